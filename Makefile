@@ -1,0 +1,54 @@
+# Every target makes its own environment first; all it needs is Python 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+# Where the system's temporary directory cannot be written to, use our own.
+ifneq ($(shell test -w "$${TMPDIR:-/tmp}" && echo yes),yes)
+export TMPDIR := $(CURDIR)/.cache/tmp
+$(shell mkdir -p "$(TMPDIR)")
+endif
+
+.PHONY: help demo test lint format soak integration bench-smoke clean
+
+help:
+	@echo "make demo         what LakeVilla does, in two minutes, on local files"
+	@echo "make test         the test suite"
+	@echo "make lint         ruff and mypy"
+	@echo "make soak         the long runs: simulation, kills, memory"
+	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
+	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/lakevilla demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not soak and not integration'
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: $(STAMP)
+	LAKEVILLA_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 -m 'not integration'
+
+integration: $(STAMP)
+	$(BIN)/python tests/integration/with_minio.py -- $(BIN)/python -m pytest -n $(WORKERS) tests/contract/store tests/integration
+
+bench-smoke: $(STAMP)
+	$(BIN)/python -m bench.smoke
+
+clean:
+	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks. Ratios within one run count; absolute times are this machine's."""

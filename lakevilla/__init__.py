@@ -1,0 +1,70 @@
+"""LakeVilla: transactions over the Delta tables you have, with no server.
+
+``connect`` a lake, begin a ``transaction``, read and write its tables; all of it
+takes effect together, or not at all. Clients that have never heard of LakeVilla
+go on reading and writing the same tables.
+"""
+
+from lakevilla.api.connect import connect
+from lakevilla.api.lake import Lake
+from lakevilla.api.snapshot import Snapshot, TableVersion
+from lakevilla.api.tables import Capabilities, Table
+from lakevilla.api.transaction import Transaction
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    CorruptObject,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableExists,
+    TableNotFound,
+    TransactionAborted,
+    TransactionNotFound,
+    UnsafeStore,
+    UnsupportedFormat,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
+from lakevilla.settings import Settings
+from lakevilla.transaction.context import Event
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.results import CommitResult, Finding, OperationResult, Outcome, Report
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AlreadyCommitted",
+    "Capabilities",
+    "CommitOutcomeUnknown",
+    "CommitResult",
+    "ConflictError",
+    "CorruptObject",
+    "Event",
+    "Feature",
+    "Finding",
+    "ForeignConflict",
+    "InvalidOperation",
+    "Lake",
+    "LakeVillaError",
+    "OperationResult",
+    "Outcome",
+    "Report",
+    "Settings",
+    "Snapshot",
+    "StoreError",
+    "Table",
+    "TableExists",
+    "TableNotFound",
+    "TableVersion",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionNotFound",
+    "UnsafeStore",
+    "UnsupportedFormat",
+    "UnsupportedTableFeature",
+    "VersionNotFound",
+    "connect",
+]

@@ -1,0 +1,65 @@
+"""Connecting to a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lakevilla.api.lake import Lake
+from lakevilla.settings import Settings
+from lakevilla.store.location import root_location
+from lakevilla.store.obstore_backend import open_store
+from lakevilla.transaction.context import Event
+
+__all__ = ["connect"]
+
+
+def connect(
+    root: str,
+    *,
+    storage_options: Mapping[str, object] | None = None,
+    settings: Settings | None = None,
+    boto3_session: object | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Lake:
+    """Connect to the lake at a directory of an object store, or of this machine.
+
+    Asks nothing of the store: the first transaction does.
+
+    Parameters
+    ----------
+    root : str
+        ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, ``memory://`` or a local path.
+    storage_options : Mapping, optional
+        The keys that deltalake takes.
+    settings : Settings, optional
+        Numbers with units.
+    boto3_session : boto3.Session, optional
+        Gives the credentials for S3.
+    on_event : callable, optional
+        Told of redos, retries, helping and reconciling.
+
+    Raises
+    ------
+    InvalidOperation
+        The root or an option is not understood.
+    """
+    settings = settings or Settings()
+    store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
+    options = None if storage_options is None else dict(storage_options)
+
+    def reopen() -> tuple[Any, ...]:
+        return _connect, (root, options, settings, on_event)
+
+    return Lake(
+        root_location(root).uri, store, settings=settings, on_event=on_event, reopen=reopen
+    )
+
+
+def _connect(
+    root: str,
+    storage_options: dict[str, object] | None,
+    settings: Settings,
+    on_event: Callable[[Event], None] | None,
+) -> Lake:
+    return connect(root, storage_options=storage_options, settings=settings, on_event=on_event)

@@ -1,0 +1,531 @@
+"""Lakes: the directory under which tables live, and what can be asked of it as a whole."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+
+from lakevilla.api.names import resolve
+from lakevilla.api.snapshot import Snapshot
+from lakevilla.api.tables import Capabilities, Table
+from lakevilla.api.transaction import Transaction
+from lakevilla.clock import Clock, SystemClock
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    TableExists,
+    TransactionAborted,
+)
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.global_log.keys import parse_key
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import Store
+from lakevilla.store.effects import Program, sleep
+from lakevilla.store.files import DataFiles
+from lakevilla.store.probe import probe
+from lakevilla.store.runner import Runner
+from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.idempotency import KeyUse
+from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.results import CommitResult, Outcome, Report
+
+__all__ = ["Lake"]
+
+_LOG = logging.getLogger("lakevilla")
+_LOG.addHandler(logging.NullHandler())
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Stores whose conditional writes this process has seen to hold.
+_PROBED: set[str] = set()
+
+
+class Lake:
+    """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
+
+    Safe across threads and fork; pickles as its arguments. A context manager
+    that waits for work in the background when it is left.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        store: Store,
+        *,
+        settings: Settings,
+        on_event: Callable[[Event], None] | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        reopen: Callable[[], tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.root = root
+        self.settings = settings
+        clock = clock or SystemClock()
+        ids = ids or Ids(clock)
+        self.runner = Runner(store, ids, settings)
+        engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
+        self.context = Context(
+            root, clock, ids, settings, DeltaFormat(), engine, notify=self._notify
+        )
+        self._on_event = on_event
+        self._reopen = reopen
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
+        self._background: ThreadPoolExecutor | None = None
+        self._background_pid = 0
+        self._lock = threading.Lock()
+
+    # -- life --------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Wait for publishing and checkpoints in the background, and stop."""
+        with self._lock:
+            pool, self._background = self._background, None
+            owner = self._background_pid
+        if pool is not None and owner == os.getpid():
+            pool.shutdown(wait=True)
+
+    def __repr__(self) -> str:
+        return f"<lakevilla.Lake {self.root}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._reopen is None:
+            raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
+        return self._reopen()
+
+    # -- transactions ------------------------------------------------------------
+
+    def transaction(
+        self,
+        features: Feature = Feature.R | Feature.I,
+        *,
+        isolation: Literal["serializable"] = "serializable",
+        durability: Literal["lazy", "every_op"] = "lazy",
+        wait: Literal["published", "decided"] = "published",
+        idempotency_key: str | tuple[str, int] | None = None,
+        read_only: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """Begin a transaction; it is bound to the lake's state at its first use.
+
+        Parameters
+        ----------
+        features : Feature
+            Its guarantees; see ``Feature``.
+        isolation : {"serializable"}
+        durability : {"lazy", "every_op"}
+            When its sublogs are written to the store: now and then, or after each verb.
+        wait : {"published", "decided"}
+            Whether ``commit`` returns when every table's log has it, or once it is decided.
+        idempotency_key : str or (str, int), optional
+            Commits once, however often it is run.
+        read_only : bool
+            Refuses write verbs, and writes nothing.
+        metadata : Mapping of str to str, optional
+            Goes into each table's commit.
+
+        Raises
+        ------
+        InvalidOperation
+            An option is not understood.
+        """
+        _check_choice("isolation", isolation, "serializable")
+        _check_choice("durability", durability, "lazy", "every_op")
+        _check_choice("wait", wait, "published", "decided")
+        if not isinstance(features, Feature):
+            raise InvalidOperation(f"features must be a lakevilla.Feature, not {features!r}")
+        told = dict(metadata or {})
+        if any(not isinstance(x, str) for pair in told.items() for x in pair):
+            raise InvalidOperation("metadata maps strings to strings")
+        held = self.context.held
+        floor = {} if held is None else {"above": held.head.floor}
+        state = core.Transaction(
+            self.context,
+            features,
+            self.context.ids.txn_id(**floor),
+            owner=self._owner,
+            read_only=read_only,
+            metadata=told,
+        )
+        state.through_head = Feature.I in features
+        if idempotency_key is not None:
+            key, version = parse_key(idempotency_key)
+            state.key = KeyUse(key, version)
+            state.through_head = True
+            if version is not None:
+                state.applications = {key: version}
+        return Transaction(self, state, wait=wait, durability=durability)
+
+    def run(
+        self,
+        fn: Callable[Concatenate[Transaction, P], T],
+        *args: Any,
+        attempts: int = 10,
+        **transaction_options: Any,
+    ) -> T | None:
+        """Call ``fn(txn, *args)`` in a transaction, again on conflict; returns what it returns.
+
+        ``fn`` must have no other side effects. Unknown outcomes are settled. A
+        key that is done already skips ``fn`` and returns None.
+
+        Raises
+        ------
+        ConflictError, TransactionAborted
+            After ``attempts`` attempts.
+        ForeignConflict
+            It is committed: never run again.
+        """
+        if attempts < 1:
+            raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
+        for attempt in range(attempts):
+            txn = self.transaction(**transaction_options)
+            try:
+                with txn:
+                    value = fn(txn, *args)  # type: ignore[call-arg]
+                return value
+            except AlreadyCommitted:
+                return None
+            except CommitOutcomeUnknown:
+                # Only HEAD can be asked; a lost log entry stays for the caller.
+                if not txn.through_head or self.outcome(txn.id).state != "aborted":
+                    if txn.through_head:
+                        return value
+                    raise
+                error: LakeVillaError | None = None
+            except (ConflictError, TransactionAborted) as conflict:
+                error = conflict
+            if attempt + 1 == attempts:
+                raise error or TransactionAborted(
+                    f"transaction {txn.id} was not committed in {attempts} attempts: "
+                    "run it again later",
+                    txn_id=txn.id,
+                )
+            self.runner.run(_pause(self.context, attempt))
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def transactional(
+        self, *, attempts: int = 10, **transaction_options: Any
+    ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
+        """Decorator: the function is run as by ``run`` whenever it is called."""
+
+        def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
+            @wraps(fn)
+            def called(*args: Any, **kwargs: Any) -> T | None:
+                return self.run(
+                    lambda txn: fn(txn, *args, **kwargs),
+                    attempts=attempts,
+                    **transaction_options,
+                )
+
+            return called
+
+        return decorate
+
+    # -- tables ------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        data_or_schema: object,
+        *,
+        format: Literal["delta"] = "delta",
+        partition_by: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Create a table, with rows if data is given.
+
+        Raises
+        ------
+        TableExists
+            Unless ``exist_ok``; then the table is left as it is.
+        """
+        _check_choice("format", format, "delta")
+        try:
+            with self.transaction() as txn:
+                txn.create_table(
+                    name, data_or_schema, partition_by=partition_by, properties=properties
+                )
+        except TableExists:
+            if not exist_ok:
+                raise
+        return self.table(name)
+
+    def drop_table(self, name: str, *, delete_data: bool = False) -> None:
+        """Take a table out of the lake; with ``delete_data`` its files go too, for good."""
+        with self.transaction() as txn:
+            txn.drop_table(name)
+        if delete_data:
+            self.runner.run(operating.delete_data(self.context, self._location(name)))
+
+    def register(
+        self, name: str | Mapping[str, str], uri: str | None = None
+    ) -> None:
+        """Take existing tables into the lake, in one step.
+
+        ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
+        a table under the root.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+            There is no table, it belongs to another lake, or the name could mean two tables.
+        """
+        given = dict(name) if isinstance(name, Mapping) else {name: uri or name}
+        self.ensure_safe_store()
+        locations = {key: resolve(self.root, {}, where) for key, where in given.items()}
+        own = {key: self._own_path(key) for key in given}
+        self.runner.run(operating.register(self.context, locations, own))
+
+    def unregister(self, name: str) -> None:
+        """Let a table go: another lake may take it then. Its data stays."""
+        self.ensure_safe_store()
+        self.runner.run(operating.unregister(self.context, name, self._location(name)))
+
+    def table(self, name: str) -> Table:
+        """What the lake knows of a table now. Raises ``TableNotFound``."""
+        with self.transaction(read_only=True) as txn:
+            return self._table(txn, name)
+
+    def tables(self) -> list[Table]:
+        """The tables in HEAD, by name."""
+        with self.transaction(read_only=True) as txn:
+            state = txn.state_of_lake()
+            names = {} if state is None else {loc: name for name, loc in state.names.items()}
+            locations = [] if state is None else sorted(state.tables)
+            return [
+                self._table(txn, names.get(location, location))
+                for location in locations
+                if state is not None and not state.tables[location].dropped
+            ]
+
+    def _table(self, txn: Transaction, name: str) -> Table:
+        view = txn.look(name)
+        layout = view.snapshot.layout
+        return Table(
+            name=name,
+            uri=self.uri_of(view.location),
+            format="delta",
+            version=view.log_version,
+            snapshot_id=None,
+            schema=layout.schema,
+            partition_by=layout.partition_by,
+            properties=dict(layout.properties),
+            guarded=view.guarded,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """The lake as it is now: all tables at one global version. It writes nothing."""
+        return Snapshot(self, self.transaction(read_only=True))
+
+    # -- operating ---------------------------------------------------------------
+
+    def outcome(
+        self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
+    ) -> Outcome:
+        """How a transaction ended; one that is still undecided is ended by asking.
+
+        Raises
+        ------
+        CommitOutcomeUnknown
+            It could not be settled: ask again.
+        """
+        if (txn_id is None) == (idempotency_key is None):
+            raise InvalidOperation("outcome takes a transaction id or an idempotency key")
+        self.ensure_safe_store()
+        if txn_id is not None:
+            told = self.runner.run(outcome.outcome(self.context, txn_id))
+        else:
+            key, version = parse_key(idempotency_key)
+            told = self.runner.run(operating.outcome_of_key(self.context, key, version))
+        if told.result is None:
+            return told
+        return Outcome(told.state, self.named(told.result))
+
+    def resume(self, txn_id: str) -> Transaction:
+        """Take over a saved transaction of another process, as it was when last saved.
+
+        Raises
+        ------
+        AlreadyCommitted, TransactionAborted, TransactionNotFound
+        """
+        self.ensure_safe_store()
+        state = self.runner.run(saving.resume(self.context, txn_id, self._owner))
+        return Transaction(self, state)
+
+    def abort(self, txn_id: str) -> None:
+        """Abort a transaction, another client's too; it can never commit afterwards.
+
+        Raises
+        ------
+        InvalidOperation
+            It has committed.
+        """
+        self.ensure_safe_store()
+        outcome.check_id(txn_id)
+        found = self.runner.run(outcome.fence(self.context, txn_id))
+        if found is not None:
+            raise InvalidOperation(
+                f"transaction {txn_id} has committed as global version {found.sequence} "
+                "and can't be aborted",
+                txn_id=txn_id,
+            )
+
+    def guard(self, table: str) -> None:
+        """Make other clients refuse to write the table; all of them can still read it."""
+        self._set_guard(table, True)
+
+    def unguard(self, table: str) -> None:
+        """Lift the guard."""
+        self._set_guard(table, False)
+
+    def _set_guard(self, table: str, on: bool) -> None:
+        def change(txn: Transaction) -> None:
+            txn.set_guard(table, on)
+
+        self.run(change)
+
+    def capabilities(self, table: str) -> Capabilities:
+        """What is guaranteed on a table as it is now."""
+        return Capabilities.of(self.table(table))
+
+    def recover(self) -> Report:
+        """Finish what others have left: publish every decided commit."""
+        self.ensure_safe_store()
+        report = self.runner.run(recovery.recover(self.context))
+        self._checkpoint_soon()
+        return report
+
+    def gc(self, dry_run: bool = False) -> Report:
+        """Delete what no transaction needs any more; with ``dry_run`` only tell.
+
+        Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
+        """
+        self.ensure_safe_store()
+        return self.runner.run(gc.gc(self.context, dry_run=dry_run))
+
+    def doctor(self, *, adopt: bool = False) -> Report:
+        """Tell what is wrong, pending or left over. Changes nothing, but for ``adopt``.
+
+        ``adopt``: give a copied or moved lake a new identity, so that it can be written.
+        """
+        if adopt:
+            self.ensure_safe_store()
+            self.runner.run(recovery.adopt_lake(self.context))
+        return self.runner.run(doctor.doctor(self.context))
+
+    # -- inside ------------------------------------------------------------------
+
+    def ensure_safe_store(self) -> None:
+        """Probe conditional writes, once per store and process, before the first of them."""
+        place = f"{os.getpid()}:{self.root}"
+        if place in _PROBED:
+            return
+        self.runner.run(probe(self.context.ids))
+        _PROBED.add(place)
+
+    def _location(self, name: str) -> str:
+        held = self.runner.run(self.context.head())
+        return resolve(self.root, {} if held is None else held.head.names, name)
+
+    def _own_path(self, name: str) -> str | None:
+        """The path under the root that a registered name would otherwise mean."""
+        try:
+            return resolve(self.root, {}, name)
+        except InvalidOperation:
+            return None
+
+    def uri_of(self, location: str) -> str:
+        """A location as any other client may be given it."""
+        if "://" in location or location.startswith("/"):
+            return location
+        return f"{self.root.rstrip('/')}/{location}"
+
+    def named(self, result: CommitResult) -> CommitResult:
+        """A result with the tables by their registered names."""
+        held = self.context.held
+        if held is None or not held.head.names or result.versions is None:
+            return result
+        names = {location: name for name, location in held.head.names.items()}
+        versions = {names.get(k, k): version for k, version in result.versions.items()}
+        return CommitResult(
+            result.id, versions, result.global_version, result.retries, result.operations
+        )
+
+    def log(self, message: str, txn_id: str | None) -> None:
+        _LOG.info(message, extra={"txn_id": txn_id})
+
+    def _notify(self, event: Event) -> None:
+        self.log(event.message, event.txn_id)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:  # a caller's listener must not undo a commit
+                _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
+
+    def after_commit(self, state: core.Transaction, *, publish: bool) -> None:
+        """What a commit leaves to the background: publishing if not waited for, checkpoints."""
+        decided = state.decided
+        if decided is not None and not publish:
+            head = decided.held.head
+            for location in decided.summary.tables:
+                self._soon(partial(publish_table, self.context, head, location))
+        self._checkpoint_soon()
+
+    def _checkpoint_soon(self) -> None:
+        while self.context.checkpoints_due:
+            location, version = self.context.checkpoints_due.popleft()
+            self._soon(partial(recovery.checkpoint, self.context, location, version))
+
+    def _soon(self, program: Callable[[], Program[object]]) -> None:
+        """Run a program on the background thread; what fails there is logged, the next client does it."""
+
+        def work() -> None:
+            try:
+                self.runner.run(program())
+                self._checkpoint_soon()
+            except Exception:
+                _LOG.warning("background work failed; it is left to the next client", exc_info=True)
+
+        with self._lock:
+            if self._background is None or self._background_pid != os.getpid():
+                self._background = ThreadPoolExecutor(1, thread_name_prefix="lakevilla")
+                self._background_pid = os.getpid()
+            self._background.submit(work)
+
+
+def _check_choice(name: str, value: object, *choices: str) -> None:
+    if value not in choices:
+        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _pause(context: Context, attempt: int) -> Program[None]:
+    settings = context.settings
+    longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2**attempt)
+    yield from sleep(longest * context.ids.jitter())
+

@@ -1,0 +1,38 @@
+"""Names: how a caller's table name becomes the one location that identifies the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.store.location import normalise_location
+
+__all__ = ["resolve", "resolve_sql"]
+
+
+def resolve(root: str, names: Mapping[str, str], table: str) -> str:
+    """The location of a table: a registered name, a path under the root, or a URI.
+
+    Raises
+    ------
+    InvalidOperation
+        The name is no string, empty, climbs out of the root, or is the lake's own directory.
+    """
+    if not isinstance(table, str):
+        raise InvalidOperation(f"a table is named by a string, not {type(table).__name__}")
+    if table in names:
+        return names[table]
+    location = normalise_location(root, table)
+    if location.split("/")[0] == "_lakevilla" or "/_lakevilla/" in location:
+        raise InvalidOperation(
+            f"table name {table!r} lies in a directory that lakevilla keeps for itself",
+            table=table,
+        )
+    return location
+
+
+def resolve_sql(root: str, names: Mapping[str, str], table: str) -> str:
+    """As ``resolve``, for a name in SQL, where ``sales.orders`` is ``sales/orders``."""
+    if table in names or "/" in table or "." not in table:
+        return resolve(root, names, table)
+    return resolve(root, names, table.replace(".", "/"))

@@ -1,0 +1,346 @@
+"""Casts that lose nothing, between Arrow types as callers have them and as tables store them.
+
+Whether two types fit at all is decided by type; whether a narrowing loses
+something (a long into an integer column, nanoseconds into microseconds) is
+decided by value, so that rows built from Python numbers reach any column that
+holds them. Nothing is rounded, truncated, wrapped, parsed or shifted in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["Place", "convert", "storable"]
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_TIMESTAMP_NTZ = pa.timestamp("us")
+_WIDENED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+_STORED = {
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.date32(),
+    pa.string(),
+    pa.binary(),
+}
+_LARGEST_PRECISION = 38
+_LARGEST_INTERMEDIATE_PRECISION = 76
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands, for messages: a table and a dotted column path."""
+
+    table: str
+    column: str
+
+    def child(self, name: str) -> Place:
+        """The place of a field, an element, a key or a value below this one."""
+        return Place(self.table, f"{self.column}.{name}")
+
+    def __str__(self) -> str:
+        return f"column {self.column!r} of table {self.table!r}"
+
+
+def storable(source: pa.DataType, place: Place) -> pa.DataType:
+    """The type in which a table stores values of ``source``.
+
+    Raises
+    ------
+    InvalidOperation
+        The table formats have no such type (unsigned 64 bit, time of day,
+        duration, union, decimals of more than 38 digits, ...).
+    """
+    source = _plain(source)
+    if source in _STORED:
+        return source
+    if source in _WIDENED:
+        return _WIDENED[source]
+    if _is_string(source):
+        return pa.string()
+    if _is_binary(source):
+        return pa.binary()
+    if pa.types.is_timestamp(source):
+        return _TIMESTAMP_NTZ if source.tz is None else _TIMESTAMP
+    if pa.types.is_decimal(source):
+        if source.precision <= _LARGEST_PRECISION and 0 <= source.scale <= source.precision:
+            return pa.decimal128(source.precision, source.scale)
+        raise InvalidOperation(
+            f"{place} has type {source}, and a table stores decimals of at most"
+            f" {_LARGEST_PRECISION} digits with a scale from 0 to the precision:"
+            " cast it to such a decimal",
+            table=place.table,
+        )
+    if pa.types.is_struct(source):
+        return pa.struct([_storable_field(field, place) for field in source])
+    if pa.types.is_map(source):
+        return pa.map_(
+            storable(source.key_type, place.child("key")),
+            source.item_field.with_type(storable(source.item_type, place.child("value"))),
+        )
+    if _is_list(source):
+        element = source.value_field
+        stored = storable(element.type, place.child("element"))
+        return pa.list_(pa.field("element", stored, nullable=element.nullable))
+    raise InvalidOperation(
+        f"{place} has type {source}, which no table can store: {_advice(source)}",
+        table=place.table,
+    )
+
+
+def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+    """The same values as ``target``.
+
+    Raises
+    ------
+    InvalidOperation
+        The types do not fit, or a value does not: the message names the
+        column, both types and the first value at fault.
+    """
+    array = _decoded(array)
+    source = array.type
+    if source.equals(target):
+        return array
+    if pa.types.is_null(source):
+        return pa.nulls(len(array), target)
+    if pa.types.is_struct(source) and pa.types.is_struct(target):
+        return _convert_struct(array, target, place)
+    if pa.types.is_map(source) and pa.types.is_map(target):
+        return _convert_map(array, target, place)
+    if _is_list(source) and pa.types.is_list(target):
+        return _convert_list(array, target, place)
+    if not _fits(source, target):
+        raise InvalidOperation(
+            f"{place} has type {target} and the data {source}, which is never cast for you:"
+            f" {_how_to_cast(source, target)}",
+            table=place.table,
+        )
+    try:
+        return _cast(array, target)
+    except pa.ArrowInvalid:
+        value = _shown(array.slice(_first_at_fault(array, target), 1))
+        raise InvalidOperation(
+            f"{place} has type {target} and the data {source}; the value {value} cannot be"
+            " cast without loss: cast the data yourself, or widen the column",
+            table=place.table,
+        ) from None
+
+
+def match_fields(source: list[str], target: list[str], describe: str, table: str) -> dict[str, int]:
+    """Positions in ``source`` by lower-case name; a name twice in either is refused."""
+    for names, whose in ((target, "the table"), (source, "the data")):
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(name.lower(), name)
+            if other is not name or names.count(name) > 1:
+                raise InvalidOperation(
+                    f"{describe}: {whose} has the columns {other!r} and {name!r}, and names are"
+                    " matched without regard to case: rename one",
+                    table=table,
+                )
+    return {name.lower(): position for position, name in enumerate(source)}
+
+
+def _convert_struct(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+    names = [field.name for field in array.type]
+    wanted = [field.name for field in target]
+    positions = match_fields(names, wanted, str(place), place.table)
+    unknown = sorted(set(positions) - {name.lower() for name in wanted})
+    if unknown:
+        raise InvalidOperation(
+            f"{place} has no field {names[positions[unknown[0]]]!r}; its fields are"
+            f" {', '.join(wanted)}",
+            table=place.table,
+        )
+    # flatten() lays the parent's nulls over its children and honours slices.
+    children = array.flatten()
+    converted = []
+    for field in target:
+        position = positions.get(field.name.lower())
+        if position is None and not field.nullable:
+            raise InvalidOperation(
+                f"{place.child(field.name)} is NOT NULL and the data lacks it: add the field",
+                table=place.table,
+            )
+        converted.append(
+            pa.nulls(len(array), field.type)
+            if position is None
+            else convert(children[position], field.type, place.child(field.name))
+        )
+    if not converted:
+        return array
+    return pa.StructArray.from_arrays(converted, fields=list(target), mask=array.is_null())
+
+
+def _convert_list(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+    values = convert(array.flatten(), target.value_type, place.child("element"))
+    return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=array.is_null())
+
+
+def _convert_map(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+    # As a list of entries it can be flattened; a map's own keys ignore slices.
+    entry = pa.struct([array.type.key_field, array.type.item_field])
+    lists = array.cast(pa.list_(entry))
+    entries = lists.flatten()
+    keys = convert(entries.field(0), target.key_type, place.child("key"))
+    items = convert(entries.field(1), target.item_type, place.child("value"))
+    return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=target, mask=array.is_null())
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Offsets into ``array.flatten()``, which leaves out what null lists cover."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
+    ends = pc.cumulative_sum(lengths)
+    try:
+        ends = ends.cast(pa.int32())
+    except pa.ArrowInvalid:
+        raise InvalidOperation(
+            "a batch holds more than 2^31 list elements: hand over smaller batches"
+        ) from None
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    # Without a validity bitmap, though nothing is null: the mask says which lists are.
+    return pa.Array.from_buffers(pa.int32(), len(offsets), [None, offsets.buffers()[1]])
+
+
+def _fits(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether values of ``source`` may be cast to ``target``, each value checked."""
+    types = pa.types
+    if types.is_integer(target):
+        # Integral floats and decimals: pandas turns integers with gaps into
+        # floats, and a SUM of integers is a decimal of 38 digits.
+        return bool(types.is_integer(source) or types.is_floating(source) or _whole(source))
+    if types.is_floating(target):
+        if types.is_floating(source):
+            return bool(source.bit_width <= target.bit_width)
+        return bool(types.is_integer(source))
+    if types.is_decimal(target):
+        return bool(types.is_decimal(source) or types.is_integer(source))
+    if types.is_timestamp(target):
+        return bool(types.is_timestamp(source) and (source.tz is None) == (target.tz is None))
+    if types.is_date(target):
+        return bool(types.is_date(source))
+    if _is_string(target):
+        return _is_string(source)
+    if _is_binary(target):
+        return _is_binary(source)
+    return False
+
+
+def _cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(target):
+        # Arrow wants room for the largest integer and the scale beside it;
+        # the second step then checks the values that are really there.
+        precision = min(20 + target.scale, _LARGEST_INTERMEDIATE_PRECISION)
+        array = array.cast(pa.decimal256(precision, target.scale))
+    return array.cast(target, safe=True)
+
+
+def _first_at_fault(array: pa.Array, target: pa.DataType) -> int:
+    """The position of the first value that cannot be cast, by bisection."""
+    low, high = 0, len(array)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            _cast(array.slice(low, middle - low), target)
+        except pa.ArrowInvalid:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+def _shown(value: pa.Array) -> str:
+    # Arrow's text: Python's datetimes end with the year 9999 and at microseconds.
+    return str(value.cast(pa.string())[0])
+
+
+def _plain(source: pa.DataType) -> pa.DataType:
+    """Without what is only encoding: extension types, dictionaries, run ends."""
+    while True:
+        if isinstance(source, pa.BaseExtensionType):
+            source = source.storage_type
+        elif pa.types.is_dictionary(source) or pa.types.is_run_end_encoded(source):
+            source = source.value_type
+        else:
+            return source
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            return array
+
+
+def _storable_field(field: pa.Field, place: Place) -> pa.Field:
+    return field.with_type(storable(field.type, place.child(field.name)))
+
+
+def _whole(source: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(source))
+
+
+def _is_string(source: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
+    )
+
+
+def _is_binary(source: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(source)
+        or types.is_large_binary(source)
+        or types.is_binary_view(source)
+        or types.is_fixed_size_binary(source)
+    )
+
+
+def _is_list(source: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(source)
+        or types.is_large_list(source)
+        or types.is_fixed_size_list(source)
+        or types.is_list_view(source)
+        or types.is_large_list_view(source)
+    )
+
+
+def _advice(source: pa.DataType) -> str:
+    if pa.types.is_null(source):
+        return "give the column a type, or leave it out"
+    if pa.types.is_uint64(source):
+        return "cast it to int64 or decimal(20, 0)"
+    if pa.types.is_time(source) or pa.types.is_duration(source):
+        return "store it as a long or a string"
+    return "cast it to a type that has a counterpart in the table format"
+
+
+def _how_to_cast(source: pa.DataType, target: pa.DataType) -> str:
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        if source.tz is None:
+            return "attach a time zone to the data first"
+        return "convert the data to local times without a zone first"
+    return "cast the data yourself"

@@ -1,0 +1,292 @@
+"""The commands. Exit status: 0 well, 1 findings, 2 error."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import pyarrow as pa
+import typer
+
+from lakevilla.api import Lake, connect
+from lakevilla.cli import demo as demo_command
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.transaction.results import Report
+
+__all__ = ["app", "main"]
+
+FINDINGS = 1
+ERROR = 2
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    name="lakevilla",
+    help="Multi-table transactions over the Delta tables of a lake. No server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Root = Annotated[
+    str, typer.Argument(help="The lake: s3://bucket/prefix, gs://..., abfss://... or a directory.")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="A storage option, as deltalake has them. AWS_* and the like are read too.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+
+
+def main() -> None:
+    """Entry point of the ``lakevilla`` script."""
+    try:
+        app()
+    except Exception:
+        # Python's own status for an exception is 1, which means findings here.
+        traceback.print_exc()
+        sys.exit(ERROR)
+
+
+def command(function: Callable[P, Report | None]) -> Callable[P, None]:
+    """Register a command; it returns a report, raises our errors, or prints what it has."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        output = Output(bool(kwargs.get("as_json")))
+        try:
+            report = function(*args, **kwargs)
+        except LakeVillaError as error:
+            output.error(error)
+            raise typer.Exit(ERROR) from None
+        if report is not None:
+            output.report(report)
+            if not report.ok:
+                raise typer.Exit(FINDINGS)
+
+    # Typer calls a command by the names of its parameters.
+    app.command(name=function.__name__.rstrip("_"))(run)
+    return run
+
+
+@command
+def tables(root: Root, option: Options = None, as_json: Json = False) -> None:
+    """Show the lake's tables."""
+    with _open(root, option) as lake:
+        rows = [
+            {
+                "name": table.name,
+                "format": table.format,
+                "version": table.version,
+                "guarded": table.guarded,
+                "uri": table.uri,
+            }
+            for table in lake.tables()
+        ]
+    Output(as_json).rows(["name", "format", "version", "guarded", "uri"], rows)
+
+
+@command
+def register(
+    root: Root,
+    name: Annotated[str, typer.Argument(help="The name under which the lake knows the table.")],
+    uri: Annotated[str, typer.Argument(help="Where the table lives.")],
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Let a table take part in the lake's transactions."""
+    with _open(root, option) as lake:
+        lake.register(name, uri)
+    Output(as_json).value({"name": name, "uri": uri}, f"registered {name}: {uri}")
+
+
+@command
+def sql(
+    root: Root,
+    query: Annotated[str, typer.Argument(help='The statement, or "-" to read it from stdin.')],
+    write: Annotated[
+        bool, typer.Option("--write", help="Allow INSERT, UPDATE, DELETE and MERGE, and commit.")
+    ] = False,
+    version: Annotated[int | None, typer.Option(help="Read this global version.")] = None,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Run one statement: a SELECT over one consistent state of all tables, or a write."""
+    text = sys.stdin.read() if query == "-" else query
+    output = Output(as_json)
+    if write and version is not None:
+        raise InvalidOperation("a write works on the newest version: leave out --version")
+    with _open(root, option) as lake:
+        if not write:
+            output.frame(lake.snapshot(version=version).sql(text))
+            return
+        with lake.transaction() as txn:
+            result = txn.sql(text)
+        if isinstance(result, pa.Table):
+            output.frame(result)
+            return
+        counts = {
+            name: getattr(result, name)
+            for name in ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
+        }
+        committed = {"id": txn.id, "global_version": txn.result.global_version, **counts}
+        output.rows(list(committed), [committed])
+
+
+@command
+def snapshot(
+    root: Root,
+    version: Annotated[int | None, typer.Option(help="A global version.")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="An ISO 8601 time with its zone: the version then.")
+    ] = None,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Show which version of each table fits together, for use with any other reader."""
+    with _open(root, option) as lake, lake.snapshot(version, _timestamp(timestamp)) as state:
+        rows = [
+            {"table": name, "version": table.version, "format": table.format, "uri": table.uri}
+            for name, table in sorted(state.versions.items())
+        ]
+        output = Output(as_json)
+        if as_json:
+            output.value({"version": state.version, "tables": rows}, "")
+        else:
+            output.console.print(f"global version {state.version}")
+            output.rows(["table", "version", "format", "uri"], rows)
+
+
+@command
+def abort(
+    root: Root,
+    txn_id: Annotated[str, typer.Argument(help="The transaction's id.")],
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Abort a transaction that has not been decided, whoever owns it."""
+    with _open(root, option) as lake:
+        lake.abort(txn_id)
+    Output(as_json).value({"aborted": txn_id}, f"aborted {txn_id}")
+
+
+@command
+def guard(
+    root: Root,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Let only LakeVilla write a table; everyone can still read it."""
+    with _open(root, option) as lake:
+        lake.guard(table)
+    Output(as_json).value({"guarded": table}, f"guarded {table}: other writers now refuse it")
+
+
+@command
+def unguard(
+    root: Root,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Let other clients write a table again."""
+    with _open(root, option) as lake:
+        lake.unguard(table)
+    Output(as_json).value({"unguarded": table}, f"unguarded {table}: anyone may write it")
+
+
+@command
+def doctor(
+    root: Root,
+    option: Options = None,
+    as_json: Json = False,
+) -> Report:
+    """Look for what is pending, left over or wrong; change nothing."""
+    with _open(root, option) as lake:
+        return lake.doctor()
+
+
+@command
+def recover(root: Root, option: Options = None, as_json: Json = False) -> Report:
+    """Finish what dead clients have decided, and undo what they have not."""
+    with _open(root, option) as lake:
+        return lake.recover()
+
+
+@command
+def gc(
+    root: Root,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go, and delete nothing.")
+    ] = False,
+    option: Options = None,
+    as_json: Json = False,
+) -> Report:
+    """Delete the files of aborted transactions, and records past their retention."""
+    with _open(root, option) as lake:
+        return lake.gc(dry_run=dry_run)
+
+
+@command
+def demo(
+    store: Annotated[
+        str | None,
+        typer.Option(help="Run on this store (s3://bucket/prefix) instead of a directory."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep the lake in this new directory and look around.")
+    ] = None,
+    scale: Annotated[float, typer.Option(help="TPC-H scale factor.")] = 0.1,
+    batches: Annotated[int, typer.Option(help="Order batches, one transaction each.")] = 200,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Ingest orders, transfer money, kill a client in mid-commit, recover, and check it all."""
+    if not demo_command.run(
+        store=store,
+        keep=keep,
+        scale=scale,
+        batches=batches,
+        storage_options=storage_options(option),
+        output=Output(as_json),
+    ):
+        raise typer.Exit(FINDINGS)
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` pairs as a dict."""
+    options = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            # The value may be a secret: it is not repeated.
+            raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
+        options[key] = value
+    return options
+
+
+def _open(root: str, pairs: list[str] | None) -> Lake[Any]:
+    return connect(root, storage_options=storage_options(pairs) or None)
+
+
+def _timestamp(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOperation(
+            f"--timestamp {text!r} is not a time: write 2026-01-31T12:00:00+00:00"
+        ) from None

@@ -1,0 +1,133 @@
+"""The demo's tables, made the way the lake's owner would: with deltalake, not with LakeVilla."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["ACCOUNTS", "BANKS", "OPENING_BALANCE", "Batch", "Held", "create_bank", "create_orders"]
+
+BANKS = ("bank_north", "bank_south")
+ACCOUNTS = 50
+OPENING_BALANCE = Decimal("1000.00")
+
+_ORDERS_PER_BATCH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Ten orders, their lines, and what each of their customers pays."""
+
+    orders: pa.Table
+    lines: pa.Table
+    payments: pa.Table
+
+
+class Held:
+    """The generated orders: those already in the tables, and those held back to be ingested.
+
+    Parameters
+    ----------
+    directory : Path
+        Where the generated Parquet files are.
+    batches : int
+        How many batches of orders are held back.
+    """
+
+    def __init__(self, directory: Path, batches: int) -> None:
+        self._connection = duckdb.connect()
+        for table in ("orders", "lineitem", "customer"):
+            path = str(directory / f"{table}.parquet").replace("'", "''")
+            self._connection.sql(f"CREATE VIEW {table} AS FROM '{path}'")
+        self._connection.sql(
+            "CREATE TABLE held AS SELECT o_orderkey AS key,"
+            f" (row_number() OVER (ORDER BY o_orderkey DESC) - 1) // {_ORDERS_PER_BATCH} AS batch"
+            " FROM orders"
+            f" ORDER BY o_orderkey DESC LIMIT {batches * _ORDERS_PER_BATCH}"
+        )
+
+    def initial(self, table: str) -> pa.RecordBatchReader:
+        """The rows of a table before anything is ingested."""
+        key = {"orders": "o_orderkey", "lineitem": "l_orderkey"}.get(table)
+        unheld = "" if key is None else f" WHERE {key} NOT IN (SELECT key FROM held)"
+        return self._connection.sql(f"FROM {table}{unheld}").to_arrow_reader()
+
+    def batches(self) -> Iterator[Batch]:
+        """What is to be ingested."""
+        (count,) = self._one("SELECT coalesce(max(batch) + 1, 0) FROM held")
+        for number in range(count):
+            held = f"(SELECT key FROM held WHERE batch = {number})"
+            yield Batch(
+                self._table(f"FROM orders WHERE o_orderkey IN {held}"),
+                self._table(f"FROM lineitem WHERE l_orderkey IN {held}"),
+                self._table(
+                    "SELECT o_custkey AS customer, sum(o_totalprice)::DECIMAL(15, 2) AS amount"
+                    f" FROM orders WHERE o_orderkey IN {held} GROUP BY ALL"
+                ),
+            )
+
+    def expected(self) -> dict[str, object]:
+        """What must hold once every batch is in, computed from the generated files alone."""
+        orders, lines = self._one(
+            "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM lineitem)"
+        )
+        before, paid = self._one(
+            "SELECT (SELECT sum(c_acctbal) FROM customer),"
+            " (SELECT coalesce(sum(o_totalprice), 0) FROM orders"
+            "  WHERE o_orderkey IN (SELECT key FROM held))"
+        )
+        return {"orders": orders, "lines": lines, "balances": before - paid}
+
+    def _table(self, query: str) -> pa.Table:
+        return self._connection.sql(query).to_arrow_table()
+
+    def _one(self, query: str) -> tuple[Any, ...]:
+        row = self._connection.sql(query).fetchone()
+        assert row is not None
+        return row
+
+
+def create_orders(
+    root: str, directory: Path, *, scale: float, batches: int, options: Mapping[str, str]
+) -> Held:
+    """Generate TPC-H data and write orders, lineitem and customer as Delta tables."""
+    generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent))
+    generator = generator or shutil.which("tpchgen-cli")
+    if generator is None:
+        raise InvalidOperation("the demo needs tpchgen-cli: pip install 'lakevilla[bench]'")
+    arguments = ["--scale-factor", str(scale), "--output-dir", str(directory)]
+    subprocess.run(
+        [generator, "parquet", "--tables", "orders,lineitem,customer", *arguments],
+        check=True,
+        capture_output=True,
+    )
+    held = Held(directory, batches)
+    for table in ("orders", "lineitem", "customer"):
+        deltalake.write_deltalake(
+            f"{root}/{table}", held.initial(table), storage_options=dict(options)
+        )
+    return held
+
+
+def create_bank(root: str, options: Mapping[str, str]) -> None:
+    """Two banks of fifty accounts, as two Delta tables."""
+    for bank in BANKS:
+        accounts = pa.table(
+            {
+                "id": pa.array(range(ACCOUNTS), pa.int64()),
+                "balance": pa.array([OPENING_BALANCE] * ACCOUNTS, pa.decimal128(12, 2)),
+            }
+        )
+        deltalake.write_deltalake(f"{root}/{bank}", accounts, storage_options=dict(options))

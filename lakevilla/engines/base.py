@@ -1,0 +1,150 @@
+"""What the protocol needs of an engine: rows in, files and statistics out.
+
+The protocol handles files; an engine handles rows. Its functions are programs:
+what they store goes through effects, so that the simulator sees it; large
+files are read and written by the engine itself, in bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile
+from lakevilla.store.effects import Program
+
+__all__ = [
+    "DataAccess",
+    "Engine",
+    "FileNamer",
+    "MergeClause",
+    "MergeSpec",
+    "Rewrite",
+    "TableInput",
+    "Written",
+]
+
+#: Gives a new unique path, relative to the table, for a data file in a
+#: partition directory ("" for none): the name carries the transaction's id.
+FileNamer = Callable[[str], str]
+
+
+class DataAccess(Protocol):
+    """How an engine reaches data files by itself, past the effects: they are immutable."""
+
+    def local_path(self, key: str) -> str | None:
+        """Where the object lies in the local file system, or None if it is elsewhere."""
+
+    def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
+        """The object as a random-access file; a known ``size`` saves asking for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableInput:
+    """A table's files for an engine to read: ``files`` has ``FILES_SCHEMA``, already pruned."""
+
+    layout: Layout
+    files: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A data file that an engine made.
+
+    ``body`` is its content while it is still to be stored (the commit stores it
+    beside the commit object); None once it is on the store.
+    """
+
+    file: DataFile
+    body: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What update, delete, merge or overwrite did: files replaced, and row counts."""
+
+    written: tuple[Written, ...] = ()
+    removed: tuple[RemovedFile, ...] = ()
+    change_files: tuple[tuple[ChangeFile, bytes | None], ...] = ()
+    rows_matched: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_copied: int = 0
+
+
+class MergeClause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One WHEN clause; the first whose predicate is true applies to a row.
+
+    ``kind``: ``matched_update``, ``matched_delete``, ``not_matched_insert``,
+    ``not_matched_by_source_update``, ``not_matched_by_source_delete``.
+    ``assignments`` map target columns to expressions over both aliases.
+    """
+
+    kind: Literal[
+        "matched_update",
+        "matched_delete",
+        "not_matched_insert",
+        "not_matched_by_source_update",
+        "not_matched_by_source_delete",
+    ]
+    predicate: Expr | None = None
+    assignments: dict[str, Expr] = {}
+
+
+class MergeSpec(msgspec.Struct, frozen=True):
+    """A bound merge: column references are qualified with one of the two aliases."""
+
+    on: Expr
+    source_alias: str
+    target_alias: str
+    clauses: tuple[MergeClause, ...]
+
+
+class Engine(Protocol):
+    """Rows of one or more tables. All predicates are bound trees (``expressions.bind``)."""
+
+    def write(
+        self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows, already cast to ``layout.schema``, into files with statistics.
+
+        Checks NOT NULL and constraints before any file is stored. No rows, no files.
+        """
+
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.RecordBatchReader]:
+        """Rows for which ``where`` is true, in bounded memory."""
+
+    def update(
+        self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
+    ) -> Program[Rewrite]: ...
+
+    def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
+        """Delete rows; files whose rows all match are removed without being rewritten."""
+
+    def merge(
+        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+    ) -> Program[Rewrite]:
+        """Merge a source. Two source rows for one target row raise ``InvalidOperation``."""
+
+    def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
+        """A digest of the multiset of rows for which ``where`` is true.
+
+        Equal digests mean equal rows.
+        """
+
+    def query(
+        self,
+        sql: str,
+        tables: Mapping[str, TableInput],
+        views: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+    ) -> Program[pa.Table]:
+        """One SELECT in the engine's dialect over ``tables`` and ``views`` alone."""

@@ -1,0 +1,120 @@
+"""One in-process DuckDB database per engine, made on first use and anew after a fork."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.arrays import conform
+from lakevilla.engines.base import DataAccess
+from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.files import StoreFileSystem
+from lakevilla.settings import Settings
+
+__all__ = ["BATCH_ROWS", "Database", "stream"]
+
+#: Rows of a batch that goes through Python.
+BATCH_ROWS = 65_536
+
+
+class Database:
+    """Connections to a private in-memory database.
+
+    Every operation takes a cursor of its own: a cursor is a connection, so a
+    result that is still being read is never cut off by the next statement, and
+    threads never meet on one.
+    """
+
+    def __init__(self, data: DataAccess, settings: Settings) -> None:
+        self._data = data
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._owner = -1
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._directory: str | None = None
+        self._inherited: list[duckdb.DuckDBPyConnection] = []
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A fresh connection to the database."""
+        return self._open().cursor()
+
+    @property
+    def directory(self) -> str:
+        """A private directory for temporary files; removed with this object."""
+        self._open()
+        assert self._directory is not None
+        return self._directory
+
+    def isolated(self) -> duckdb.DuckDBPyConnection:
+        """A database of its own, for SQL that may see nothing but what it is given."""
+        return _connect(self._data, self._settings, self.directory)
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        connection = self._connection
+        if connection is not None and self._owner == os.getpid():
+            return connection
+        if self._owner != os.getpid() and connection is not None:
+            # A forked child has the parent's database without its threads:
+            # closing it would wait for them for ever, so it is kept, unused.
+            # Safe because a child starts with one thread.
+            self._inherited.append(connection)
+            self._connection, self._lock = None, threading.Lock()
+        with self._lock:
+            if self._connection is None:
+                directory = tempfile.mkdtemp(prefix="lakevilla-")
+                weakref.finalize(self, _remove, directory, os.getpid())
+                self._directory = directory
+                self._connection = _connect(self._data, self._settings, directory)
+                self._owner = os.getpid()
+            return self._connection
+
+
+def _connect(data: DataAccess, settings: Settings, directory: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={
+            "memory_limit": f"{settings.memory_limit_bytes}B",
+            "temp_directory": directory,
+            "preserve_insertion_order": False,
+            "python_enable_replacements": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        },
+    )
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.register_filesystem(StoreFileSystem(data))
+    return connection
+
+
+def _remove(directory: str, owner: int) -> None:
+    if owner == os.getpid():  # not the parent's, from a forked child
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def stream(
+    cursor: duckdb.DuckDBPyConnection,
+    sql: str,
+    schema: pa.Schema,
+    table: str | None,
+    taps: Iterable[Tap] = (),
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a SELECT in bounded memory, in the types of ``schema``; it begins to run now.
+
+    The cursor must do nothing else until the rows are read.
+    """
+    with translated(table, taps):
+        reader = cursor.execute(sql).to_arrow_reader(BATCH_ROWS)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with translated(table, taps):
+            for batch in reader:
+                yield conform(batch, schema)
+
+    return batches()

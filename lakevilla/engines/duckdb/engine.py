@@ -1,0 +1,166 @@
+"""The DuckDB engine: each verb of ``engines.base.Engine`` on its own cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakevilla.engines.base import (
+    DataAccess,
+    FileNamer,
+    MergeSpec,
+    Rewrite,
+    TableInput,
+    Written,
+)
+from lakevilla.engines.duckdb.database import Database, stream
+from lakevilla.engines.duckdb.digest import digest
+from lakevilla.engines.duckdb.merge import merge
+from lakevilla.engines.duckdb.query import query
+from lakevilla.engines.duckdb.relation import read_files
+from lakevilla.engines.duckdb.rewrite import CHANGE_TYPE, Rewriter, expression_sql
+from lakevilla.engines.duckdb.sqltext import name_list
+from lakevilla.engines.duckdb.writer import Writer
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Layout
+from lakevilla.ids import Ids, started_at
+from lakevilla.settings import Settings
+from lakevilla.store.effects import Program
+
+__all__ = ["DuckDBEngine"]
+
+
+class DuckDBEngine:
+    """Rows of tables by way of one embedded DuckDB database.
+
+    Parameters
+    ----------
+    data : DataAccess
+        Reaches data files, by path on this machine or through the store.
+    settings : Settings
+        Memory limit, file sizes.
+    ids : Ids
+        Stamps the files that are written.
+
+    Notes
+    -----
+    Safe across threads and fork: the database is made on first use, each
+    process its own, and every call works on a connection of its own.
+    """
+
+    def __init__(self, data: DataAccess, settings: Settings, ids: Ids) -> None:
+        self._data, self._settings, self._ids = data, settings, ids
+        self._database = Database(data, settings)
+
+    def write(
+        self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows into files with statistics; see ``engines.base.Engine``."""
+        return (yield from self._writer(layout, name).write(data))
+
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.RecordBatchReader]:
+        """Rows for which ``where`` is true, as a stream."""
+        schema = _projection(table.layout, columns)
+        files = yield from read_files(self._data, table, "scan")
+        cursor = self._database.cursor()
+        condition = ""
+        if where is not None:
+            condition = f" WHERE {expression_sql(where, table.layout.schema, 't')}"
+        names = name_list(schema.names) or "1"
+        sql = f"SELECT {names} FROM ({files.bind(cursor)}) AS t{condition}"
+        rows = stream(cursor, sql, schema, table.layout.table)
+        return pa.RecordBatchReader.from_batches(schema, rows)
+
+    def update(
+        self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
+    ) -> Program[Rewrite]:
+        """Rewrite the files that hold a row for which ``where`` is true."""
+        rewriter = yield from self._rewriter(table, name)
+        return (yield from self._whole(rewriter, rewriter.update(assignments, where)))
+
+    def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
+        """Delete rows; a file whose rows all match is removed, not rewritten."""
+        rewriter = yield from self._rewriter(table, name)
+        return (yield from self._whole(rewriter, rewriter.delete(where)))
+
+    def merge(
+        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+    ) -> Program[Rewrite]:
+        """Merge a source; see ``engines.base.MergeClause`` for the rules."""
+        rewriter = yield from self._rewriter(table, name)
+        return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
+
+    def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
+        """A digest of the multiset of rows for which ``where`` is true."""
+        files = yield from read_files(self._data, table, "digest")
+        return digest(self._database.cursor(), files, where)
+
+    def query(
+        self,
+        sql: str,
+        tables: Mapping[str, TableInput],
+        views: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+    ) -> Program[pa.Table]:
+        """One SELECT that sees ``tables`` and ``views`` and nothing else."""
+        inputs = {}
+        for number, (table_name, table) in enumerate(tables.items()):
+            inputs[table_name] = yield from read_files(self._data, table, f"table{number}")
+        return query(self._database, sql, inputs, views, params)
+
+    def _writer(self, layout: Layout, name: FileNamer) -> Writer:
+        return Writer(self._database, self._data, self._settings, layout, name, self._now_ms())
+
+    def _rewriter(self, table: TableInput, name: FileNamer) -> Program[Rewriter]:
+        files = yield from read_files(self._data, table, "target")
+        changes = None
+        if table.layout.change_data_feed:
+            changes = Writer(
+                self._database,
+                self._data,
+                self._settings,
+                table.layout,
+                name,
+                self._now_ms(),
+                prefix="_change_data",
+                extra=(CHANGE_TYPE,),
+            )
+        return Rewriter(
+            database=self._database,
+            table=table,
+            files=files,
+            writer=self._writer(table.layout, name),
+            changes=changes,
+            limit_bytes=self._settings.in_memory_file_limit_bytes,
+        )
+
+    def _whole(self, rewriter: Rewriter, program: Program[Rewrite]) -> Program[Rewrite]:
+        """Run a rewrite; if it fails, take back what it has stored."""
+        try:
+            return (yield from program)
+        except (Exception, KeyboardInterrupt):
+            yield from rewriter.writer.withdraw()
+            if rewriter.changes is not None:
+                yield from rewriter.changes.withdraw()
+            raise
+
+    def _now_ms(self) -> int:
+        # An id begins with its maker's clock, which the engine has no other way to read.
+        return int(started_at(self._ids.txn_id()) * 1000)
+
+
+def _projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return layout.schema
+    missing = [column for column in columns if column not in layout.schema.names]
+    if missing:
+        raise InvalidOperation(
+            f"table {layout.table}: there is no column {', '.join(missing)}; "
+            f"its columns are {', '.join(layout.schema.names)}",
+            table=layout.table,
+        )
+    return pa.schema([layout.schema.field(column) for column in columns])

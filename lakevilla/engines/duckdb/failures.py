@@ -1,0 +1,85 @@
+"""DuckDB's errors as ours: its text is kept, its traceback is not.
+
+Rows pass between Python and DuckDB in both directions, and each side keeps only
+the text of the other's errors. A ``Tap`` remembers the error of a Python source;
+``translated`` raises that one rather than DuckDB's report of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
+
+__all__ = ["RULE_MARK", "Tap", "translated"]
+
+#: Begins the message of an error that a guard raises inside DuckDB.
+RULE_MARK = "lakevilla broken rule: "
+
+_PREFIX = re.compile(r"^(?P<kind>[A-Z][A-Za-z ]* Error): ", re.DOTALL)
+_CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
+
+
+class Tap:
+    """Batches for DuckDB to pull; remembers the error that ended them."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        self.error: BaseException | None = None
+        self.reader = pa.RecordBatchReader.from_batches(schema, self._pull(batches))
+
+    def _pull(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
+    """Raise ours for what DuckDB, or a stream out of it, raises inside the block."""
+    try:
+        yield
+    except LakeVillaError:
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
+        for tap in taps:
+            if tap.error is not None:
+                raise tap.error from None
+        # A stream out of DuckDB raises OSError with DuckDB's text; others of
+        # these types come from elsewhere and are not ours to explain.
+        match = _PREFIX.match(str(error))
+        if match is None and not isinstance(error, duckdb.Error):
+            raise
+        raise _explain(str(error), match, table) from None
+
+
+def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeVillaError:
+    where = "" if table is None else f"table {table}: "
+    _, broken, rule = text.partition(RULE_MARK)
+    if broken:
+        return InvalidOperation(
+            f"{where}{rule.strip()}; correct the row and write again", table=table
+        )
+    kind = "" if match is None else match["kind"]
+    message = text[len(kind) + 2 :] if match is not None else text
+    message = message.split("\n\nLINE ")[0].strip()
+    message = where + message[:1].lower() + message[1:]
+    lower = text.lower()
+    if kind == "Out of Memory Error":
+        return InvalidOperation(
+            f"{message}; raise memory_limit_bytes in the settings or narrow the statement",
+            table=table,
+        )
+    if ("parquet" in lower or "thrift" in lower) and any(sign in lower for sign in _CORRUPT):
+        return CorruptObject(f"{message}; restore the file from a backup", table=table)
+    if kind in ("IO Error", "HTTP Error"):
+        return StoreError(
+            f"{message}; check that the file was not vacuumed, then try again", table=table
+        )
+    return InvalidOperation(f"{message}; correct the statement or the data", table=table)

@@ -1,0 +1,253 @@
+"""MERGE: pair target and source rows once, then rewrite the files that an action falls in.
+
+The pairs, and after them the actions, are tables of row places and source row
+numbers: small beside the rows themselves, and DuckDB spills them to disk.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
+from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.relation import FILE, ROW, Files
+from lakevilla.engines.duckdb.rewrite import HIT, Rewriter
+from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.duckdb import to_duckdb
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import ChangeFile
+from lakevilla.store.effects import Program
+
+__all__ = ["merge"]
+
+# A source row's number, and the clause that acts on a row.
+_SOURCE, _CLAUSE = '"__lakevilla_source"', '"__lakevilla_clause"'
+_UPDATES = ("matched_update", "not_matched_by_source_update")
+_DELETES = ("matched_delete", "not_matched_by_source_delete")
+
+
+def merge(rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec) -> Program[Rewrite]:
+    """Merge ``source`` into the rewriter's table."""
+    statement = _Merge(rewriter, spec, source.schema)
+    tap = Tap(source.schema, source)
+    with translated(statement.table, (tap,)):
+        statement.load(tap)
+        statement.pair()
+    statement.refuse_ambiguous()
+    counts = statement.counts()
+    updated = yield from statement.rewrite_hits()
+    inserted = yield from statement.insert()
+    changes = yield from statement.record()
+    rows_updated, rows_deleted, rows_matched = counts
+    return Rewrite(
+        written=updated.written + inserted.written,
+        removed=updated.removed,
+        change_files=changes,
+        rows_matched=rows_matched,
+        rows_inserted=inserted.rows_inserted,
+        rows_updated=rows_updated,
+        rows_deleted=rows_deleted,
+        rows_copied=updated.rows_copied - rows_updated,
+    )
+
+
+class _Merge:
+    def __init__(self, rewriter: Rewriter, spec: MergeSpec, source: pa.Schema) -> None:
+        self._rewriter, self._spec = rewriter, spec
+        self._files: Files = rewriter.files
+        self._layout = rewriter.files.layout
+        self._cursor: duckdb.DuckDBPyConnection = rewriter.database.cursor()
+        self._schemas = {spec.source_alias: source, spec.target_alias: self._layout.schema}
+        self.table = self._layout.table
+
+    def load(self, tap: Tap) -> None:
+        """Keep the source: it is read more than once, and may come from a stream."""
+        self._cursor.register("__lakevilla_stream", tap.reader)
+        self._cursor.execute(
+            f"CREATE TEMP TABLE source AS SELECT *, row_number() OVER () AS {_SOURCE} "
+            "FROM __lakevilla_stream"
+        )
+
+    def pair(self) -> None:
+        """Tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
+        target = self._files.bind(self._cursor)
+        self._cursor.execute(
+            f"CREATE TEMP TABLE pairs AS SELECT t.{FILE} AS file, t.{ROW} AS row, "
+            f"s.{_SOURCE} AS source, {self._choice('matched_')} AS clause "
+            f"FROM ({target}) AS t JOIN source AS s ON {self._sql(self._spec.on)}"
+        )
+        self._cursor.execute(
+            "CREATE TEMP TABLE actions AS "
+            "SELECT file, row, source, clause FROM pairs WHERE clause IS NOT NULL"
+        )
+        if self._clauses("not_matched_by_source_"):
+            self._cursor.execute(
+                "INSERT INTO actions SELECT * FROM ("
+                f"SELECT t.{FILE} AS file, t.{ROW} AS row, NULL AS source, "
+                f"{self._choice('not_matched_by_source_')} AS clause FROM ({target}) AS t "
+                f"ANTI JOIN pairs AS p ON p.file = t.{FILE} AND p.row = t.{ROW}) "
+                "WHERE clause IS NOT NULL"
+            )
+
+    def refuse_ambiguous(self) -> None:
+        """Raise if two source rows act on one target row: their order would decide."""
+        with translated(self.table):
+            found = self._cursor.execute(
+                "SELECT list(source)[1:2] FROM actions WHERE source IS NOT NULL "
+                "GROUP BY file, row HAVING count(*) > 1 LIMIT 1"
+            ).fetchone()
+            if found is None:
+                return
+            rows = self._cursor.execute(
+                f"SELECT left(CAST(s AS VARCHAR), 200) FROM (SELECT * EXCLUDE ({_SOURCE}) "
+                f"FROM source WHERE {_SOURCE} IN ({found[0][0]}, {found[0][1]})) AS s"
+            ).fetchall()
+        raise InvalidOperation(
+            f"table {self.table}: two source rows of the merge match one target row: "
+            f"{' and '.join(row[0] for row in rows)}; make the source unique in the columns "
+            "of the merge condition",
+            table=self.table,
+        )
+
+    def counts(self) -> tuple[int, int, int]:
+        """Target rows to be updated, to be deleted, and matched by the source."""
+        with translated(self.table):
+            found = self._cursor.execute(
+                f"SELECT count(*) FILTER (clause IN {self._numbers(_UPDATES)}), "
+                f"count(*) FILTER (clause IN {self._numbers(_DELETES)}), "
+                "(SELECT count(*) FROM (SELECT DISTINCT file, row FROM pairs)) FROM actions"
+            ).fetchone()
+        assert found is not None
+        return int(found[0]), int(found[1]), int(found[2])
+
+    def rewrite_hits(self) -> Program[Rewrite]:
+        """Rewrite the files with an updated or a deleted row; drop those with no other."""
+        rewriter, cursor = self._rewriter, self._cursor
+        with translated(self.table):
+            deleted = dict(
+                cursor.execute(
+                    f"SELECT file, count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
+                    "FROM actions GROUP BY file"
+                ).fetchall()
+            )
+        if not deleted:
+            return Rewrite()
+        hit = self._files.only(sorted(deleted))
+        totals = rewriter.counted(cursor, hit) if any(deleted.values()) else {}
+        partial = hit.only(i for i in hit.chosen if not deleted[i] or deleted[i] < totals[i])
+        moves = any(
+            column in self._layout.partition_by
+            for clause in self._spec.clauses
+            if clause.kind in _UPDATES
+            for column in clause.assignments
+        )
+        written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
+        return Rewrite(
+            written=written,
+            removed=rewriter.removed(hit.chosen),
+            rows_copied=rewriter.writer.rows_written,
+        )
+
+    def insert(self) -> Program[Rewrite]:
+        """Write the source rows that match no target row and that a clause takes."""
+        if not self._clauses("not_matched_insert"):
+            return Rewrite()
+        writer = self._rewriter.writer
+        before = writer.rows_written
+        sql = self._rewriter.guarded(self._inserted())
+        names = name_list(writer.schema.names)
+        batches = writer.stream(self._cursor, f"SELECT {names} FROM ({sql})")
+        written = yield from writer.rows(batches)
+        return Rewrite(written=written, rows_inserted=writer.rows_written - before)
+
+    def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files of all that the merge did."""
+        names = name_list(self._layout.schema.names)
+        hits = self._acted(self._files.only(self._hit_files()))
+        updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
+        old = ", ".join(f"t.{quote_name(n)}" for n in self._layout.schema.names)
+        parts = [
+            f"SELECT {old}, CASE WHEN a.clause IN {deletes} THEN 'delete' ELSE 'update_preimage' "
+            f"END AS _change_type {hits} WHERE a.clause IS NOT NULL",
+            f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
+            f"WHERE a.clause IN {updates}",
+        ]
+        if self._clauses("not_matched_insert"):
+            parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
+        return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
+
+    def _rewritten(self, files: Files) -> str:
+        return self._rewriter.guarded(
+            f"SELECT {self._updated_columns()}, a.clause IS NOT NULL AS {HIT} "
+            f"{self._acted(files)} "
+            f"WHERE a.clause IS NULL OR a.clause NOT IN {self._numbers(_DELETES)}"
+        )
+
+    def _acted(self, files: Files) -> str:
+        """FROM clause: rows ``t`` with their action ``a`` and its source row ``s``."""
+        chosen = ", ".join(map(str, files.chosen)) or "-1"
+        return (
+            f"FROM ({files.bind(self._cursor)}) AS t "
+            f"LEFT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
+            f"ON a.file = t.{FILE} AND a.row = t.{ROW} "
+            f"LEFT JOIN source AS s ON s.{_SOURCE} = a.source"
+        )
+
+    def _updated_columns(self) -> str:
+        return ", ".join(
+            self._cases(name, "a.clause", _UPDATES, otherwise=f"t.{quote_name(name)}")
+            for name in self._layout.schema.names
+        )
+
+    def _inserted(self) -> str:
+        columns = ", ".join(
+            self._cases(name, f"s.{_CLAUSE}", ("not_matched_insert",), otherwise="NULL")
+            for name in self._layout.schema.names
+        )
+        return (
+            f"SELECT {columns}, true AS {HIT} FROM ("
+            f"SELECT s.*, {self._choice('not_matched_insert')} AS {_CLAUSE} FROM source AS s "
+            f"ANTI JOIN pairs AS p ON p.source = s.{_SOURCE}) AS s WHERE s.{_CLAUSE} IS NOT NULL"
+        )
+
+    def _cases(self, name: str, clause: str, kinds: tuple[str, ...], *, otherwise: str) -> str:
+        kind = sql_type(self._layout.schema.field(name).type)
+        branches = " ".join(
+            f"WHEN {number} THEN CAST({self._sql(c.assignments[name])} AS {kind})"
+            for number, c in enumerate(self._spec.clauses)
+            if c.kind in kinds and name in c.assignments
+        )
+        value = f"CASE {clause} {branches} ELSE {otherwise} END" if branches else otherwise
+        return f"CAST({value} AS {kind}) AS {quote_name(name)}"
+
+    def _choice(self, prefix: str) -> str:
+        """The number of the first clause of a kind whose predicate is true; else NULL."""
+        branches = " ".join(
+            f"WHEN {'true' if c.predicate is None else self._sql(c.predicate)} THEN {number}"
+            for number, c in self._clauses(prefix)
+        )
+        return f"CAST(CASE {branches} END AS INTEGER)" if branches else "CAST(NULL AS INTEGER)"
+
+    def _clauses(self, prefix: str) -> list[tuple[int, MergeClause]]:
+        return [(n, c) for n, c in enumerate(self._spec.clauses) if c.kind.startswith(prefix)]
+
+    def _numbers(self, kinds: tuple[str, ...]) -> str:
+        numbers = [str(n) for n, c in enumerate(self._spec.clauses) if c.kind in kinds]
+        return f"({', '.join(numbers) or '-1'})"
+
+    def _hit_files(self) -> list[int]:
+        with translated(self.table):
+            return [
+                row[0]
+                for row in self._cursor.execute(
+                    "SELECT DISTINCT file FROM actions ORDER BY file"
+                ).fetchall()
+            ]
+
+    def _sql(self, expression: Expr) -> str:
+        def column(path: tuple[str, ...], table: str | None) -> str:
+            return column_of("s" if table == self._spec.source_alias else "t", path)
+
+        return to_duckdb(expression, self._schemas, column=column)

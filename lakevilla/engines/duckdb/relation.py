@@ -1,0 +1,246 @@
+"""A table's files as one SQL relation with the table's columns, whatever the files hold.
+
+Files are read through a schema given to ``read_parquet``: a column that an old
+file lacks is NULL, one that was widened since is cast, one that was renamed is
+found by its physical name or field id. Partition columns are constants from the
+log, never from paths. Deletion vectors are an anti-join on file and row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.duckdb.files import readable_path
+from lakevilla.engines.duckdb.sqltext import (
+    quote_name,
+    quote_text,
+    renamed,
+    sql_type,
+)
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.base import Layout, data_files
+from lakevilla.formats.delta.dv import read_vector
+from lakevilla.formats.delta.paths import file_key
+from lakevilla.store.effects import Program, parallel
+
+__all__ = ["FILE", "ROW", "Files", "data_columns", "read_files"]
+
+#: Columns of every relation beside the table's own: the file's place in the
+#: table input, and the row's place in the file.
+FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
+
+# Up to this many combinations of partition values each become a branch of their
+# own, in which the values are constants that DuckDB prunes by; beyond, a join.
+_BRANCH_LIMIT = 64
+
+#: Serialised partition values of one file, in the order of ``Layout.partition_by``.
+PartitionKey = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a table input, or some of them, ready to be queried.
+
+    ``name`` prefixes the helper tables that ``bind`` registers on a cursor.
+    """
+
+    layout: Layout
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    partitions: tuple[PartitionKey, ...]
+    deleted: pa.Table | None
+    name: str
+    chosen: tuple[int, ...]
+
+    def only(self, ordinals: Iterable[int]) -> Files:
+        """Some of the files; their places stay what they were."""
+        return replace(self, chosen=tuple(ordinals))
+
+    def bytes(self) -> int:
+        return sum(self.sizes[i] for i in self.chosen)
+
+    def bind(self, cursor: duckdb.DuckDBPyConnection) -> str:
+        """The relation's SQL, its helper tables registered on ``cursor``."""
+        if not self.chosen:
+            return self._empty()
+        groups: dict[PartitionKey, list[int]] = {}
+        for ordinal in self.chosen:
+            groups.setdefault(self.partitions[ordinal], []).append(ordinal)
+        if len(groups) <= _BRANCH_LIMIT:
+            sql = " UNION ALL ".join(
+                self._select(members, self._constants(key)) for key, members in groups.items()
+            )
+        else:
+            sql = self._joined(cursor)
+        if self.deleted is not None:
+            deleted = f"{self.name}_deleted"
+            cursor.register(deleted, self.deleted)
+            sql = (
+                f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {deleted} AS d "
+                f"ON s.{FILE} = d.file AND s.{ROW} = d.row"
+            )
+        return sql
+
+    def _constants(self, key: PartitionKey) -> dict[str, str]:
+        schema = self.layout.schema
+        return {
+            column: _constant(value, schema.field(column).type)
+            for column, value in zip(self.layout.partition_by, key, strict=True)
+        }
+
+    def _select(self, members: Sequence[int], partitions: dict[str, str], join: str = "") -> str:
+        layout = self.layout
+        columns, entries = [], []
+        for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
+            if field.name in partitions:
+                columns.append(f"{partitions[field.name]} AS {quote_name(field.name)}")
+                continue
+            # Inner names that no column of a user can have: a table may well
+            # have a column called "filename", which DuckDB gives a meaning.
+            inner = f"__lakevilla_c{index}"
+            entries.append(_schema_entry(layout, inner, physical))
+            value = renamed(inner, physical.type, field.type)
+            columns.append(f"{value} AS {quote_name(field.name)}")
+        if not entries:
+            entries.append(
+                "'__lakevilla_none': {'name': '__lakevilla_none', 'type': 'BOOLEAN', "
+                "'default_value': NULL}"
+            )
+        if len(members) == 1:
+            ordinal = f"CAST({members[0]} AS BIGINT)"
+        elif members[-1] - members[0] == len(members) - 1:
+            ordinal = f"CAST(file_index + {members[0]} AS BIGINT)"
+        else:
+            listed = ", ".join(map(str, members))
+            ordinal = f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
+        columns += [f"{ordinal} AS {FILE}", f"file_row_number AS {ROW}"]
+        paths = ", ".join(quote_text(self.paths[i]) for i in members)
+        return (
+            f"SELECT {', '.join(columns)} FROM read_parquet([{paths}], "
+            f"schema = MAP {{{', '.join(entries)}}}, hive_partitioning = false){join}"
+        )
+
+    def _joined(self, cursor: duckdb.DuckDBPyConnection) -> str:
+        helper = f"{self.name}_partitions"
+        members = list(range(len(self.chosen)))
+        columns: dict[str, pa.Array] = {"place": pa.array(members, pa.uint64())}
+        partitions = {}
+        for index, column in enumerate(self.layout.partition_by):
+            kind = self.layout.schema.field(column).type
+            values = [self.partitions[i][index] for i in self.chosen]
+            if pa.types.is_binary(kind):
+                columns[f"p{index}"] = pa.array([_binary(v) for v in values], pa.binary())
+            else:
+                columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
+            partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
+        cursor.register(helper, pa.table(columns))
+        return self._select(self.chosen, partitions, f" JOIN {helper} AS h ON file_index = h.place")
+
+    def _empty(self) -> str:
+        columns = [
+            f"CAST(NULL AS {sql_type(f.type)}) AS {quote_name(f.name)}" for f in self.layout.schema
+        ]
+        columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
+        return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]:
+    """The files of ``table`` with their deletion vectors, which are read now."""
+    layout, files = table.layout, table.files
+    paths = files.column("path").to_pylist()
+    sizes = files.column("size").to_pylist()
+    deleted = yield from _deleted_rows(table)
+    return Files(
+        layout=layout,
+        paths=tuple(
+            readable_path(data, file_key(layout.location, path), size)
+            for path, size in zip(paths, sizes, strict=True)
+        ),
+        sizes=tuple(sizes),
+        partitions=tuple(_partition_keys(table)),
+        deleted=deleted,
+        name=f"__lakevilla_{name}",
+        chosen=tuple(range(len(paths))),
+    )
+
+
+def data_columns(layout: Layout) -> list[int]:
+    """Places of the columns that files hold: all but the partition columns."""
+    return [i for i, f in enumerate(layout.schema) if f.name not in layout.partition_by]
+
+
+def _deleted_rows(table: TableInput) -> Program[pa.Table | None]:
+    column = table.files.column("deletion_vector")
+    holders = [i for i, valid in enumerate(column.is_valid().to_pylist()) if valid]
+    if not holders:
+        return None
+    vectors = [f.deletion_vector for f in data_files(table.files.take(pa.array(holders)))]
+    rows_of = yield from parallel(
+        [read_vector(table.layout.location, vector) for vector in vectors if vector is not None]
+    )
+    parts = []
+    for ordinal, rows in zip(holders, rows_of, strict=True):
+        row = pa.array(rows, pa.int64())
+        parts.append(
+            pa.table({"file": pa.repeat(pa.scalar(ordinal, pa.int64()), len(row)), "row": row})
+        )
+    return pa.concat_tables(parts)
+
+
+def _partition_keys(table: TableInput) -> list[PartitionKey]:
+    layout = table.layout
+    if not layout.partition_by:
+        return [()] * table.files.num_rows
+    names = [
+        layout.physical.field(layout.schema.get_field_index(column)).name
+        for column in layout.partition_by
+    ]
+    keys = []
+    columns = (table.files.column("path").to_pylist(), table.files.column("partition_values"))
+    for path, values in zip(columns[0], columns[1].to_pylist(), strict=True):
+        found = dict(values or ())
+        if not found.keys() >= set(names):
+            raise CorruptObject(
+                f"table {layout.table}: the log gives file {path} no value for partition columns "
+                f"{sorted(set(names) - found.keys())}; rewrite the file or remove it",
+                key=file_key(layout.location, path),
+                table=layout.table,
+            )
+        # "" is Delta's NULL: one key for both.
+        keys.append(tuple(found[name] or None for name in names))
+    return keys
+
+
+def _schema_entry(layout: Layout, inner: str, physical: pa.Field) -> str:
+    if layout.by_field_id:
+        key = (physical.metadata or {})[b"PARQUET:field_id"].decode()
+    else:
+        key = quote_text(physical.name)
+    return (
+        f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
+        f"'default_value': NULL}}"
+    )
+
+
+def _constant(value: str | None, kind: pa.DataType) -> str:
+    if not value:
+        return f"CAST(NULL AS {sql_type(kind)})"
+    if pa.types.is_string(kind):
+        return quote_text(value)
+    if pa.types.is_binary(kind):
+        return f"from_hex('{(_binary(value) or b'').hex()}')"
+    return f"CAST({quote_text(value)} AS {sql_type(kind)})"
+
+
+def _binary(value: str | None) -> bytes | None:
+    r"""Bytes of a serialised binary value: ``\u0001\u0002``, or the characters themselves."""
+    if not value:
+        return None
+    if value.startswith("\\u") and len(value) % 6 == 0:
+        return bytes(int(value[i + 2 : i + 6], 16) & 0xFF for i in range(0, len(value), 6))
+    return value.encode()

@@ -1,0 +1,104 @@
+"""Pieces of DuckDB SQL: names, texts, types, and structs under other field names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lakevilla.errors import UnsupportedTableFeature
+
+__all__ = ["column_of", "name_list", "quote_name", "quote_text", "renamed", "sql_type"]
+
+_SIMPLE = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+    pa.large_string(): "VARCHAR",
+    pa.binary(): "BLOB",
+    pa.large_binary(): "BLOB",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+}
+
+
+def quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def name_list(names: Iterable[str]) -> str:
+    return ", ".join(quote_name(name) for name in names)
+
+
+def column_of(alias: str, path: tuple[str, ...]) -> str:
+    """A column, or a field of a struct, of the relation ``alias``."""
+    return ".".join([alias, *(quote_name(part) for part in path)])
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """The DuckDB type that holds every value of an Arrow type that tables may have."""
+    simple = _SIMPLE.get(kind)
+    if simple is not None:
+        return simple
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return "TIMESTAMPTZ"
+    if pa.types.is_decimal128(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_null(kind):
+        return "INTEGER"
+    if pa.types.is_struct(kind):
+        fields = (kind.field(i) for i in range(kind.num_fields))
+        return f"STRUCT({', '.join(f'{quote_name(f.name)} {sql_type(f.type)}' for f in fields)})"
+    if pa.types.is_map(kind):
+        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    raise UnsupportedTableFeature(
+        f"type {kind} is not supported by the DuckDB engine; read the table without that column"
+    )
+
+
+def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
+    """``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth."""
+    if not _differs(have, want):
+        return sql
+    if pa.types.is_struct(have):
+        parts = ", ".join(
+            f"{quote_name(new.name)} := "
+            + renamed(f"({sql}).{quote_name(old.name)}", old.type, new.type)
+            for old, new in zip(_fields(have), _fields(want), strict=True)
+        )
+        return f"CASE WHEN {sql} IS NULL THEN NULL ELSE struct_pack({parts}) END"
+    if pa.types.is_map(have):
+        key = renamed("__e.key", have.key_type, want.key_type)
+        value = renamed("__e.value", have.item_type, want.item_type)
+        entry = f"struct_pack(key := {key}, value := {value})"
+        return f"map_from_entries(list_transform(map_entries({sql}), lambda __e: {entry}))"
+    item = renamed("__e", have.value_type, want.value_type)
+    return f"list_transform({sql}, lambda __e: {item})"
+
+
+def _differs(have: pa.DataType, want: pa.DataType) -> bool:
+    if pa.types.is_struct(have):
+        return any(
+            a.name != b.name or _differs(a.type, b.type)
+            for a, b in zip(_fields(have), _fields(want), strict=True)
+        )
+    if pa.types.is_map(have):
+        return _differs(have.key_type, want.key_type) or _differs(have.item_type, want.item_type)
+    if pa.types.is_list(have) or pa.types.is_large_list(have):
+        return _differs(have.value_type, want.value_type)
+    return False
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(i) for i in range(kind.num_fields)]

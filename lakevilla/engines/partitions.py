@@ -1,0 +1,90 @@
+"""Partition values as Delta writes them: in the log, and in directory names."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["partition_directory", "serialise_partition_value", "split_by_partition"]
+
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+# The characters that Hive and Spark escape in a directory name.
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
+
+
+def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str | None:
+    """The string of a log's ``partitionValues``; None for NULL.
+
+    The empty string becomes NULL: Delta's protocol knows no empty partition
+    value. Zoned timestamps are written with ``Z``; without it, Spark would read
+    them in its session's time zone.
+    """
+    if not scalar.is_valid:
+        return None
+    kind = scalar.type
+    if pa.types.is_boolean(kind):
+        return "true" if scalar.as_py() else "false"
+    if pa.types.is_timestamp(kind):
+        moment = _EPOCH + datetime.timedelta(microseconds=scalar.value)
+        if kind.tz is not None:
+            return moment.isoformat("T", "microseconds") + "Z"
+        return moment.isoformat(" ", "microseconds")
+    if pa.types.is_date(kind):
+        return str(scalar.as_py().isoformat())
+    if pa.types.is_decimal(kind):
+        return format(scalar.as_py(), "f")
+    if pa.types.is_binary(kind):
+        return "".join(f"\\u{byte:04X}" for byte in scalar.as_py()) or None
+    if pa.types.is_nested(kind):
+        raise InvalidOperation(
+            f"table {table}: column {column} of type {kind} cannot be a partition column; "
+            "partition by a column of a simple type",
+            table=table,
+        )
+    return str(scalar.as_py()) or None
+
+
+def partition_directory(values: list[tuple[str, str | None]]) -> str:
+    """The directory of a file: ``column=value`` parts, escaped as Hive does; "" for no values."""
+    return "/".join(
+        f"{_escape(name)}={_NULL_DIRECTORY if value is None else _escape(value)}"
+        for name, value in values
+    )
+
+
+def split_by_partition(rows: pa.Table, columns: tuple[str, ...]) -> list[pa.Table]:
+    """The rows of each distinct combination of values of ``columns``, in no order."""
+    if not columns or rows.num_rows == 0:
+        return [rows] if rows.num_rows else []
+    codes = None
+    for column in columns:
+        encoded = rows.column(column).combine_chunks().dictionary_encode(null_encoding="encode")
+        code = encoded.indices.cast(pa.int64())
+        # Codes of the columns so far times this column's count: each pair has
+        # its own number, and re-encoding keeps it below the number of rows.
+        codes = code if codes is None else _combine(codes, code, len(encoded.dictionary))
+    order = pc.array_sort_indices(codes)
+    ends = _run_ends(pc.take(codes, order))
+    ordered = rows.take(order)
+    return [ordered.slice(start, end - start) for start, end in ends]
+
+
+def _combine(left: pa.Array, right: pa.Array, right_count: int) -> pa.Array:
+    both = pc.add(pc.multiply(left, right_count), right)
+    return both.dictionary_encode().indices.cast(pa.int64())
+
+
+def _run_ends(codes: pa.Array) -> list[tuple[int, int]]:
+    encoded = pc.run_end_encode(codes)
+    ends = encoded.run_ends.to_pylist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", text)

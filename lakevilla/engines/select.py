@@ -1,0 +1,214 @@
+"""A user's SELECT, read to learn which tables it names and to refuse what reaches beyond them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import SqlglotError
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["Select", "named_parameters", "referenced_tables", "select_of", "tokens_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A query, in the engine's dialect; ``references`` are the tables it names, part by part."""
+
+    sql: str
+    references: frozenset[tuple[str, ...]]
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables named, as paths: ``a.b`` and ``"a/b"`` are both ``a/b``."""
+        return frozenset("/".join(parts) for parts in self.references)
+
+
+# Table functions that make rows of their arguments alone.
+_PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
+# Functions that look beyond the rows of a query: settings, secrets, files, other SQL.
+_REACHING = re.compile(
+    r"(read|scan|sniff|parquet|duckdb|pragma|pg|load|which|query|write|json_execute)_.*|.*_scan|"
+    r"glob|query|getenv|getvariable|current_setting|set_config|nextval|currval|"
+    r"current_database|current_schemas?|version"
+)
+
+
+def referenced_tables(sql: str) -> set[str]:
+    """The tables that a SELECT names, as paths; CTEs are none."""
+    return set(select_of(sql).tables)
+
+
+def select_of(sql: str, params: Iterable[str] | None = None) -> Select:
+    """A SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
+    text = named_parameters(sql, params)
+    try:
+        found = [
+            node
+            for node in sqlglot.parse(text, dialect="duckdb")
+            if node is not None and not isinstance(node, exp.Semicolon)
+        ]
+    except SqlglotError as error:
+        raise InvalidOperation(
+            f"sql cannot be read: {_first_line(error)}; correct it and try again"
+        ) from None
+    except RecursionError:
+        raise InvalidOperation("sql is nested too deeply; split it into views") from None
+    if len(found) != 1:
+        raise InvalidOperation(
+            f"sql holds {len(found)} statements; give exactly one, and call sql again for each"
+        )
+    root = found[0]
+    if not isinstance(root, (exp.Query, exp.Values)):
+        raise InvalidOperation(
+            f"{root.key} is not a query; use SELECT, or the method of the transaction for it"
+        )
+    references = set()
+    for node in root.walk():
+        _refuse_reaching(node)
+        if isinstance(node, exp.Table):
+            parts = _table_parts(node)
+            if parts is not None and not (len(parts) == 1 and _is_cte(node, parts[0])):
+                references.add(parts)
+    return Select(sql, frozenset(references))
+
+
+def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
+    """``sql`` with ``:name`` written as DuckDB's ``$name``.
+
+    A colon is also DuckDB's separator in slices, structs and aliases in front;
+    it marks a parameter where no value can stand to its left. With ``params``
+    only those names count, and each must be used.
+    """
+    names = None if params is None else set(params)
+    tokens = tokens_of(sql)
+    pieces, position, used = [], 0, set()
+    for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        if (
+            colon.token_type is not TokenType.COLON
+            or name.start != colon.end + 1
+            or not re.fullmatch(r"[A-Za-z_]\w*", name.text)
+            or (before is not None and before.token_type in _VALUE_ENDS)
+            or (names is not None and name.text not in names)
+        ):
+            continue
+        pieces += [sql[position : colon.start], "$"]
+        position = colon.end + 1
+        used.add(name.text)
+    if names is not None and names - used:
+        raise InvalidOperation(
+            f"parameters {', '.join(sorted(names - used))} are not used in the sql; "
+            "write them as :name or leave them out"
+        )
+    return "".join([*pieces, sql[position:]])
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """The tokens of a text that is not empty; their ``start`` and ``end`` are offsets in it."""
+    if not sql or not sql.strip():
+        raise InvalidOperation("sql is empty; give one statement as text")
+    try:
+        tokens = _Tokens().tokenize(sql)
+    except SqlglotError as error:
+        raise InvalidOperation(
+            f"sql cannot be read: {_first_line(error)}; correct it and try again"
+        ) from None
+    while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
+        tokens.pop()
+    if not tokens:
+        raise InvalidOperation("sql is empty; give one statement as text")
+    return tokens
+
+
+class _Tokens(DuckDB.Tokenizer):
+    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+
+_VALUE_ENDS = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.NUMBER,
+        TokenType.R_PAREN,
+        TokenType.R_BRACKET,
+        TokenType.R_BRACE,
+    }
+)
+
+
+def _refuse_reaching(node: exp.Expr) -> None:
+    if isinstance(node, (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Pragma, exp.Copy, exp.Set)):
+        if isinstance(node, exp.Query):
+            return
+        raise InvalidOperation(f"{node.key} is not supported inside a query; use SELECT alone")
+    if isinstance(node, exp.Func):
+        name = _function_name(node)
+        if _REACHING.fullmatch(name):
+            raise InvalidOperation(
+                f"function {name} reaches beyond the lake's tables; register the data as a table "
+                "or pass it in views"
+            )
+
+
+def _table_parts(table: exp.Table) -> tuple[str, ...] | None:
+    this = table.this
+    if isinstance(this, exp.Identifier):
+        parts: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
+        return tuple(part.name for part in parts if part is not None)
+    name = _function_name(this) if isinstance(this, exp.Func) else type(this).__name__.lower()
+    if name in _PURE_TABLE_FUNCTIONS or isinstance(this, (exp.GenerateSeries, exp.Unnest)):
+        return None
+    raise InvalidOperation(
+        f"{name} is no table of the lake; register the data as a table or pass it in views"
+    )
+
+
+def _function_name(function: exp.Expr) -> str:
+    if isinstance(function, exp.Anonymous):
+        return str(function.name).lower()
+    if isinstance(function, exp.Func):
+        return function.sql_name().lower()
+    return function.key
+
+
+def _is_cte(table: exp.Table, name: str) -> bool:
+    """Whether a plain name means a CTE where it stands: those before its own, and outer ones."""
+    inside: exp.Expr = table
+    own: exp.CTE | None = None
+    while (outer := inside.parent) is not None:
+        if isinstance(outer, exp.CTE):
+            own = outer
+        elif isinstance(outer, exp.With):
+            visible = outer.expressions
+            if own is not None:
+                end = next(i for i, cte in enumerate(visible) if cte is own)
+                visible = visible[: end + 1 if outer.args.get("recursive") else end]
+            if _named(visible, name):
+                return True
+            # What the statement around this WITH sees of it was just looked at.
+            inside = outer.parent or outer
+            own = None
+            continue
+        else:
+            clause = outer.args.get("with_") or outer.args.get("with")
+            if clause is not None and clause is not inside and _named(clause.expressions, name):
+                return True
+        inside = outer
+    return False
+
+
+def _named(ctes: Iterable[exp.Expr], name: str) -> bool:
+    return any(cte.alias.lower() == name.lower() for cte in ctes)
+
+
+def _first_line(error: Exception) -> str:
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    line = " ".join(plain.split())
+    return line[:1].lower() + line[1:300]

@@ -1,0 +1,391 @@
+"""Tying a tree to a schema: names become exact columns, types are checked and made equal.
+
+A bound tree holds for every engine: each operand has the type its operator wants, by
+casts that lose nothing. Binding a bound tree changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.functions import FUNCTIONS, resolve
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.expressions.types import (
+    common_type,
+    element_type,
+    is_decimal,
+    is_integer,
+    is_numeric,
+    type_name,
+)
+from lakevilla.expressions.values import adapt, cast_value, literal, literal_of, value_of
+
+__all__ = ["Schemas", "Scope", "bind", "bind_assignments", "type_of"]
+
+#: One table's schema, or in a merge those of both aliases.
+Schemas: TypeAlias = pa.Schema | Mapping[str, pa.Schema]
+
+
+def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bool = True) -> Expr:
+    """The tree with exact columns and equal types.
+
+    Parameters
+    ----------
+    expr : Expr
+    schema : pyarrow.Schema or Mapping of alias to schema
+        With a mapping, columns of the result carry their alias.
+    alias : str, optional
+        A name by which columns of a single schema may be qualified.
+    predicate : bool
+        Whether the expression must be boolean.
+
+    Raises
+    ------
+    InvalidOperation
+        An unknown or ambiguous column, or types that do not go together.
+    """
+    bound, type_ = _guarded(expr, Scope(schema, alias))
+    if not predicate or type_ == "boolean":
+        return bound
+    if type_ == "void":
+        return _coerce(bound, type_, "boolean")
+    raise InvalidOperation(
+        f"a predicate must be boolean, {render_sql(expr)} is {type_}: compare it with something"
+    )
+
+
+def type_of(expr: Expr, schema: Schemas, *, alias: str | None = None) -> str:
+    """The Delta type name of an expression's value."""
+    return _guarded(expr, Scope(schema, alias))[1]
+
+
+def bind_assignments(
+    assignments: Mapping[str, Expr],
+    target: pa.Schema,
+    schema: Schemas | None = None,
+    *,
+    alias: str | None = None,
+) -> dict[str, Expr]:
+    """Assignments under the exact names of the target's columns, cast to their types.
+
+    A value too large for a narrower column raises when it is computed; casts from
+    fractional to whole numbers, and between kinds of types, must be written out.
+
+    Parameters
+    ----------
+    assignments : Mapping of column name to expression
+    target : pyarrow.Schema
+        The columns assigned to.
+    schema : Schemas, optional
+        What the expressions may refer to; ``target`` if not given.
+    alias : str, optional
+        A name by which target columns may be qualified.
+    """
+    columns = Scope(target, alias)
+    scope = columns if schema is None else Scope(schema, alias)
+    bound: dict[str, Expr] = {}
+    for name, expr in assignments.items():
+        field = columns.field(name)
+        if field.name in bound:
+            raise InvalidOperation(f"column {field.name} is assigned twice: keep one assignment")
+        tree, type_ = _guarded(expr, scope)
+        value = _assign(tree, type_, type_name(field.type), field.name)
+        if not field.nullable and isinstance(value, Literal) and value.value is None:
+            raise InvalidOperation(
+                f"column {field.name} is NOT NULL: assign a value, or drop NOT NULL with alter"
+            )
+        bound[field.name] = value
+    return bound
+
+
+def _guarded(expr: Expr, scope: Scope) -> tuple[Expr, str]:
+    try:
+        return _bind(expr, scope)
+    except RecursionError:
+        raise InvalidOperation("expression is nested too deeply: split it") from None
+
+
+class Scope:
+    """Finds columns by name, without regard to case."""
+
+    def __init__(self, schemas: Schemas, alias: str | None = None) -> None:
+        tables: dict[str | None, Any] = {}
+        if isinstance(schemas, Mapping):
+            tables.update(schemas)
+        else:
+            tables[None] = schemas
+        self._schemas = tables
+        self._aliases = {name.lower(): name for name in self._schemas if name is not None}
+        self._alias = None if alias is None else alias.lower()
+
+    def field(self, name: str) -> pa.Field:
+        """A top-level column of a single schema, for assignment."""
+        schema = self._schemas[None]
+        found = _match(name, schema)
+        if not found and self._alias is not None:
+            prefix, dot, rest = name.partition(".")
+            if dot and prefix.lower() == self._alias:
+                found = _match(rest, schema)
+        if len(found) != 1:
+            raise _unknown(name, [schema], ambiguous=found)
+        return found[0]
+
+    def column(self, column: Column) -> tuple[Column, str]:
+        """The exact column and its type."""
+        found: list[_Found] = []
+        if column.table is not None:
+            if column.table not in self._schemas:
+                raise InvalidOperation(f"unknown alias {column.table!r}: use {self._names()}")
+            found = self._look(column.table, column.path)
+        else:
+            for table, path in self._readings(column.path):
+                found = self._look(table, path)
+                if found:
+                    break
+            else:
+                found = [hit for t in self._schemas for hit in self._look(t, column.path)]
+        if len(found) != 1:
+            raise _unknown(".".join(column.path), self._schemas.values(), ambiguous=found)
+        return Column(found[0].path, found[0].table), found[0].type
+
+    def _readings(self, path: tuple[str, ...]) -> Iterable[tuple[str | None, tuple[str, ...]]]:
+        """The ways to read a first name as an alias; an alias wins over a struct column."""
+        first = path[0].lower()
+        if len(path) > 1 and first in self._aliases:
+            yield self._aliases[first], path[1:]
+        if len(path) > 1 and first == self._alias and None in self._schemas:
+            yield None, path[1:]
+
+    def _look(self, table: str | None, path: tuple[str, ...]) -> list[_Found]:
+        fields = _match(path[0], self._schemas[table])
+        names: list[tuple[str, ...]] = [(field.name,) for field in fields]
+        for name in path[1:]:
+            inner = [
+                (child, (*prefix, child.name))
+                for field, prefix in zip(fields, names, strict=True)
+                if pa.types.is_struct(field.type)
+                for child in _match(name, field.type)
+            ]
+            fields, names = [pair[0] for pair in inner], [pair[1] for pair in inner]
+        return [
+            _Found(table, name, type_name(field.type))
+            for field, name in zip(fields, names, strict=True)
+        ]
+
+    def _names(self) -> str:
+        return ", ".join(self._aliases.values()) or "no alias"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    table: str | None
+    path: tuple[str, ...]
+    type: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path if self.table is None else (self.table, *self.path))
+
+
+def _match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """The fields of that name: the exact one, else all that differ in case alone."""
+    candidates = [field for field in fields if field.name.lower() == name.lower()]
+    return [field for field in candidates if field.name == name] or candidates
+
+
+def _unknown(
+    name: str, schemas: Iterable[pa.Schema], ambiguous: Sequence[pa.Field | _Found]
+) -> InvalidOperation:
+    if ambiguous:
+        options = ", ".join(dict.fromkeys(field.name for field in ambiguous))
+        return InvalidOperation(f"column {name} could be any of {options}: write its full name")
+    known = {path.lower(): path for schema in schemas for path in _paths(schema)}
+    near = get_close_matches(name.lower(), known, n=3) or list(known)[:10]
+    hint = ", ".join(known[key] for key in near)
+    return InvalidOperation(f"there is no column {name}: did you mean {hint}?")
+
+
+def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterable[str]:
+    for field in fields:
+        yield prefix + field.name
+        if pa.types.is_struct(field.type):
+            yield from _paths(field.type, f"{prefix}{field.name}.")
+
+
+def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
+    if isinstance(expr, Literal):
+        return expr, expr.type
+    if isinstance(expr, Column):
+        return scope.column(expr)
+    if isinstance(expr, Cast):
+        return _bind_cast(expr, scope)
+    if isinstance(expr, Case):
+        return _bind_case(expr, scope)
+    pairs = [_bind(arg, scope) for arg in expr.args]
+    args, types = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    function = FUNCTIONS.get(expr.name)
+    if function is not None and function.unifies and args:
+        type_ = _unify(expr, args, types)
+        args = [_coerce(arg, t, type_) for arg, t in zip(args, types, strict=True)]
+        types = [type_] * len(args)
+    elif any(is_decimal(type_) for type_ in types):
+        # A whole constant takes part with the digits it has, not with those of a long.
+        for at, arg in enumerate(args):
+            if isinstance(arg, Literal) and is_integer(arg.type) and arg.value is not None:
+                if expr.name == "round":
+                    continue
+                args[at] = _decimal_constant(int(arg.value))
+                types[at] = type_of(args[at], _EMPTY)
+    wanted, type_ = resolve(expr.name, args, types)
+    coerced = (
+        arg if want is None else _coerce(arg, t, want)
+        for arg, t, want in zip(args, types, wanted, strict=True)
+    )
+    return Call(expr.name, tuple(coerced)), type_
+
+
+_EMPTY = pa.schema([])
+
+
+def _decimal_constant(value: int) -> Expr:
+    return literal(Decimal(value))
+
+
+def _bind_cast(expr: Cast, scope: Scope) -> tuple[Expr, str]:
+    arg, type_ = _bind(expr.arg, scope)
+    if not _castable(type_, expr.type):
+        raise InvalidOperation(
+            f"{type_} cannot be cast to {expr.type} in {render_sql(expr)}: engines differ there; "
+            "convert the value before it is written, or cast through another type"
+        )
+    return _coerce(arg, type_, expr.type), expr.type
+
+
+def _bind_case(expr: Case, scope: Scope) -> tuple[Expr, str]:
+    whens, values, types = [], [], []
+    for when, then in expr.branches:
+        bound, type_ = _bind(when, scope)
+        if type_ not in ("boolean", "void"):
+            raise InvalidOperation(
+                f"{render_sql(when)} after `when` is {type_}, not boolean: compare it"
+            )
+        whens.append(_coerce(bound, type_, "boolean"))
+        value, type_ = _bind(then, scope)
+        values.append(value)
+        types.append(type_)
+    if expr.otherwise is not None:
+        value, type_ = _bind(expr.otherwise, scope)
+        values.append(value)
+        types.append(type_)
+    type_ = _unify(expr, values, types)
+    values = [_coerce(value, t, type_) for value, t in zip(values, types, strict=True)]
+    branches = tuple(zip(whens, values, strict=False))
+    return Case(branches, None if expr.otherwise is None else values[-1]), type_
+
+
+def _unify(expr: Expr, args: Sequence[Expr], types: Sequence[str]) -> str:
+    """The type in which all operands meet; constants give way to what is no constant."""
+    fixed = [t for arg, t in zip(args, types, strict=True) if not _gives_way(arg)]
+    type_ = common_type(*fixed) if fixed else "void"
+    for arg, own in zip(args, types, strict=True):
+        if type_ is None:
+            break
+        if not _gives_way(arg) or (type_ != "void" and _adapted(arg, type_) is not None):
+            continue
+        type_ = common_type(type_, own)
+    if type_ is None:
+        shown = render_sql(expr)
+        raise InvalidOperation(
+            f"{' and '.join(dict.fromkeys(types))} do not go together in "
+            f"{shown if len(shown) < 200 else shown[:197] + '...'}: {_meeting_hint(types)}"
+        )
+    return type_
+
+
+def _meeting_hint(types: Sequence[str]) -> str:
+    if {"timestamp", "timestamp_ntz"} <= set(types):
+        return (
+            "use a datetime with a zone for a timestamp column, one without for a timestamp_ntz "
+            "column, or cast one side"
+        )
+    return "cast one side, or write the constant in the other's type"
+
+
+def _gives_way(arg: Expr) -> bool:
+    return isinstance(arg, Literal)
+
+
+def _adapted(arg: Expr, type_: str) -> Literal | None:
+    return adapt(arg, type_) if isinstance(arg, Literal) else None
+
+
+def _coerce(arg: Expr, type_: str, to: str) -> Expr:
+    if isinstance(arg, Literal):
+        # A zone-less timestamp constant is settled here even where the types are equal.
+        adapted = adapt(arg, to)
+        if adapted is not None:
+            return adapted
+        return arg if type_ == to else literal_of(to, cast_value(value_of(arg), to))
+    return arg if type_ == to else Cast(arg, to)
+
+
+def _castable(type_: str, to: str) -> bool:
+    """Whether a cast has one meaning on every engine."""
+    if type_ in (to, "void"):
+        return True
+    inner, inner_to = element_type(type_), element_type(to)
+    if inner is not None and inner_to is not None:
+        return _castable(inner, inner_to)
+    if is_numeric(to):
+        if is_numeric(type_):
+            return True
+        return type_ == "string" or (type_ == "boolean" and is_integer(to))
+    if to == "string":
+        return is_integer(type_) or is_decimal(type_) or type_ in ("boolean", "date")
+    moments = ("date", "timestamp", "timestamp_ntz")
+    return (to in moments and type_ in (*moments, "string")) or (
+        to == "boolean" and type_ == "string"
+    )
+
+
+def _assign(arg: Expr, type_: str, to: str, name: str) -> Expr:
+    if _assignable(type_, to):
+        if isinstance(arg, Call) and arg.name == "array" and element_type(to) is not None:
+            return Cast(_assign_elements(arg, type_, to, name), to)
+        return _coerce(arg, type_, to)
+    if isinstance(arg, Literal) and (adapted := adapt(arg, to)) is not None:
+        return adapted
+    if isinstance(arg, Call) and arg.name == "array" and element_type(to) is not None:
+        return Cast(_assign_elements(arg, type_, to, name), to)
+    hint = "convert the value"
+    if _castable(type_, to):
+        hint = f"write cast(... as {to})"
+    raise InvalidOperation(
+        f"a value of type {type_} cannot be assigned to column {name} of type {to} in "
+        f"{render_sql(arg)}: {hint}"
+    )
+
+
+def _assign_elements(arg: Call, type_: str, to: str, name: str) -> Expr:
+    inner, inner_to = element_type(type_) or "void", element_type(to) or "void"
+    return Call("array", tuple(_assign(item, inner, inner_to, name) for item in arg.args))
+
+
+def _assignable(type_: str, to: str) -> bool:
+    """Whether a column of type ``to`` takes the value as it is, or rounded, or raises."""
+    if type_ in (to, "void"):
+        return True
+    if is_numeric(type_) and is_numeric(to):
+        return is_integer(type_) or not is_integer(to)
+    inner, inner_to = element_type(type_), element_type(to)
+    if inner is not None and inner_to is not None:
+        return _assignable(inner, inner_to)
+    return type_ == "date" and to in ("timestamp", "timestamp_ntz")

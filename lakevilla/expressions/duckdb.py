@@ -1,0 +1,415 @@
+"""Bound trees as DuckDB SQL with the language's meaning, whatever the session's settings.
+
+Where DuckDB is lenient the text makes it strict: division by zero and malformed strings
+raise, timestamps are taken apart in UTC, decimals get the type the language gives them.
+Columns must come as the DuckDB type of their Delta type (``duckdb_type``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import Schemas, Scope
+from lakevilla.expressions.evaluate import evaluate
+from lakevilla.expressions.functions import COMPARISONS, RAISING, resolve
+from lakevilla.expressions.render import quoted, render_sql
+from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.expressions.types import (
+    MAX_PRECISION,
+    arrow_type,
+    common_type,
+    decimal_parts,
+    element_type,
+    is_decimal,
+    is_fractional,
+    is_integer,
+    type_name,
+)
+from lakevilla.expressions.values import STRING_FORMS
+
+__all__ = ["duckdb_type", "to_duckdb"]
+
+MAX_TEXT = 16 << 20
+
+#: Gives the SQL of a column from its path and alias.
+ColumnSQL = Callable[[tuple[str, ...], str | None], str]
+
+_TYPES = {
+    "void": "INTEGER",
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
+
+
+def to_duckdb(expr: Expr, schema: Schemas, column: ColumnSQL | None = None) -> str:
+    """A bound expression as DuckDB SQL.
+
+    Parameters
+    ----------
+    expr : Expr
+        Bound to ``schema``.
+    schema : pyarrow.Schema or Mapping of alias to schema
+        Types decide how casts and arithmetic are written.
+    column : Callable, optional
+        SQL of a column; by default its quoted names.
+
+    Raises
+    ------
+    InvalidOperation
+        The text would be too long.
+    """
+    try:
+        return _Renderer(Scope(schema), column or _quoted_column).render(expr).text
+    except RecursionError:
+        raise InvalidOperation("expression is nested too deeply: split it") from None
+
+
+def duckdb_type(name: str) -> str:
+    """The DuckDB type of a Delta type name."""
+    if (scalar := _TYPES.get(name)) is not None:
+        return scalar
+    if is_decimal(name):
+        return name.upper()
+    if (element := element_type(name)) is not None:
+        return f"{duckdb_type(element)}[]"
+    type_ = arrow_type(name)
+    if name.startswith("map<"):
+        key, item = type_name(type_.key_type), type_name(type_.item_type)
+        return f"MAP({duckdb_type(key)}, {duckdb_type(item)})"
+    fields = (f"{_identifier(field.name)} {duckdb_type(type_name(field.type))}" for field in type_)
+    return f"STRUCT({', '.join(fields)})"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _quoted_column(path: tuple[str, ...], table: str | None) -> str:
+    sql = _identifier(path[0])
+    if table is not None:
+        sql = f"{_identifier(table)}.{sql}"
+    for name in path[1:]:
+        sql = f"struct_extract({sql}, {_string(name)})"
+    return sql
+
+
+def _string(text: str) -> str:
+    if "\0" not in text:
+        return quoted(text)
+    return "(" + " || chr(0) || ".join(quoted(part) for part in text.split("\0")) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class _SQL:
+    """Text that holds together by itself, the Delta type of its value, whether it can raise."""
+
+    text: str
+    type: str
+    raises: bool = False
+
+
+class _Renderer:
+    def __init__(self, scope: Scope, column: ColumnSQL) -> None:
+        self._scope = scope
+        self._column = column
+
+    def render(self, expr: Expr) -> _SQL:
+        sql = self._render(expr)
+        if len(sql.text) > MAX_TEXT:
+            raise InvalidOperation("expression is too large: split it, or pass lists as a source")
+        return sql
+
+    def _render(self, expr: Expr) -> _SQL:
+        if isinstance(expr, Literal):
+            return _SQL(_literal(expr), expr.type)
+        if isinstance(expr, Column):
+            type_ = self._scope.column(expr)[1]
+            return _SQL(self._column(expr.path, expr.table), type_)
+        if isinstance(expr, Cast):
+            arg = self.render(expr.arg)
+            raises = arg.raises or common_type(arg.type, expr.type) != expr.type
+            return _SQL(_cast(arg.text, arg.type, expr.type, render_sql(expr)), expr.type, raises)
+        if isinstance(expr, Case):
+            return self._case(expr)
+        args = [self.render(arg) for arg in expr.args]
+        if expr.name in ("and", "or"):
+            text = _logic(expr.name, args)
+            return _SQL(text, "boolean", any(arg.raises for arg in args))
+        types = [arg.type for arg in args]
+        _, type_ = resolve(expr.name, expr.args, types)
+        compares = expr.name in COMPARISONS or expr.name == "in"
+        texts = [_opaque(arg) if compares else arg.text for arg in args]
+        text = _call(expr, texts, types, type_)
+        raises = expr.name in RAISING or any(arg.raises for arg in args)
+        return _SQL(f"({text})", type_, raises)
+
+    def _case(self, expr: Case) -> _SQL:
+        branches = [(self.render(when), self.render(then)) for when, then in expr.branches]
+        parts = [f"WHEN {when.text} THEN {then.text}" for when, then in branches]
+        raises = any(sql.raises for branch in branches for sql in branch)
+        if expr.otherwise is not None:
+            otherwise = self.render(expr.otherwise)
+            parts.append(f"ELSE {otherwise.text}")
+            raises = raises or otherwise.raises
+        return _SQL(f"(CASE {' '.join(parts)} END)", branches[0][1].type, raises)
+
+
+def _opaque(sql: _SQL) -> str:
+    """An operand that can raise, hidden from the optimizer.
+
+    DuckDB turns ``a + 1 > 5`` into ``a > 4`` and drops casts beside constants: the overflow
+    that was to raise is gone. It does not look into lists.
+    """
+    return f"list_extract([{sql.text}], 1)" if sql.raises else sql.text
+
+
+def _logic(name: str, terms: Sequence[_SQL]) -> str:
+    """``and`` and ``or`` from left to right.
+
+    DuckDB reorders terms as it runs, so a term that can raise is put behind a CASE that
+    repeats those before it; these stay outside too, where statistics are used.
+    """
+    word = f" {name.upper()} "
+    for at in range(1, len(terms)):
+        if terms[at].raises:
+            head, tail = _logic(name, terms[:at]), _logic(name, terms[at:])
+            stop = f"NOT {head} THEN false" if name == "and" else f"{head} THEN true"
+            return f"({head}{word}(CASE WHEN {stop} ELSE {tail} END))"
+    return f"({word.join(term.text for term in terms)})"
+
+
+def _literal(constant: Literal) -> str:
+    text, type_ = constant.value, constant.type
+    if text is None:
+        return "NULL" if type_ == "void" else f"CAST(NULL AS {duckdb_type(type_)})"
+    if type_ == "boolean":
+        return text
+    if type_ == "string":
+        return _string(text)
+    if type_ == "binary":
+        return f"from_hex('{text}')"
+    if type_ == "float":
+        return f"CAST(CAST({quoted(text)} AS DOUBLE) AS FLOAT)"
+    if type_ == "timestamp" and not text.endswith("Z"):
+        text += "Z"
+    return f"CAST({quoted(text)} AS {duckdb_type(type_)})"
+
+
+def _to(sql: str, type_: str) -> str:
+    return f"CAST({sql} AS {duckdb_type(type_)})"
+
+
+def _utc(sql: str, type_: str) -> str:
+    """A zoned timestamp as UTC's wall clock; others as they are."""
+    return f"({sql} AT TIME ZONE 'UTC')" if type_ == "timestamp" else sql
+
+
+def _cast(sql: str, type_: str, to: str, shown: str) -> str:
+    if type_ in (to, "void"):
+        return _to(sql, to)
+    if type_ == "string":
+        return _cast_string(sql, to, shown)
+    if is_integer(to) and (is_fractional(type_) or is_decimal(type_)):
+        return _to(f"trunc({sql})", to)
+    if is_decimal(to) and is_fractional(type_):
+        # By way of the shortest text, as the half of 1.005 is not one in binary.
+        return _to(_to(_to(_to(sql, "double"), "string"), _wider(to)), to)
+    if is_decimal(to) and is_decimal(type_):
+        (precision, scale), new_scale = decimal_parts(type_), decimal_parts(to)[1]
+        wide = min(MAX_PRECISION, precision - scale + new_scale + 1)
+        # Rounded in a wider type, then narrowed: DuckDB checks the digits before it rounds,
+        # and 9.96 would become a decimal(2,1) of three digits.
+        return _to(_to(sql, f"decimal({max(wide, new_scale, 1)},{new_scale})"), to)
+    if is_fractional(to) and is_decimal(type_) and decimal_parts(type_)[0] > 15:
+        # DuckDB divides in binary, which is inexact beyond 15 digits; text is not.
+        sql, type_ = _to(_to(sql, "string"), "double"), "double"
+    if to == "float" and type_ != "double":
+        return _to(_to(sql, "double"), "float")
+    if to in ("date", "timestamp_ntz") and type_ == "timestamp":
+        return _to(_utc(sql, type_), to)
+    if to == "timestamp":
+        return f"({_to(sql, 'timestamp_ntz')} AT TIME ZONE 'UTC')"
+    return _to(sql, to)
+
+
+def _wider(type_: str) -> str:
+    precision, scale = decimal_parts(type_)
+    return f"decimal({min(MAX_PRECISION, precision + 1)},{scale})"
+
+
+def _cast_string(sql: str, to: str, shown: str) -> str:
+    kind = "decimal" if is_decimal(to) else to
+    form = STRING_FORMS[kind].pattern
+    if to == "timestamp":
+        # Without a zone it is UTC, whatever the session's zone.
+        zoned = f"regexp_matches({sql}, ':.*(Z|[+-][0-9]{{2}}:[0-9]{{2}})$')"
+        naive = f"CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC'"
+        value = f"CASE WHEN {zoned} THEN {_to(sql, to)} ELSE {naive} END"
+    elif is_decimal(to):
+        value = _to(_to(sql, _wider(to)), to)
+    elif to == "float":
+        value = _to(_to(sql, "double"), "float")
+    elif is_integer(to):
+        value = _to(_to(sql, "decimal(38,0)"), to)
+    else:
+        value = _to(sql, to)
+    message = f"cannot cast to {to} in {shown}: correct the value, or leave such rows out"
+    return (
+        f"(CASE WHEN NOT regexp_full_match({sql}, {quoted(form)}) "
+        f"THEN error({_string(message)} || ' (' || {sql} || ')') ELSE {value} END)"
+    )
+
+
+def _call(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    name = call.name
+    if (template := _TEMPLATES.get(name)) is not None:
+        return template.format(*args)
+    return _SPECIAL[name](call, args, types, type_)
+
+
+def _function(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return f"{call.name}({', '.join(args)})"
+
+
+def _in(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    if len(args) == 1:
+        return "false"
+    return f"{args[0]} IN ({', '.join(args[1:])})"
+
+
+def _like(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    escape = f" ESCAPE {args[2]}" if len(args) == 3 else ""
+    if call.name == "like":
+        return f"{args[0]} LIKE {args[1]}{escape}"
+    pattern = _string(evaluate(Call("lower", (call.args[1],)), {}))
+    return f"lower({args[0]}) LIKE {pattern}{escape}"
+
+
+def _sum(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    if is_decimal(type_):
+        # Of one type, or DuckDB would keep sums of short decimals to 18 digits.
+        args = [_to(arg, type_) for arg in args]
+        return _to(f"{args[0]} {call.name} {args[1]}", type_)
+    return f"{args[0]} {call.name} {args[1]}"
+
+
+def _product(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    if not is_decimal(type_):
+        return f"{args[0]} * {args[1]}"
+    precision, scale = decimal_parts(types[0])
+    if decimal_parts(type_)[0] > 18:  # else DuckDB would keep the product to 18 digits
+        args = [_to(args[0], f"decimal({max(19, precision)},{scale})"), args[1]]
+    return _to(f"{args[0]} * {args[1]}", type_)
+
+
+def _divide(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    divisor, zero = args[1], _to("0", types[1]) if types[1] != "void" else "0"
+    constant = call.args[1]
+    known = isinstance(constant, Literal) and evaluate(constant, {}) not in (0, -1)
+    if not known:
+        message = (
+            f"division by zero in {render_sql(call)}: use nullif(divisor, 0), or leave such rows "
+            "out with a case expression"
+        )
+        # The least long % -1 overflows in DuckDB; the remainder by 1 is the same.
+        ones = "WHEN -1 THEN 1 " if call.name == "%" and types[1] == "long" else ""
+        raises = f"WHEN {zero} THEN error({_string(message)})"
+        divisor = f"(CASE {divisor} {raises} {ones}ELSE {divisor} END)"
+    return f"{args[0]} {call.name} {divisor}"
+
+
+def _whole(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    if type_ == "long":
+        return args[0]
+    if not is_decimal(type_):
+        return f"{call.name}({args[0]})"
+    digits = ""
+    if len(call.args) == 2:
+        digits = f", {decimal_parts(type_)[1]}"
+    return _to(f"{call.name}({_to(args[0], _wider(types[0]))}{digits})", type_)
+
+
+def _substring(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return f"substring({', '.join(args)})"
+
+
+def _part(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return f"{call.name}({_utc(args[0], types[0])})"
+
+
+def _moment(sql: str, type_: str) -> str:
+    """The wall clock in UTC as a value of the type."""
+    return f"({sql}) AT TIME ZONE 'UTC'" if type_ == "timestamp" else _to(sql, type_)
+
+
+def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return _moment(f"date_trunc({args[0]}, {_utc(args[1], type_)})", type_)
+
+
+_INTERVALS = {
+    "year": ("to_months", 12),
+    "month": ("to_months", 1),
+    "week": ("to_days", 7),
+    "day": ("to_days", 1),
+    "hour": ("to_hours", 1),
+    "minute": ("to_minutes", 1),
+    "second": ("to_seconds", 1),
+    "microsecond": ("to_microseconds", 1),
+}
+
+
+def _add_interval(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    count, unit = (evaluate(arg, {}) for arg in call.args[1:])
+    function, factor = _INTERVALS[unit]
+    return _moment(f"{_utc(args[0], type_)} + {function}({count * factor})", type_)
+
+
+def _array(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return _to(f"[{', '.join(args)}]", type_)
+
+
+_TEMPLATES = {
+    "not": "NOT {0}",
+    **{name: f"{{0}} {name} {{1}}" for name in ("=", "<>", "<", "<=", ">", ">=", "||")},
+    "<=>": "{0} IS NOT DISTINCT FROM {1}",
+    "is_null": "{0} IS NULL",
+    "neg": "-{0}",
+    "trim": "trim({0}, ' ')",
+    "ltrim": "ltrim({0}, ' ')",
+    "rtrim": "rtrim({0}, ' ')",
+    "date_add": "{0} + CAST({1} AS INTEGER)",
+}
+
+_SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
+    **dict.fromkeys(
+        ("coalesce", "nullif", "greatest", "least", "abs", "lower", "upper", "length", "replace",
+         "starts_with", "ends_with", "contains"), _function),
+    "in": _in,
+    "like": _like,
+    "ilike": _like,
+    "+": _sum,
+    "-": _sum,
+    "*": _product,
+    "/": _divide,
+    "%": _divide,
+    "round": _whole,
+    "floor": _whole,
+    "ceil": _whole,
+    "substring": _substring,
+    **dict.fromkeys(("year", "month", "day", "hour", "minute", "second"), _part),
+    "date_trunc": _date_trunc,
+    "add_interval": _add_interval,
+    "array": _array,
+}  # fmt: skip

@@ -1,0 +1,379 @@
+"""What an expression means, one row at a time: the reference that engines are held to.
+
+Three-valued logic with None for NULL. Values are those of ``values``; a tree must be
+bound. ``and`` and ``or`` go from left to right and stop once decided.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from functools import lru_cache
+from typing import Any
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
+from lakevilla.expressions.types import MAX_PRECISION
+from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, value_of
+
+__all__ = ["compare", "evaluate", "is_true", "like_pattern"]
+
+Value = Any  # None, bool, int, float, Decimal, str, bytes, date, datetime, list, dict
+Row = Mapping[str, Any]
+
+
+def evaluate(expr: Expr, row: Row) -> Value:
+    """The value of a bound expression over a row.
+
+    Parameters
+    ----------
+    expr : Expr
+        Bound.
+    row : Mapping
+        Column name to value, structs as mappings; in a merge alias to such a row.
+
+    Raises
+    ------
+    InvalidOperation
+        Overflow, a failing cast, division by zero.
+    """
+    if isinstance(expr, Column):
+        return _column(expr, row)
+    if isinstance(expr, Literal):
+        return _constant(expr)
+    if isinstance(expr, Cast):
+        return cast_value(evaluate(expr.arg, row), expr.type)
+    if isinstance(expr, Case):
+        for when, then in expr.branches:
+            if evaluate(when, row) is True:
+                return evaluate(then, row)
+        return None if expr.otherwise is None else evaluate(expr.otherwise, row)
+    if (lazy := _LAZY.get(expr.name)) is not None:
+        return lazy(expr, row)
+    args = [evaluate(arg, row) for arg in expr.args]
+    if expr.name == "/" or expr.name == "%":
+        _refuse_zero(expr, args[1])
+    if any(arg is None for arg in args):
+        return None
+    try:
+        return _STRICT[expr.name](*args)
+    except (OverflowError, ValueError) as error:
+        raise InvalidOperation(
+            f"{render_sql(expr)} overflows for {args}: leave such rows out with a case expression"
+        ) from error
+
+
+def is_true(expr: Expr, row: Row) -> bool:
+    """Whether a predicate holds: neither false nor NULL."""
+    return evaluate(expr, row) is True
+
+
+_constant = lru_cache(maxsize=4096)(value_of)
+
+
+def _column(column: Column, row: Row) -> Value:
+    value: Value = row if column.table is None else row[column.table]
+    for name in column.path:
+        if value is None:
+            return None
+        value = value[name]
+    return value
+
+
+def _and(call: Call, row: Row) -> Value:
+    result: bool | None = True
+    for arg in call.args:
+        value = evaluate(arg, row)
+        if value is False:
+            return False
+        result = None if value is None else result
+    return result
+
+
+def _or(call: Call, row: Row) -> Value:
+    result: bool | None = False
+    for arg in call.args:
+        value = evaluate(arg, row)
+        if value is True:
+            return True
+        result = None if value is None else result
+    return result
+
+
+def _coalesce(call: Call, row: Row) -> Value:
+    for arg in call.args:
+        value = evaluate(arg, row)
+        if value is not None:
+            return value
+    return None
+
+
+def _in(call: Call, row: Row) -> Value:
+    value, *items = (evaluate(arg, row) for arg in call.args)
+    if not items:
+        return False
+    if value is None:
+        return None
+    if any(item is not None and compare(value, item) == 0 for item in items):
+        return True
+    return None if None in items else False
+
+
+def _null_safe(call: Call, row: Row) -> Value:
+    a, b = (evaluate(arg, row) for arg in call.args)
+    return a is b if a is None or b is None else compare(a, b) == 0
+
+
+def _extreme(sign: int) -> Callable[[Call, Row], Value]:
+    def pick(call: Call, row: Row) -> Value:
+        best: Value = None
+        for arg in call.args:
+            value = evaluate(arg, row)
+            if value is not None and (best is None or compare(value, best) * sign > 0):
+                best = value
+        return best
+
+    return pick
+
+
+def _nullif(call: Call, row: Row) -> Value:
+    a, b = (evaluate(arg, row) for arg in call.args)
+    return None if a is not None and b is not None and compare(a, b) == 0 else a
+
+
+_LAZY: dict[str, Callable[[Call, Row], Value]] = {
+    "and": _and,
+    "or": _or,
+    "coalesce": _coalesce,
+    "in": _in,
+    "<=>": _null_safe,
+    "is_null": lambda call, row: evaluate(call.args[0], row) is None,
+    "greatest": _extreme(1),
+    "least": _extreme(-1),
+    "nullif": _nullif,
+    "array": lambda call, row: [evaluate(arg, row) for arg in call.args],
+}
+
+
+def compare(a: Value, b: Value) -> int:
+    """-1, 0 or 1; NaN equals itself and is above every other number."""
+    if isinstance(a, float) or isinstance(b, float):
+        nan_a, nan_b = a != a, b != b
+        if nan_a or nan_b:
+            return int(nan_a) - int(nan_b)
+    return int(a > b) - int(a < b)
+
+
+def _refuse_zero(call: Call, divisor: Value) -> None:
+    if divisor is not None and divisor == 0:
+        raise InvalidOperation(
+            f"division by zero in {render_sql(call)}: use nullif(divisor, 0), or leave such rows "
+            "out with a case expression"
+        )
+
+
+def _checked(value: Value, scale: int = 0) -> Value:
+    """A long in 64 bits, a decimal in 38 digits of its scale; doubles follow IEEE 754."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OverflowError
+    if isinstance(value, Decimal):
+        value = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, DECIMAL_CONTEXT)
+        if value.scaleb(scale, DECIMAL_CONTEXT).copy_abs() >= 10**MAX_PRECISION:
+            raise OverflowError
+        return value if value else value.copy_abs()
+    return value
+
+
+def _scale(value: Decimal) -> int:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int)
+    return max(0, -exponent)
+
+
+def _add(a: Value, b: Value) -> Value:
+    if isinstance(a, Decimal):
+        scale = max(_scale(a), _scale(b))
+        total = DECIMAL_CONTEXT.add(_checked(a, scale), _checked(b, scale))
+        return _checked(total, scale)
+    return _checked(a + b)
+
+
+def _negative(a: Value) -> Value:
+    if isinstance(a, Decimal):
+        return _checked(DECIMAL_CONTEXT.minus(a), _scale(a))
+    return _checked(-a)
+
+
+def _multiply(a: Value, b: Value) -> Value:
+    if isinstance(a, Decimal):
+        return _checked(DECIMAL_CONTEXT.multiply(a, b), _scale(a) + _scale(b))
+    return _checked(a * b)
+
+
+def _remainder(a: Value, b: Value) -> Value:
+    if isinstance(a, float):
+        return math.nan if math.isinf(a) or math.isnan(b) or math.isnan(a) else math.fmod(a, b)
+    if isinstance(a, Decimal):
+        return _checked(DECIMAL_CONTEXT.remainder(a, b), max(_scale(a), _scale(b)))
+    rest = abs(a) % abs(b)
+    return -rest if a < 0 else rest
+
+
+def _absolute(a: Value) -> Value:
+    return _checked(a.copy_abs(), _scale(a)) if isinstance(a, Decimal) else _checked(abs(a))
+
+
+def _rounding(mode: str, whole: Callable[[float], float]) -> Callable[..., Value]:
+    def apply(a: Value, digits: int = 0) -> Value:
+        if isinstance(a, float):
+            return whole(a) if math.isfinite(a) else a
+        if isinstance(a, Decimal):
+            scale = min(digits, _scale(a))
+            return _checked(a.quantize(Decimal(1).scaleb(-scale), mode, DECIMAL_CONTEXT), scale)
+        return a
+
+    return apply
+
+
+def _half_away(a: float) -> float:
+    whole = float(Decimal(abs(a)).quantize(Decimal(1), ROUND_HALF_UP, _WIDE))
+    return math.copysign(whole, a)
+
+
+_WIDE = DECIMAL_CONTEXT.copy()
+_WIDE.prec = 2000
+
+
+# Unicode's simple case mapping, where Python has only one to several characters.
+_SIMPLE_LOWER = {"\u0130": "i"}
+_SIMPLE_UPPER = {
+    "\u00df": "\u1e9e",
+    **{
+        chr(at): chr(at + 8) for start in (0x1F80, 0x1F90, 0x1FA0) for at in range(start, start + 8)
+    },
+    **{chr(at): chr(at + 9) for at in (0x1FB3, 0x1FC3, 0x1FF3)},
+}
+
+
+def _lower(text: str) -> str:
+    return "".join(
+        low if len(low := char.lower()) == 1 else _SIMPLE_LOWER.get(char, char) for char in text
+    )
+
+
+def _upper(text: str) -> str:
+    return "".join(
+        up if len(up := char.upper()) == 1 else _SIMPLE_UPPER.get(char, char) for char in text
+    )
+
+
+def _substring(text: str, start: int, length: int | None = None) -> str:
+    end = None if length is None else start - 1 + length
+    return text[start - 1 : end]
+
+
+@lru_cache(maxsize=1024)
+def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+    """A LIKE pattern as a regular expression."""
+    parts, chars = [], iter(pattern)
+    for char in chars:
+        if char == escape:
+            parts.append(re.escape(next(chars, "")))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(char) or re.escape(char))
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _like(text: str, pattern: str, escape: str | None = None) -> bool:
+    return like_pattern(pattern, escape).fullmatch(text) is not None
+
+
+def _ilike(text: str, pattern: str, escape: str | None = None) -> bool:
+    return _like(_lower(text), _lower(pattern), escape)
+
+
+def _utc(moment: Value) -> Value:
+    aware = isinstance(moment, datetime) and moment.tzinfo is not None
+    return moment.astimezone(UTC) if aware else moment
+
+
+def _truncate(unit: str, moment: Value) -> Value:
+    moment = _utc(moment)
+    if unit == "week":
+        moment -= timedelta(days=moment.weekday())
+    changes: dict[str, int] = {}
+    if unit in ("year", "quarter", "month"):
+        month = {"year": 1, "quarter": (moment.month - 1) // 3 * 3 + 1, "month": moment.month}
+        changes = {"month": month[unit], "day": 1}
+    if isinstance(moment, datetime):
+        changes |= {"microsecond": 0}
+        for smaller in ("second", "minute", "hour"):
+            if unit == smaller:
+                break
+            changes |= {smaller: 0}
+    return moment.replace(**changes)
+
+
+def _add_interval(moment: Value, count: int, unit: str) -> Value:
+    moment = _utc(moment)
+    if unit not in ("year", "month"):
+        return moment + timedelta(**{f"{unit}s": count})
+    months = moment.year * 12 + moment.month - 1 + count * (12 if unit == "year" else 1)
+    year, month = months // 12, months % 12 + 1
+    next_month = (
+        date(year + month // 12, month % 12 + 1, 1) if (year, month) != (9999, 12) else None
+    )
+    last = 31 if next_month is None else (next_month - timedelta(days=1)).day
+    return moment.replace(year=year, month=month, day=min(moment.day, last))
+
+
+def _part(name: str) -> Callable[[Value], Value]:
+    return lambda moment: getattr(_utc(moment), name)
+
+
+_STRICT: dict[str, Callable[..., Value]] = {
+    "not": lambda a: not a,
+    "=": lambda a, b: compare(a, b) == 0,
+    "<>": lambda a, b: compare(a, b) != 0,
+    "<": lambda a, b: compare(a, b) < 0,
+    "<=": lambda a, b: compare(a, b) <= 0,
+    ">": lambda a, b: compare(a, b) > 0,
+    ">=": lambda a, b: compare(a, b) >= 0,
+    "like": _like,
+    "ilike": _ilike,
+    "||": lambda a, b: a + b,
+    "+": _add,
+    "-": lambda a, b: _add(a, DECIMAL_CONTEXT.minus(b) if isinstance(b, Decimal) else -b),
+    "*": _multiply,
+    "/": lambda a, b: float(a) / float(b),
+    "%": _remainder,
+    "neg": _negative,
+    "add_interval": _add_interval,
+    "abs": _absolute,
+    "round": _rounding(ROUND_HALF_UP, _half_away),
+    "floor": _rounding(ROUND_FLOOR, lambda a: math.copysign(float(math.floor(a)), a)),
+    "ceil": _rounding(ROUND_CEILING, lambda a: math.copysign(float(math.ceil(a)), a)),
+    "lower": _lower,
+    "upper": _upper,
+    "trim": lambda a: a.strip(" "),
+    "ltrim": lambda a: a.lstrip(" "),
+    "rtrim": lambda a: a.rstrip(" "),
+    "length": len,
+    "substring": _substring,
+    "replace": lambda a, old, new: a.replace(old, new) if old else a,
+    "starts_with": lambda a, b: a.startswith(b),
+    "ends_with": lambda a, b: a.endswith(b),
+    "contains": lambda a, b: b in a,
+    "year": _part("year"),
+    "month": _part("month"),
+    "day": _part("day"),
+    "hour": _part("hour"),
+    "minute": _part("minute"),
+    "second": _part("second"),
+    "date_trunc": _truncate,
+    "date_add": lambda a, days: a + timedelta(days=days),
+}

@@ -1,0 +1,49 @@
+"""Several expressions of one statement, which share their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.parse import Reader, parse_with
+from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.values import literal
+
+__all__ = ["Together"]
+
+
+class Together:
+    """Parses expressions one by one; ``finish`` refuses parameters that none of them used."""
+
+    def __init__(
+        self, params: Mapping[str, object] | None = None, now: datetime | None = None
+    ) -> None:
+        self._reader = Reader(dict(params or {}), now)
+
+    def predicate(self, sql: str | None) -> Expr:
+        """A required predicate."""
+        if sql is None or (isinstance(sql, str) and not sql.strip()):
+            raise InvalidOperation('a predicate is required: pass "true" to mean all rows')
+        return parse_with(sql, self._reader)
+
+    def value(self, value: object) -> Expr:
+        """A ``str`` as SQL, any other Python value as a literal."""
+        return parse_with(value, self._reader) if isinstance(value, str) else literal(value)
+
+    def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
+        if not values:
+            raise InvalidOperation("no assignments: name at least one column and its new value")
+        return {name: self.value(value) for name, value in values.items()}
+
+    def use(self, names: Iterable[str]) -> None:
+        """Count parameters as used that serve elsewhere in the statement."""
+        self._reader.used.update(names)
+
+    def finish(self) -> None:
+        """Raise if a parameter was given and not used."""
+        unused = sorted(set(self._reader.params) - self._reader.used)
+        if unused:
+            raise InvalidOperation(
+                f"parameter :{unused[0]} is not used: leave it out, or write it in an expression"
+            )

@@ -1,0 +1,425 @@
+"""What the protocol needs of a table format, and nothing more.
+
+Snapshots keep their file list columnar (``FILES_SCHEMA``) from checkpoint to
+pruning: a table of a million files never becomes a million Python objects.
+Only the files that one commit adds or removes are structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.expressions.tree import Expr
+from lakevilla.store.effects import Program
+
+__all__ = [
+    "Change",
+    "ChangeFile",
+    "CommitInfo",
+    "Constraint",
+    "DataFile",
+    "DeletionVector",
+    "Entry",
+    "FILES_SCHEMA",
+    "FileRef",
+    "Layout",
+    "RemovedFile",
+    "Snapshot",
+    "TableFormat",
+    "data_files",
+    "file_ref",
+    "removal",
+]
+
+DELETION_VECTOR_TYPE = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline", pa.string()),
+        ("offset", pa.int32()),
+        ("size_in_bytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+#: One row a live file. ``partition_values`` maps physical column names to
+#: Delta's serialised strings (null = NULL); ``stats`` is the JSON text of the
+#: log (physical names). A file's identity is (``path``, ``dv_id``). ``raw_path`` is
+#: the path as the log spells it, where that is not how LakeVilla would spell it.
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("dv_id", pa.string()),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("modification_time", pa.int64(), nullable=False),
+        pa.field("partition_values", pa.map_(pa.string(), pa.string())),
+        pa.field("stats", pa.string()),
+        pa.field("deletion_vector", DELETION_VECTOR_TYPE),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
+        pa.field("tags", pa.map_(pa.string(), pa.string())),
+        pa.field("raw_path", pa.string()),
+    ]
+)
+
+#: (path, id of the deletion vector or None)
+FileRef = tuple[str, str | None]
+
+
+class DeletionVector(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Delta deletion vector descriptor."""
+
+    storage_type: str
+    path_or_inline: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Delta's unique id: storage type, path or inline data, ``@offset`` where there is one."""
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline}{at}"
+
+
+class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a commit adds. Paths are decoded, relative to the table or absolute URIs.
+
+    ``raw_path`` is the path as the log spells it, where that is not how
+    LakeVilla would: some readers match a removal with its file by spelling.
+    """
+
+    path: str
+    size: int
+    modification_time: int
+    partition_values: dict[str, str | None] = {}
+    stats: str | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    tags: dict[str, str | None] | None = None
+    data_change: bool = True
+    raw_path: str | None = None
+    clustering_provider: str | None = None
+
+    @property
+    def ref(self) -> FileRef:
+        return file_ref(self)
+
+
+class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a commit removes, with what the removal must repeat of it.
+
+    ``deletion_timestamp`` (milliseconds since the epoch) is None until the
+    entry is rendered.
+    """
+
+    path: str
+    size: int | None = None
+    partition_values: dict[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    stats: str | None = None
+    data_change: bool = True
+    raw_path: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_timestamp: int | None = None
+
+    @property
+    def ref(self) -> FileRef:
+        return file_ref(self)
+
+
+class ChangeFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of Delta's change data feed (a ``cdc`` action)."""
+
+    path: str
+    size: int
+    partition_values: dict[str, str | None] = {}
+
+
+def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
+    """What removes ``file``, repeating of it what the format wants repeated."""
+    return RemovedFile(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+        data_change=data_change,
+        raw_path=file.raw_path,
+        tags=file.tags,
+    )
+
+
+def data_files(files: pa.Table) -> list[DataFile]:
+    """The rows of a ``FILES_SCHEMA`` table as structs, for the few that a commit touches."""
+    return [_data_file(row) for row in files.to_pylist()]
+
+
+def _data_file(row: dict[str, Any]) -> DataFile:
+    vector = row["deletion_vector"]
+    return DataFile(
+        path=row["path"],
+        size=row["size"],
+        modification_time=row["modification_time"],
+        partition_values=dict(row["partition_values"] or ()),
+        stats=row["stats"],
+        deletion_vector=None if vector is None else DeletionVector(**vector),
+        base_row_id=row["base_row_id"],
+        default_row_commit_version=row["default_row_commit_version"],
+        tags=None if row["tags"] is None else dict(row["tags"]),
+        raw_path=row["raw_path"],
+    )
+
+
+def file_ref(file: DataFile | RemovedFile) -> FileRef:
+    """A file's identity: a new deletion vector makes a new file."""
+    vector = file.deletion_vector
+    return file.path, None if vector is None else vector.id
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one commit does to one table.
+
+    ``metadata`` and ``protocol`` are whole new values in the format's own form
+    (for Delta, the ``metaData`` and ``protocol`` actions); None leaves them.
+    ``domains`` are Delta ``domainMetadata`` actions.
+    """
+
+    adds: tuple[DataFile, ...] = ()
+    removes: tuple[RemovedFile, ...] = ()
+    change_files: tuple[ChangeFile, ...] = ()
+    metadata: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+    domains: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self == _EMPTY
+
+    @property
+    def changes_data(self) -> bool:
+        return any(f.data_change for f in self.adds) or any(f.data_change for f in self.removes)
+
+
+_EMPTY = Change()
+
+
+class CommitInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a log entry tells about its commit.
+
+    ``txn_ids``: the LakeVilla transactions in the entry, in order. ``applications``
+    are Delta ``txn`` actions (application id to version): the lake's own, with
+    the HEAD sequence, and those of ``(application, version)`` idempotency keys.
+    """
+
+    operation: str
+    parameters: dict[str, str] = {}
+    metrics: dict[str, str] = {}
+    is_blind_append: bool = False
+    txn_ids: tuple[str, ...] = ()
+    nonce: str | None = None
+    metadata: dict[str, str] = {}
+    applications: dict[str, int] = {}
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One published log entry, described.
+
+    ``txn_ids`` and ``nonce`` are empty for a foreign writer's entry.
+    """
+
+    version: int
+    change: Change
+    applications: dict[str, int]
+    txn_ids: tuple[str, ...]
+    nonce: str | None
+    operation: str
+    is_blind_append: bool
+    timestamp_ms: int
+    raw_commit_info: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A named CHECK constraint or invariant; rows for which it is not true are refused."""
+
+    name: str
+    expression: Expr
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows of a table are laid out in files: all that an engine needs to read and write them.
+
+    Attributes
+    ----------
+    location : str
+        Key prefix of the table; a file's key is ``location + "/" + path`` unless its path is a URI.
+    table : str
+        Name for messages.
+    schema : pyarrow.Schema
+        Logical columns in order, partition columns included, with nullability.
+    physical : pyarrow.Schema
+        The same fields in the same order under their physical names (equal to
+        ``schema`` without column mapping), with ``PARQUET:field_id`` metadata
+        where the table maps by id.
+    by_field_id : bool
+        Files are read by Parquet field id rather than by physical name.
+    partition_by : tuple of str
+        Logical names.
+    statistics_columns : tuple of str
+        Dotted physical names of the leaf columns for which statistics are kept.
+    constraints : tuple of Constraint
+        CHECK constraints and invariants. NOT NULL is in the schema.
+    properties : Mapping
+        The table's properties.
+    change_data_feed : bool
+        Rewrites must also write change files.
+    compression : str
+        Parquet compression codec.
+    """
+
+    location: str
+    table: str
+    schema: pa.Schema
+    physical: pa.Schema
+    by_field_id: bool
+    partition_by: tuple[str, ...]
+    statistics_columns: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    properties: Mapping[str, str]
+    change_data_feed: bool = False
+    compression: str = "snappy"
+
+
+class Snapshot(Protocol):
+    """The state of one table: immutable, cheap to derive the next one from."""
+
+    @property
+    def location(self) -> str: ...
+    @property
+    def version(self) -> int:
+        """The log version read, before any change laid over it; -1: not created."""
+
+    @property
+    def table_id(self) -> str: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """In the format's own form."""
+
+    @property
+    def protocol(self) -> dict[str, Any]: ...
+    @property
+    def guarded(self) -> bool:
+        """Whether the writer feature ``lakevilla`` is on."""
+
+    @property
+    def append_only(self) -> bool: ...
+    def check_writable(self) -> None:
+        """Raise ``UnsupportedTableFeature`` if LakeVilla may read this table but not write it."""
+
+    def application_version(self, application: str) -> int | None:
+        """The last version that the application committed (Delta's ``txn`` action)."""
+
+    def apply(self, change: Change) -> Snapshot:
+        """A state with ``change`` laid over this one; ``version`` stays."""
+
+    def files(self, where: Expr | None = None) -> Program[pa.Table]:
+        """The live files (``FILES_SCHEMA``) that may hold a row for which ``where`` is true."""
+
+    def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
+        """Those of ``refs`` that are not live in this state."""
+
+
+class TableFormat(Protocol):
+    """A format's log: read by number, extended by one entry at a time."""
+
+    name: str
+
+    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
+        """The newest version.
+
+        ``cached``, a state that this process read within the hour, saves the LIST.
+        """
+
+    def open_at(
+        self, location: str, table: str, version: int, cached: Snapshot | None = None
+    ) -> Program[Snapshot]:
+        """The table at a version. Raises ``VersionNotFound`` when it is gone."""
+
+    def entry(self, location: str, version: int) -> Program[Entry | None]:
+        """One log entry, or None if the number is absent (which proves nothing by itself)."""
+
+    def entry_key(self, location: str, version: int) -> str: ...
+
+    def parse_entry(self, location: str, version: int, body: bytes) -> Entry:
+        """Describe an entry whose body is at hand, such as one that was just published."""
+
+    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+        """The state after ``entry``, which must be the next version."""
+
+    def blank(self, location: str, table: str) -> Snapshot:
+        """The state before version 0: no table, version -1."""
+
+    def create(
+        self,
+        blank: Snapshot,
+        schema: pa.Schema,
+        *,
+        table_id: str,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        created_ms: int,
+    ) -> Change:
+        """The change that creates a table."""
+
+    def alter(
+        self,
+        snapshot: Snapshot,
+        *,
+        add_columns: pa.Schema | None = None,
+        drop_columns: Sequence[str] = (),
+        rename_columns: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] = (),
+        add_constraints: Mapping[str, str] | None = None,
+        drop_constraints: Sequence[str] = (),
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] = (),
+    ) -> Change:
+        """The change of metadata; empty if there is none. Raises ``InvalidOperation``.
+
+        Whether the rows present satisfy new constraints is for the caller to check.
+        """
+
+    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+        """The change that adds the columns of ``schema`` that the table lacks; empty if none."""
+
+    def guard_change(self, snapshot: Snapshot) -> Change:
+        """The change that makes other clients refuse to write; empty if they do."""
+
+    def unguard_change(self, snapshot: Snapshot) -> Change:
+        """The change that lifts the guard; empty if there is none."""
+
+    def render(
+        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+    ) -> bytes:
+        """The log entry that follows ``snapshot``.
+
+        Fills in-commit timestamps, row ids and removal times.
+        """
+
+    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
+
+    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+        """Write a checkpoint of a published version and point ``_last_checkpoint`` at it."""

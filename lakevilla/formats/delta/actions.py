@@ -1,0 +1,324 @@
+"""The actions of a Delta log entry, as JSON and as values.
+
+One parser reads commits, log compactions and JSON checkpoints; one writer
+makes the lines of a commit. Actions and fields unknown to this module are
+skipped, as the protocol asks of readers; whether a table may be read at all is
+for ``protocol`` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.base import (
+    Change,
+    ChangeFile,
+    DataFile,
+    DeletionVector,
+    Entry,
+    RemovedFile,
+)
+from lakevilla.formats.delta.paths import decode_path, encode_path, entry_key, raw_spelling
+
+__all__ = [
+    "Action",
+    "Sidecar",
+    "add_line",
+    "cdc_line",
+    "change_of",
+    "entry_of",
+    "json_line",
+    "lines",
+    "parse_actions",
+    "parse_entry",
+    "remove_line",
+]
+
+
+class _Vector(msgspec.Struct, rename="camel"):
+    storage_type: str
+    path_or_inline_dv: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+
+class _Add(msgspec.Struct, rename="camel"):
+    path: str
+    size: int
+    modification_time: int = 0
+    partition_values: dict[str, str | None] | None = None
+    data_change: bool = True
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: _Vector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+
+class _Remove(msgspec.Struct, rename="camel"):
+    path: str
+    data_change: bool = True
+    deletion_timestamp: int | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: _Vector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+
+class _Cdc(msgspec.Struct, rename="camel"):
+    path: str
+    size: int
+    partition_values: dict[str, str | None] | None = None
+
+
+class _Txn(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _Domain(msgspec.Struct):
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+class Sidecar(msgspec.Struct, rename="camel"):
+    """A file of a v2 checkpoint that holds its ``add`` and ``remove`` actions."""
+
+    path: str
+    size_in_bytes: int
+
+
+class Action(msgspec.Struct, rename="camel"):
+    """One line of a log entry: the field that is not None is the action."""
+
+    add: _Add | None = None
+    remove: _Remove | None = None
+    cdc: _Cdc | None = None
+    txn: _Txn | None = None
+    commit_info: dict[str, Any] | None = None
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+    domain_metadata: _Domain | None = None
+    sidecar: Sidecar | None = None
+
+
+_decoder = msgspec.json.Decoder(Action)
+_encoder = msgspec.json.Encoder()
+
+
+def parse_actions(body: bytes, key: str) -> list[Action]:
+    """The actions of a JSON object of the log. Raises ``CorruptObject``."""
+    try:
+        actions = _decoder.decode_lines(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CorruptObject(
+            f"{key} is no delta log entry: {error}; restore the object or the table", key=key
+        ) from None
+    if not actions:
+        # A store without atomic writes shows an entry before it is filled.
+        raise CorruptObject(f"{key} is an empty delta log entry; restore the object", key=key)
+    return actions
+
+
+def parse_entry(location: str, version: int, body: bytes) -> Entry:
+    """Describe one log entry."""
+    return entry_of(version, entry_key(location, version), body)
+
+
+def entry_of(version: int, key: str, body: bytes) -> Entry:
+    """Describe the object at ``key``, which takes a table to ``version``."""
+    actions = parse_actions(body, key)
+    info = next((a.commit_info for a in actions if a.commit_info is not None), {})
+    own = info.get("lakevilla")
+    own = own if isinstance(own, dict) else {}
+    txns = own.get("txns")
+    nonce = own.get("nonce")
+    return Entry(
+        version=version,
+        change=change_of(actions, key),
+        applications={a.txn.app_id: a.txn.version for a in actions if a.txn is not None},
+        txn_ids=tuple(str(txn) for txn in txns) if isinstance(txns, list) else (),
+        nonce=str(nonce) if nonce is not None else None,
+        operation=str(info.get("operation", "")),
+        is_blind_append=info.get("isBlindAppend") is True,
+        timestamp_ms=_timestamp(info),
+        raw_commit_info=info,
+    )
+
+
+def _timestamp(info: dict[str, Any]) -> int:
+    for name in ("inCommitTimestamp", "timestamp"):
+        value = info.get(name)
+        if isinstance(value, int):
+            return value
+    return 0
+
+
+def change_of(actions: Iterable[Action], key: str) -> Change:
+    """What the actions of one object do to the table, taken together."""
+    adds: list[DataFile] = []
+    removes: list[RemovedFile] = []
+    cdc: list[ChangeFile] = []
+    metadata: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+    domains: list[dict[str, Any]] = []
+    try:
+        for action in actions:
+            if action.add is not None:
+                adds.append(_data_file(action.add))
+            elif action.remove is not None:
+                removes.append(_removed_file(action.remove))
+            elif action.cdc is not None:
+                path = decode_path(action.cdc.path)
+                values = _partition_values(action.cdc.partition_values) or {}
+                cdc.append(ChangeFile(path, action.cdc.size, values))
+            elif action.meta_data is not None:
+                metadata = action.meta_data
+            elif action.protocol is not None:
+                protocol = action.protocol
+            elif action.domain_metadata is not None:
+                domains.append(msgspec.to_builtins(action.domain_metadata))
+    except UnicodeDecodeError as error:
+        raise CorruptObject(f"{key} has a path that is no utf-8: {error}", key=key) from None
+    return Change(tuple(adds), tuple(removes), tuple(cdc), metadata, protocol, tuple(domains))
+
+
+def _data_file(add: _Add) -> DataFile:
+    path = decode_path(add.path)
+    return DataFile(
+        path=path,
+        size=add.size,
+        modification_time=add.modification_time,
+        partition_values=_partition_values(add.partition_values) or {},
+        stats=add.stats,
+        deletion_vector=_vector(add.deletion_vector),
+        base_row_id=add.base_row_id,
+        default_row_commit_version=add.default_row_commit_version,
+        tags=add.tags,
+        data_change=add.data_change,
+        raw_path=raw_spelling(add.path, path),
+        clustering_provider=add.clustering_provider,
+    )
+
+
+def _removed_file(remove: _Remove) -> RemovedFile:
+    path = decode_path(remove.path)
+    return RemovedFile(
+        path=path,
+        size=remove.size,
+        partition_values=_partition_values(remove.partition_values),
+        deletion_vector=_vector(remove.deletion_vector),
+        base_row_id=remove.base_row_id,
+        default_row_commit_version=remove.default_row_commit_version,
+        stats=remove.stats,
+        data_change=remove.data_change,
+        raw_path=raw_spelling(remove.path, path),
+        tags=remove.tags,
+        deletion_timestamp=remove.deletion_timestamp,
+    )
+
+
+def _partition_values(values: dict[str, str | None] | None) -> dict[str, str | None] | None:
+    if values is None or "" not in values.values():
+        return values
+    # The protocol: "an empty string for any type translates to a null partition value".
+    return {name: value or None for name, value in values.items()}
+
+
+def _vector(vector: _Vector | None) -> DeletionVector | None:
+    if vector is None:
+        return None
+    return DeletionVector(
+        vector.storage_type,
+        vector.path_or_inline_dv,
+        vector.size_in_bytes,
+        vector.cardinality,
+        vector.offset,
+    )
+
+
+def json_line(name: str, action: dict[str, Any]) -> bytes:
+    """One action as a line, without its end."""
+    return _encoder.encode({name: action})
+
+
+def add_line(file: DataFile) -> bytes:
+    """An ``add`` action."""
+    action: dict[str, Any] = {
+        "path": file.raw_path or encode_path(file.path),
+        "partitionValues": file.partition_values,
+        "size": file.size,
+        "modificationTime": file.modification_time,
+        "dataChange": file.data_change,
+    }
+    _put(action, "stats", file.stats)
+    _put(action, "tags", file.tags)
+    _put(action, "deletionVector", _vector_json(file.deletion_vector))
+    _put(action, "baseRowId", file.base_row_id)
+    _put(action, "defaultRowCommitVersion", file.default_row_commit_version)
+    _put(action, "clusteringProvider", file.clustering_provider)
+    return json_line("add", action)
+
+
+def remove_line(file: RemovedFile, deletion_timestamp: int) -> bytes:
+    """A ``remove`` action; ``deletion_timestamp`` is used where the file has none."""
+    stamp = file.deletion_timestamp
+    action: dict[str, Any] = {
+        "path": file.raw_path or encode_path(file.path),
+        "deletionTimestamp": deletion_timestamp if stamp is None else stamp,
+        "dataChange": file.data_change,
+    }
+    if file.partition_values is not None and file.size is not None:
+        action["extendedFileMetadata"] = True
+    _put(action, "partitionValues", file.partition_values)
+    _put(action, "size", file.size)
+    _put(action, "stats", file.stats)
+    _put(action, "tags", file.tags)
+    _put(action, "deletionVector", _vector_json(file.deletion_vector))
+    _put(action, "baseRowId", file.base_row_id)
+    _put(action, "defaultRowCommitVersion", file.default_row_commit_version)
+    return json_line("remove", action)
+
+
+def cdc_line(file: ChangeFile) -> bytes:
+    """A ``cdc`` action."""
+    action = {
+        "path": encode_path(file.path),
+        "partitionValues": file.partition_values,
+        "size": file.size,
+        "dataChange": False,
+    }
+    return json_line("cdc", action)
+
+
+def lines(parts: Sequence[bytes]) -> bytes:
+    """A log entry of these lines."""
+    return b"\n".join(parts) + b"\n"
+
+
+def _vector_json(vector: DeletionVector | None) -> dict[str, Any] | None:
+    if vector is None:
+        return None
+    action: dict[str, Any] = {
+        "storageType": vector.storage_type,
+        "pathOrInlineDv": vector.path_or_inline,
+        "sizeInBytes": vector.size_in_bytes,
+        "cardinality": vector.cardinality,
+    }
+    _put(action, "offset", vector.offset)
+    return action
+
+
+def _put(action: dict[str, Any], name: str, value: object) -> None:
+    if value is not None:
+        action[name] = value

@@ -1,0 +1,322 @@
+"""Changes of a table's schema, constraints and properties, as new metadata.
+
+Functions from a state and a wish to a ``Change``; nothing is read or written.
+Names are looked up without regard to case, in the schema as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.columns import columns
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.base import Change
+from lakevilla.formats.delta.columns import MAX_COLUMN_ID, assign_ids, highest_id, keep_names
+from lakevilla.formats.delta.create import features_of, split_properties
+from lakevilla.formats.delta.layout import Definition
+from lakevilla.formats.delta.protocol import with_features, writer_features
+from lakevilla.formats.delta.schema import (
+    Field,
+    arrow_schema,
+    delta_fields,
+    encode_schema,
+    mapping_mode,
+)
+
+__all__ = ["alter_table", "merge_schema"]
+
+_MODE = "delta.columnMapping.mode"
+_CONSTRAINT = "delta.constraints."
+
+
+def alter_table(
+    definition: Definition,
+    *,
+    add_columns: pa.Schema | None = None,
+    drop_columns: Sequence[str] = (),
+    rename_columns: Mapping[str, str] | None = None,
+    drop_not_null: Sequence[str] = (),
+    add_constraints: Mapping[str, str] | None = None,
+    drop_constraints: Sequence[str] = (),
+    set_properties: Mapping[str, str] | None = None,
+    unset_properties: Sequence[str] = (),
+) -> Change:
+    """The change that alters a table. Raises ``InvalidOperation``.
+
+    Whether the rows present satisfy a new constraint is for the caller to check.
+    """
+    definition.check_writable()
+    edit = _Edit(definition)
+    edit.set_properties(dict(set_properties or {}))
+    edit.unset_properties(unset_properties)
+    edit.drop_constraints(drop_constraints)
+    for name in drop_not_null:
+        edit.change_field(name, lambda field: {**field, "nullable": True})
+    # Names are those before the change: what is renamed is found by its old name.
+    edit.drop_columns(drop_columns)
+    edit.rename_columns(dict(rename_columns or {}))
+    if add_columns is not None:
+        edit.add_columns(delta_fields(add_columns, definition.table))
+    edit.add_constraints(dict(add_constraints or {}))
+    return edit.change()
+
+
+def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
+    """The change that adds the columns of ``schema`` that the table lacks, nested ones too.
+
+    Columns present in both keep their type: whether data fits is for the cast to say.
+    """
+    definition.check_writable()
+    edit = _Edit(definition)
+    edit.fields = _merged(edit.fields, delta_fields(schema, definition.table))
+    return edit.change()
+
+
+def _merged(fields: list[Field], new: list[Field]) -> list[Field]:
+    by_name = {field["name"].lower(): field for field in new}
+    merged = []
+    for field in fields:
+        other = by_name.pop(field["name"].lower(), None)
+        if other is None:
+            merged.append(field)
+        else:
+            merged.append({**field, "type": _merged_type(field["type"], other["type"])})
+    merged.extend(_nullable(field) for field in new if field["name"].lower() in by_name)
+    return merged
+
+
+def _merged_type(kind: Any, new: Any) -> Any:
+    if isinstance(kind, str) or isinstance(new, str) or kind["type"] != new["type"]:
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": _merged(kind["fields"], new["fields"])}
+    parts = ("elementType",) if kind["type"] == "array" else ("keyType", "valueType")
+    return {**kind, **{part: _merged_type(kind[part], new[part]) for part in parts}}
+
+
+def _nullable(field: Field) -> Field:
+    # Files written before have no values for it.
+    return {**field, "nullable": True}
+
+
+class _Edit:
+    """A table's metadata while it is being changed."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._before = definition
+        self._table = definition.table
+        self.fields = definition.fields
+        self._partitions = list(definition.partition_by)
+        self._properties = dict(definition.properties)
+        self._features: set[str] = set()
+
+    def change(self) -> Change:
+        before = self._before
+        mode = mapping_mode(self._properties, self._table)
+        if mode != "none":
+            last = max(int(self._properties.get(MAX_COLUMN_ID, "0")), highest_id(self.fields))
+            self.fields, last = assign_ids(self.fields, before.table_id, last)
+            self._properties[MAX_COLUMN_ID] = str(last)
+        metadata = {
+            **before.metadata,
+            "partitionColumns": self._partitions,
+            "configuration": self._properties,
+        }
+        if self.fields != before.fields:
+            metadata["schemaString"] = encode_schema(self.fields)
+        needed = self._features | features_of(self.fields, self._properties)
+        protocol = None
+        if needed - writer_features(before.protocol):
+            protocol = with_features(before.protocol, needed)
+        unchanged = metadata == {**before.metadata, "configuration": dict(before.properties)}
+        return Change(metadata=None if unchanged else metadata, protocol=protocol)
+
+    # ------------------------------------------------------------------ columns
+
+    def add_columns(self, new: list[Field]) -> None:
+        present = {field["name"].lower() for field in self.fields}
+        for field in new:
+            if field["name"].lower() in present:
+                raise self._refused(f"already has a column {field['name']!r}; choose another name")
+            if not field["nullable"]:
+                raise self._refused(
+                    f"cannot get the column {field['name']!r} as NOT NULL: the rows that are there "
+                    "have no value for it; add it nullable"
+                )
+        self.fields = [*self.fields, *new]
+
+    def drop_columns(self, names: Sequence[str]) -> None:
+        for name in names:
+            path = self._path(name)
+            self._require_mapping("drop", name)
+            self._refuse_used(path, "dropped")
+            if path[0] in self._partitions:
+                raise self._refused(f"is partitioned by {path[0]!r}, which cannot be dropped")
+            self.fields = _edited(self.fields, path, None)
+        if names and len(self.fields) <= len(self._partitions):
+            raise self._refused("would be left without a column for its data files")
+
+    def rename_columns(self, names: Mapping[str, str]) -> None:
+        paths = {self._path(old): new for old, new in names.items()}
+        for old in names:
+            self._require_mapping("rename", old)
+        for path in paths:
+            self._refuse_used(path, "renamed")
+        # Deepest first: a parent's new name would hide its children's paths.
+        for path, new in sorted(paths.items(), key=lambda item: -len(item[0])):
+
+            def renamed(field: Field, name: str = new) -> Field:
+                return {**field, "name": name}
+
+            self.fields = _edited(self.fields, path, renamed)
+            if len(path) == 1:
+                self._partitions = [new if p == path[0] else p for p in self._partitions]
+        self._refuse_duplicates(self.fields)
+
+    def change_field(self, name: str, change: Callable[[Field], Field]) -> None:
+        self.fields = _edited(self.fields, self._path(name), change)
+
+    def _refuse_duplicates(self, fields: list[Field]) -> None:
+        seen: set[str] = set()
+        for field in fields:
+            if field["name"].lower() in seen:
+                raise self._refused(f"would have two columns {field['name']!r}")
+            seen.add(field["name"].lower())
+            kind = field["type"]
+            if isinstance(kind, dict) and kind["type"] == "struct":
+                self._refuse_duplicates(kind["fields"])
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        """A column by name, or a nested field by dotted path, as the schema spells it."""
+        fields = self.fields
+        rest = name
+        path: list[str] = []
+        while True:
+            found = next((f for f in fields if f["name"].lower() == rest.lower()), None)
+            if found is not None:
+                return (*path, found["name"])
+            parents = [f for f in fields if rest.lower().startswith(f["name"].lower() + ".")]
+            kind = parents[0]["type"] if parents else None
+            if not isinstance(kind, dict) or kind["type"] != "struct":
+                known = ", ".join(repr(f["name"]) for f in self.fields)
+                raise self._refused(f"has no column {name!r}; it has {known}")
+            path.append(parents[0]["name"])
+            rest = rest[len(parents[0]["name"]) + 1 :]
+            fields = kind["fields"]
+
+    def _require_mapping(self, verb: str, name: str) -> None:
+        if mapping_mode(self._properties, self._table) == "none":
+            raise self._refused(
+                f"cannot {verb} the column {name!r} while its files name columns directly; set the "
+                f"property {_MODE} = name first"
+            )
+
+    def _refuse_used(self, path: tuple[str, ...], verb: str) -> None:
+        for key, sql in self._properties.items():
+            if key.startswith(_CONSTRAINT) and _mentions(sql, path):
+                name = key.removeprefix(_CONSTRAINT)
+                raise self._refused(
+                    f"has the constraint {name!r} ({sql}) on column {'.'.join(path)!r}, which can "
+                    f"then not be {verb}; drop the constraint first"
+                )
+        for key in ("delta.dataSkippingStatsColumns",):
+            if path[-1].lower() in self._properties.get(key, "").lower():
+                raise self._refused(
+                    f"names column {'.'.join(path)!r} in {key}, so that it cannot be {verb}; "
+                    "change the property first"
+                )
+
+    # ------------------------------------------------- constraints and properties
+
+    def add_constraints(self, constraints: Mapping[str, str]) -> None:
+        if not constraints:
+            return
+        mode = mapping_mode(self._properties, self._table)
+        schema = arrow_schema(self.fields, physical=False, mode=mode)
+        for name, sql in constraints.items():
+            if self._constraint_key(name) is not None:
+                raise self._refused(f"already has a constraint {name!r}; drop it first")
+            bind(parse_predicate(sql), schema)
+            self._properties[_CONSTRAINT + name] = sql
+
+    def drop_constraints(self, names: Sequence[str]) -> None:
+        for name in names:
+            key = self._constraint_key(name)
+            if key is None:
+                raise self._refused(f"has no constraint {name!r}")
+            del self._properties[key]
+
+    def _constraint_key(self, name: str) -> str | None:
+        wanted = (_CONSTRAINT + name).lower()
+        return next((key for key in self._properties if key.lower() == wanted), None)
+
+    def set_properties(self, wanted: Mapping[str, str]) -> None:
+        configuration, features = split_properties(wanted, self._table)
+        self._features |= features
+        for key, value in configuration.items():
+            if key.startswith(_CONSTRAINT):
+                raise self._refused(f"gets constraints by add_constraints, not by property {key}")
+            if key == MAX_COLUMN_ID or key.startswith("delta.rowTracking."):
+                raise self._refused(f"keeps the property {key} by itself; leave it out")
+            if key == _MODE:
+                self._set_mapping(value)
+            is_on = value.lower() == "true"
+            if key == "delta.enableRowTracking" and is_on and not self._before.flag(key):
+                raise self._refused(
+                    "can have delta.enableRowTracking from its creation alone: files that are "
+                    "there have no row ids"
+                )
+            self._properties[key] = value
+
+    def _set_mapping(self, value: str) -> None:
+        before = mapping_mode(self._properties, self._table)
+        after = mapping_mode({_MODE: value}, self._table)
+        if before == after:
+            return
+        if (before, after) != ("none", "name"):
+            raise self._refused(f"cannot go from {_MODE} = {before} to {after}; only none to name")
+        # The files that are there name columns as the schema does: so do the physical names.
+        self.fields, last = keep_names(self.fields)
+        self._properties[MAX_COLUMN_ID] = str(last)
+
+    def unset_properties(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name.startswith(_CONSTRAINT):
+                raise self._refused(f"loses constraints by drop_constraints, not by {name}")
+            if name.startswith(("delta.columnMapping.", "delta.rowTracking.")):
+                raise self._refused(f"cannot do without the property {name}")
+            self._properties.pop(name, None)
+
+    def _refused(self, what: str) -> InvalidOperation:
+        return InvalidOperation(f"table {self._table} {what}", table=self._table)
+
+
+def _edited(
+    fields: list[Field], path: tuple[str, ...], change: Callable[[Field], Field] | None
+) -> list[Field]:
+    """``fields`` with the one at ``path`` changed, or dropped where there is no change."""
+    result = []
+    for field in fields:
+        if field["name"] != path[0]:
+            result.append(field)
+        elif len(path) > 1:
+            kind = field["type"]
+            inner = _edited(kind["fields"], path[1:], change)
+            result.append({**field, "type": {**kind, "fields": inner}})
+        elif change is not None:
+            result.append(change(field))
+    return result
+
+
+def _mentions(sql: str, path: tuple[str, ...]) -> bool:
+    wanted = tuple(part.lower() for part in path)
+    for column in columns(parse_predicate(sql)):
+        named = tuple(part.lower() for part in column.path)
+        if named[: len(wanted)] == wanted or wanted[: len(named)] == named:
+            return True
+    return False

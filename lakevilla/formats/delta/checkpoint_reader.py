@@ -1,0 +1,398 @@
+"""Checkpoints of every kind: classic, multi-part, v2 with and without sidecars.
+
+Opening a checkpoint reads what a snapshot needs at once: protocol, metadata,
+application versions and domains. Its file list is read when asked for, in
+batches, pruned on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import CorruptObject
+from lakevilla.expressions.prune import may_match
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FILES_SCHEMA, FileRef, Layout
+from lakevilla.formats.delta.actions import Action, Sidecar, change_of, parse_actions
+from lakevilla.formats.delta.parts import Fetched, Part, fetch, open_part
+from lakevilla.formats.delta.rows import (
+    decode_paths,
+    partition_values_column,
+    present,
+    vector_columns,
+)
+from lakevilla.formats.delta.stats_struct import json_of_parsed
+from lakevilla.formats.delta.tail import EMPTY_TAIL, Tail
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+
+__all__ = ["Checkpoint", "batches_of", "load_files", "open_checkpoint", "present_files"]
+
+BATCH_ROWS = 65_536
+
+#: File lists up to this length are kept once they were read.
+KEPT_FILES = 20_000
+
+# Bytes of column chunks fetched ahead in one round: bounds memory, and keeps a
+# round trip from being spent on each small row group.
+_ROUND_BYTES = 32 * 1024 * 1024
+
+# The actions that are not files, each with a field that it always has.
+_SMALL = {
+    "protocol": "protocol.minReaderVersion",
+    "metaData": "metaData.id",
+    "txn": "txn.appId",
+    "domainMetadata": "domainMetadata.domain",
+    "sidecar": "sidecar.path",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A table's state at a version, its files still unread.
+
+    ``inline`` holds the files of a JSON checkpoint without sidecars. ``kept`` is the
+    file list once it was read, if it is short: all snapshots above share it.
+    """
+
+    version: int
+    metadata: dict[str, Any]
+    protocol: dict[str, Any]
+    applications: Mapping[str, int]
+    domains: Mapping[str, str]
+    parts: tuple[Part, ...]
+    inline: Tail = EMPTY_TAIL
+    kept: list[pa.Table] = field(default_factory=list, compare=False)
+
+
+def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program[Checkpoint]:
+    """Read what a snapshot needs of a checkpoint. Raises ``CorruptObject``."""
+    if keys[0].endswith(".json"):
+        return (yield from _open_json(location, version, keys[0]))
+    parts = yield from parallel([open_part(key) for key in keys])
+    wanted = []
+    for part in parts:
+        for group in part.row_groups:
+            held = [name for name, field in _SMALL.items() if part.holds(group, field)]
+            if held:
+                wanted.append((part, group, held))
+    actions: list[Action] = []
+    for (_, group, held), fetched in zip(wanted, (yield from fetch(wanted)), strict=True):
+        for batch in fetched.batches(group, held, BATCH_ROWS):
+            actions.extend(_small_actions(batch, held, fetched.part.key))
+    return (yield from _assemble(location, version, keys[0], actions, tuple(parts), EMPTY_TAIL))
+
+
+def _open_json(location: str, version: int, key: str) -> Program[Checkpoint]:
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(f"checkpoint {key} is missing; remove what points at it", key=key)
+    actions = parse_actions(outcome.body, key)
+    inline = EMPTY_TAIL.with_change(change_of(actions, key))
+    return (yield from _assemble(location, version, key, actions, (), inline))
+
+
+def _assemble(
+    location: str,
+    version: int,
+    key: str,
+    actions: Sequence[Action],
+    parts: tuple[Part, ...],
+    inline: Tail,
+) -> Program[Checkpoint]:
+    protocol = next((a.protocol for a in actions if a.protocol is not None), None)
+    metadata = next((a.meta_data for a in actions if a.meta_data is not None), None)
+    if protocol is None or metadata is None:
+        raise CorruptObject(
+            f"checkpoint {key} has no protocol or no metaData action; remove it so that readers "
+            "use an older one",
+            key=key,
+        )
+    sidecars = [a.sidecar for a in actions if a.sidecar is not None]
+    files = yield from parallel([open_part(_sidecar_key(location, car)) for car in sidecars])
+    domains = [a.domain_metadata for a in actions if a.domain_metadata is not None]
+    return Checkpoint(
+        version=version,
+        metadata=metadata,
+        protocol=protocol,
+        applications={a.txn.app_id: a.txn.version for a in actions if a.txn is not None},
+        domains={d.domain: d.configuration for d in domains if not d.removed},
+        parts=(*parts, *files),
+        inline=inline,
+    )
+
+
+def _sidecar_key(location: str, sidecar: Sidecar) -> str:
+    if "/" in sidecar.path:
+        return sidecar.path
+    return f"{location}/_delta_log/_sidecars/{sidecar.path}"
+
+
+def _small_actions(batch: pa.RecordBatch, names: Sequence[str], key: str) -> Iterator[Action]:
+    for name in names:
+        column = batch.column(batch.schema.get_field_index(name))
+        for row in column.filter(pc.is_valid(column)).to_pylist():
+            try:
+                yield msgspec.convert({name: _as_json(row)}, Action)
+            except msgspec.ValidationError as error:
+                raise CorruptObject(
+                    f"checkpoint part {key} has a broken {name} action: {error}; remove the "
+                    "checkpoint so that readers use an older one",
+                    key=key,
+                ) from None
+
+
+def _as_json(value: Any) -> Any:
+    """A Parquet struct as the JSON action would be: without nulls, maps as objects."""
+    if isinstance(value, dict):
+        return {name: _as_json(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list) and all(isinstance(item, tuple) for item in value) and value:
+        return dict(value)
+    return value
+
+
+# ------------------------------------------------------------------ file lists
+
+
+def load_files(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
+    """The checkpoint's files that may match ``where``, in bounded memory.
+
+    Partition values and paths are read first; statistics and the rest only of
+    row groups that still have candidates. A short list is read whole and kept.
+    """
+    if checkpoint.kept:
+        return _filtered(checkpoint.kept[0], layout, where)
+    if sum(part.footer.num_rows for part in checkpoint.parts) <= KEPT_FILES:
+        files = yield from _load(checkpoint, layout, None)
+        # Two threads may both get here; they keep equal tables.
+        checkpoint.kept.append(files)
+        return _filtered(files, layout, where)
+    return (yield from _load(checkpoint, layout, where))
+
+
+def _filtered(files: pa.Table, layout: Layout, where: Expr | None) -> pa.Table:
+    if where is None or files.num_rows == 0:
+        return files
+    return files.filter(may_match(files, layout, where))
+
+
+def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
+    # A predicate over partition columns may decide without statistics.
+    partitioned = where if layout.partition_by else None
+    found: list[pa.Table] = []
+    pending = _row_groups(checkpoint, "add.path")
+    early = ("add.path", "add.partitionValues") if partitioned is not None else _FILE_COLUMNS
+    for window in _windows(pending, early):
+        survivors: list[tuple[Part, int, np.ndarray[Any, Any]]] = []
+        for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+            if partitioned is None:
+                found.extend(_files(fetched, group, layout, where, None))
+                continue
+            keep = _partition_survivors(fetched, group, layout, partitioned)
+            if keep.any():
+                survivors.append((fetched.part, group, keep))
+        for late in _windows([(part, group) for part, group, _ in survivors], _FILE_COLUMNS):
+            kept = {(id(part), group): keep for part, group, keep in survivors}
+            for (part, group, _), fetched in zip(late, (yield from fetch(late)), strict=True):
+                found.extend(_files(fetched, group, layout, where, kept[id(part), group]))
+    return pa.concat_tables([FILES_SCHEMA.empty_table(), *found])
+
+
+def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[set[FileRef]]:
+    """Those of ``refs`` that the checkpoint holds; reads paths and deletion vectors alone."""
+    found: set[FileRef] = set()
+    columns = ("add.path", "add.deletionVector")
+    for window in _windows(_row_groups(checkpoint, "add.path"), columns):
+        for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+            for batch in fetched.batches(group, _available(fetched.part, columns), BATCH_ROWS):
+                add = _valid(batch, "add")
+                paths = decode_paths(add.field("path").cast(pa.string()))[0]
+                ids = vector_columns(_optional(add, "deletionVector"), len(add))[0]
+                table = pa.table({"path": paths, "dv_id": ids})
+                found |= present(table, refs)
+        if len(found) == len(set(refs)):
+            break
+    return found
+
+
+def batches_of(
+    checkpoint: Checkpoint, action: str
+) -> Iterator[tuple[list[tuple[Part, int, Sequence[str]]], Any]]:
+    """Windows of row groups that hold ``action``, for a program to ``fetch`` one by one."""
+    for window in _windows(_row_groups(checkpoint, f"{action}.path"), (action,)):
+        yield window, partial(_raw_batches, action=action)
+
+
+def _raw_batches(fetched: Fetched, group: int, action: str) -> Iterator[pa.StructArray]:
+    for batch in fetched.batches(group, (action,), BATCH_ROWS):
+        yield _valid(batch, action)
+
+
+_FILE_COLUMNS = (
+    "add.path",
+    "add.partitionValues",
+    "add.size",
+    "add.modificationTime",
+    "add.stats",
+    "add.tags",
+    "add.deletionVector",
+    "add.baseRowId",
+    "add.defaultRowCommitVersion",
+    "add.stats_parsed",
+)
+
+
+def _row_groups(checkpoint: Checkpoint, field: str) -> list[tuple[Part, int]]:
+    return [
+        (part, group)
+        for part in checkpoint.parts
+        for group in part.row_groups
+        if part.holds(group, field)
+    ]
+
+
+def _windows(
+    groups: Sequence[tuple[Part, int]], columns: Sequence[str]
+) -> Iterator[list[tuple[Part, int, Sequence[str]]]]:
+    """Row groups in runs that are fetched in one round each."""
+    window: list[tuple[Part, int, Sequence[str]]] = []
+    size = 0
+    for part, group in groups:
+        names = _available(part, columns)
+        metadata = part.footer.row_group(group)
+        weight = sum(metadata.column(i).total_compressed_size for i in part.columns(names))
+        if window and size + weight > _ROUND_BYTES:
+            yield window
+            window, size = [], 0
+        window.append((part, group, names))
+        size += weight
+    if window:
+        yield window
+
+
+def _available(part: Part, columns: Sequence[str]) -> list[str]:
+    found = [name for name in columns if part.columns((name,))]
+    if "add.stats" in found and "add.stats_parsed" in found:
+        # The same twice; the library works with the text.
+        found.remove("add.stats_parsed")
+    return found
+
+
+def _valid(batch: pa.RecordBatch, name: str) -> pa.StructArray:
+    """The rows of a struct column that are there."""
+    column = batch.column(batch.schema.get_field_index(name))
+    # A child of a null struct may hold anything: the struct's own nulls decide, and
+    # the path's for writers that make the struct of nulls.
+    mask = pc.and_(pc.is_valid(column), pc.is_valid(column.field("path")))
+    return column if mask.true_count == len(column) else column.filter(mask)
+
+
+def _optional(struct: pa.StructArray, name: str) -> pa.Array | None:
+    return None if struct.type.get_field_index(name) < 0 else struct.field(name)
+
+
+def _partition_survivors(
+    fetched: Fetched, group: int, layout: Layout, where: Expr
+) -> np.ndarray[Any, Any]:
+    masks = []
+    columns = _available(fetched.part, ("add.path", "add.partitionValues"))
+    for batch in fetched.batches(group, columns, BATCH_ROWS):
+        add = _valid(batch, "add")
+        length = len(add)
+        values = partition_values_column(_optional(add, "partitionValues"), length)
+        table = _padded(
+            {"path": add.field("path").cast(pa.string()), "partition_values": values}, length
+        )
+        masks.append(_to_numpy(may_match(table, layout, where)))
+    return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+
+
+def _files(
+    fetched: Fetched,
+    group: int,
+    layout: Layout,
+    where: Expr | None,
+    keep: np.ndarray[Any, Any] | None,
+) -> Iterator[pa.Table]:
+    start = 0
+    for batch in fetched.batches(group, _available(fetched.part, _FILE_COLUMNS), BATCH_ROWS):
+        add = _valid(batch, "add")
+        length = len(add)
+        if keep is not None:
+            chosen = keep[start : start + length]
+            start += length
+            if not chosen.any():
+                continue
+            if not chosen.all():
+                add = add.filter(pa.array(chosen))
+        table = _files_table(add, fetched.part.key)
+        if where is not None:
+            table = table.filter(may_match(table, layout, where))
+        if table.num_rows:
+            yield table
+
+
+def _files_table(add: pa.StructArray, key: str) -> pa.Table:
+    length = len(add)
+    try:
+        paths, raw = decode_paths(add.field("path").cast(pa.string()))
+    except UnicodeDecodeError as error:
+        raise CorruptObject(
+            f"checkpoint part {key} has a path that is no utf-8: {error}; remove the checkpoint",
+            key=key,
+        ) from None
+    ids, vectors = vector_columns(_optional(add, "deletionVector"), length)
+    columns: dict[str, pa.Array] = {
+        "path": paths,
+        "dv_id": ids,
+        "partition_values": partition_values_column(_optional(add, "partitionValues"), length),
+        "deletion_vector": vectors,
+        "raw_path": raw,
+    }
+    for name, source in _PLAIN_COLUMNS.items():
+        column = _optional(add, source)
+        if column is not None:
+            columns[name] = column.cast(FILES_SCHEMA.field(name).type)
+    parsed = _optional(add, "stats_parsed")
+    if parsed is not None and "stats" not in columns:
+        columns["stats"] = json_of_parsed(parsed)
+    return _padded(columns, length)
+
+
+_PLAIN_COLUMNS = {
+    "size": "size",
+    "modification_time": "modificationTime",
+    "stats": "stats",
+    "base_row_id": "baseRowId",
+    "default_row_commit_version": "defaultRowCommitVersion",
+    "tags": "tags",
+}
+
+
+def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
+    """A ``FILES_SCHEMA`` table; what is not given is null, or zero where it may not be."""
+    arrays = []
+    for column_field in FILES_SCHEMA:
+        column = columns.get(column_field.name)
+        if column is None:
+            column = (
+                pa.nulls(length, column_field.type)
+                if column_field.nullable
+                else pa.array(np.zeros(length, dtype=np.int64))
+            )
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
+
+
+def _to_numpy(mask: pa.BooleanArray) -> np.ndarray[Any, Any]:
+    if isinstance(mask, pa.ChunkedArray):
+        mask = mask.combine_chunks()
+    return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,0 +1,201 @@
+"""Rendering a log entry: what it says of itself, and what depends on its place.
+
+In-commit timestamps, row ids and removal times follow from the entry before,
+so they are filled here, at publishing, and nowhere earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.formats.base import Change, CommitInfo, DataFile, RemovedFile
+from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines, remove_line
+from lakevilla.formats.delta.layout import Definition
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
+
+__all__ = ["ROW_TRACKING_DOMAIN", "render"]
+
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+
+try:
+    _ENGINE = f"LakeVilla/{version('lakevilla')}"
+except PackageNotFoundError:
+    _ENGINE = "LakeVilla"
+
+
+def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_ms: int) -> bytes:
+    """The log entry that follows ``snapshot``; see ``formats.base.TableFormat.render``."""
+    number = snapshot.version + 1
+    before = snapshot.definition
+    after = Definition(
+        before.location,
+        before.table,
+        change.metadata if change.metadata is not None else before.metadata,
+        change.protocol if change.protocol is not None else before.protocol,
+    )
+    stamp = timestamp_ms
+    if after.in_commit_timestamps:
+        stamp = _in_commit_timestamp(snapshot, timestamp_ms)
+    metadata = change.metadata
+    if metadata is not None and after.in_commit_timestamps and not before.in_commit_timestamps:
+        metadata = _with_enablement(metadata, number, stamp)
+    adds, domains = change.adds, list(change.domains)
+    if after.row_tracking:
+        adds, mark = _with_row_ids(snapshot, change, number)
+        domains = [d for d in domains if d["domain"] != ROW_TRACKING_DOMAIN]
+        if mark is not None:
+            domains.append(mark)
+    out = [
+        json_line("commitInfo", _commit_info(snapshot, change, info, after, timestamp_ms, stamp))
+    ]
+    if change.protocol is not None:
+        out.append(json_line("protocol", change.protocol))
+    if metadata is not None:
+        out.append(json_line("metaData", metadata))
+    for application, sequence in info.applications.items():
+        action = {"appId": application, "version": sequence, "lastUpdated": timestamp_ms}
+        out.append(json_line("txn", action))
+    out.extend(json_line("domainMetadata", {"removed": False, **domain}) for domain in domains)
+    out.extend(remove_line(file, timestamp_ms) for file in change.removes)
+    out.extend(add_line(file) for file in adds)
+    out.extend(cdc_line(file) for file in change.change_files)
+    return lines(out)
+
+
+def _commit_info(
+    snapshot: DeltaSnapshot,
+    change: Change,
+    info: CommitInfo,
+    after: Definition,
+    timestamp_ms: int,
+    stamp: int,
+) -> dict[str, Any]:
+    action: dict[str, Any] = {}
+    if after.in_commit_timestamps:
+        action["inCommitTimestamp"] = stamp
+    action["timestamp"] = max(timestamp_ms, stamp)
+    action["operation"] = info.operation
+    action["operationParameters"] = info.parameters
+    if snapshot.version >= 0:
+        action["readVersion"] = snapshot.version
+    action["isolationLevel"] = "Serializable"
+    action["isBlindAppend"] = info.is_blind_append
+    action["operationMetrics"] = info.metrics
+    action["engineInfo"] = _ENGINE
+    if info.txn_ids:
+        action["txnId"] = info.txn_ids[0]
+    if info.metadata:
+        action["userMetadata"] = msgspec.json.encode(info.metadata).decode()
+    if after.row_tracking:
+        # Rewritten rows get fresh ids: the files that engines write carry none.
+        action["tags"] = {"delta.rowTracking.preserved": "false" if change.removes else "true"}
+    own: dict[str, Any] = {}
+    if info.nonce is not None:
+        own["nonce"] = info.nonce
+    if info.txn_ids:
+        own["txns"] = info.txn_ids
+    if own:
+        action["lakevilla"] = own
+    return action
+
+
+# ---------------------------------------------------------- in-commit timestamps
+
+
+def _in_commit_timestamp(snapshot: DeltaSnapshot, timestamp_ms: int) -> int:
+    """Later than the entry before, whatever the clock says."""
+    if snapshot.version < 0:
+        return timestamp_ms
+    if snapshot.timestamp_ms is None:
+        if not snapshot.definition.in_commit_timestamps:
+            return timestamp_ms
+        raise CorruptObject(
+            f"version {snapshot.version} of table {snapshot.table} has in-commit timestamps but no "
+            "log entry to tell its own; restore the entry",
+            table=snapshot.table,
+        )
+    return max(timestamp_ms, snapshot.timestamp_ms + 1)
+
+
+def _with_enablement(metadata: dict[str, Any], number: int, stamp: int) -> dict[str, Any]:
+    """Where in-commit timestamps begin, unless they begin with the table."""
+    if number == 0:
+        return metadata
+    configuration = {
+        **metadata.get("configuration", {}),
+        "delta.inCommitTimestampEnablementVersion": str(number),
+        "delta.inCommitTimestampEnablementTimestamp": str(stamp),
+    }
+    return {**metadata, "configuration": configuration}
+
+
+# ------------------------------------------------------------------ row tracking
+
+
+def _with_row_ids(
+    snapshot: DeltaSnapshot, change: Change, number: int
+) -> tuple[tuple[DataFile, ...], dict[str, Any] | None]:
+    """Files with fresh row ids above the table's high-water mark, and the new mark.
+
+    A file that comes back under its path (with new statistics or a new deletion
+    vector) keeps the ids that it had.
+    """
+    mark = high_water_mark(snapshot.domains, snapshot.table)
+    known = _row_ids_of(change.removes)
+    result = []
+    fresh = mark
+    for file in change.adds:
+        base, commit = file.base_row_id, file.default_row_commit_version
+        if base is None:
+            base, commit = known.get(file.path, (None, None))
+        if base is None:
+            base = fresh + 1
+            fresh += _row_count(file, snapshot.table)
+            commit = number
+        if commit is None:
+            commit = number
+        result.append(
+            msgspec.structs.replace(file, base_row_id=base, default_row_commit_version=commit)
+        )
+    if fresh == mark:
+        return tuple(result), None
+    configuration = msgspec.json.encode({"rowIdHighWaterMark": fresh}).decode()
+    return tuple(result), {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration}
+
+
+def high_water_mark(domains: Mapping[str, str], table: str) -> int:
+    """The highest row id ever given out in a table, -1 for none."""
+    text = domains.get(ROW_TRACKING_DOMAIN)
+    if text is None:
+        return -1
+    try:
+        return int(msgspec.json.decode(text)["rowIdHighWaterMark"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        raise CorruptObject(
+            f"table {table} has a {ROW_TRACKING_DOMAIN} domain that cannot be read: {text!r}; "
+            "restore its log",
+            table=table,
+        ) from None
+
+
+def _row_ids_of(removes: Iterable[RemovedFile]) -> dict[str, tuple[int | None, int | None]]:
+    return {file.path: (file.base_row_id, file.default_row_commit_version) for file in removes}
+
+
+def _row_count(file: DataFile, table: str) -> int:
+    try:
+        count = msgspec.json.decode(file.stats or "{}")["numRecords"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        count = None
+    if not isinstance(count, int):
+        raise InvalidOperation(
+            f"file {file.path} of table {table} has no row count in its statistics, which row "
+            "tracking needs; write it with statistics",
+            table=table,
+        )
+    return count

@@ -1,0 +1,202 @@
+"""Deletion vectors: which rows of a data file no longer count.
+
+A vector is a 64-bit Roaring bitmap in its portable form, inline in the log
+(Z85 text) or in a file beside the data. It is decoded to row indices with
+numpy, and with every length checked: what is read here decides which rows
+exist, so a damaged vector is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.base import DeletionVector
+from lakevilla.formats.delta.paths import file_key
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get
+
+__all__ = ["RowIndices", "decode_bitmap", "read_vector", "vector_key"]
+
+RowIndices = npt.NDArray[np.int64]
+
+_MAGIC = 1681511377
+_UUID_LENGTH = 20
+
+
+def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
+    """The deleted rows of a file, ascending, counted from zero. Raises ``CorruptObject``.
+
+    At most one request: none for an inline vector, else the vector's own bytes.
+    """
+    if vector.storage_type == "i":
+        where = f"the inline deletion vector {vector.path_or_inline[:40]!r}"
+        data = _z85(vector.path_or_inline, where)[: vector.size_in_bytes]
+        if len(data) < vector.size_in_bytes:
+            raise _corrupt(where, None, "it is shorter than its size")
+        return _checked(decode_bitmap(data, where), vector, where)
+    key = vector_key(location, vector)
+    start = 1 if vector.offset is None else vector.offset
+    outcome = yield from get(key, byte_range=(start, start + vector.size_in_bytes + 8))
+    where = f"deletion vector {key} at {start}"
+    if not isinstance(outcome, Found):
+        raise _corrupt(where, key, "it is missing")
+    body = outcome.body
+    data = body[4:-4]
+    if len(data) != vector.size_in_bytes or int.from_bytes(body[:4], "big") != len(data):
+        raise _corrupt(
+            where, key, f"it is not of the {vector.size_in_bytes} bytes that the log says"
+        )
+    if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
+        raise _corrupt(where, key, "its checksum is wrong")
+    return _checked(decode_bitmap(data, where, key), vector, where, key)
+
+
+def vector_key(location: str, vector: DeletionVector) -> str:
+    """The object that holds a vector that is not inline."""
+    if vector.storage_type == "p":
+        return vector.path_or_inline
+    if vector.storage_type != "u" or len(vector.path_or_inline) < _UUID_LENGTH:
+        where = f"a deletion vector of {location}"
+        raise _corrupt(where, None, f"its storage type {vector.storage_type!r} is not known")
+    prefix = vector.path_or_inline[:-_UUID_LENGTH]
+    where = f"the deletion vector {vector.path_or_inline!r} of {location}"
+    digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], where).hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    name = f"deletion_vector_{uuid}.bin"
+    return file_key(location, f"{prefix}/{name}" if prefix else name)
+
+
+def _checked(
+    rows: RowIndices, vector: DeletionVector, where: str, key: str | None = None
+) -> RowIndices:
+    if len(rows) != vector.cardinality:
+        raise _corrupt(where, key, f"it has {len(rows)} rows, the log says {vector.cardinality}")
+    return rows
+
+
+# --------------------------------------------------------------------- Roaring
+
+_NO_RUNS, _RUNS = 12346, 12347
+_ARRAY_LIMIT = 4096
+_OFFSETS_FROM = 4
+
+
+def decode_bitmap(
+    data: bytes, where: str = "a deletion vector", key: str | None = None
+) -> RowIndices:
+    """Row indices of Delta's form of a 64-bit Roaring bitmap. Raises ``CorruptObject``."""
+    if int.from_bytes(data[:4], "little") != _MAGIC:
+        raise _corrupt(where, key, "it has not the magic number of a deletion vector")
+    reader = _Reader(data, 4)
+    parts: list[npt.NDArray[np.int64]] = []
+    try:
+        for _ in range(reader.number(8)):
+            high = reader.number(4) << 32
+            parts.extend(rows + high for rows in _containers(reader))
+    except _TooShort:
+        raise _corrupt(where, key, "it ends too early") from None
+    except ValueError as error:
+        raise _corrupt(where, key, str(error)) from None
+    rows = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    if len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()):
+        raise _corrupt(where, key, "its rows are out of order")
+    return rows
+
+
+class _TooShort(Exception):
+    pass
+
+
+class _Reader:
+    """Little-endian values in order; never past the end."""
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self._data = data
+        self._position = position
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.bytes(size), "little")
+
+    def bytes(self, size: int) -> bytes:
+        end = self._position + size
+        if end > len(self._data):
+            raise _TooShort
+        chunk = self._data[self._position : end]
+        self._position = end
+        return chunk
+
+    def array(self, kind: str, count: int) -> npt.NDArray[Any]:
+        return np.frombuffer(self.bytes(count * np.dtype(kind).itemsize), dtype=kind)
+
+
+def _containers(reader: _Reader) -> list[npt.NDArray[np.int64]]:
+    """One 32-bit bitmap: blocks of 65,536 values, each as an array, a bitmap or runs."""
+    cookie = reader.number(4)
+    if cookie & 0xFFFF == _RUNS:
+        count = (cookie >> 16) + 1
+        flags = np.unpackbits(reader.array("u1", (count + 7) // 8), bitorder="little")
+    elif cookie == _NO_RUNS:
+        count = reader.number(4)
+        if count > 65_536:
+            raise ValueError("it has more blocks than there can be")
+        flags = np.zeros(count, dtype=np.uint8)
+    else:
+        raise ValueError("it is no roaring bitmap")
+    header = reader.array("<u2", 2 * count).astype(np.int64).reshape(count, 2)
+    if cookie == _NO_RUNS or count >= _OFFSETS_FROM:
+        reader.bytes(4 * count)  # where each block begins; they are read in order
+    found = []
+    for (block, cardinality_less_one), is_runs in zip(header.tolist(), flags, strict=False):
+        cardinality = cardinality_less_one + 1
+        if is_runs:
+            values = _runs(reader)
+        elif cardinality > _ARRAY_LIMIT:
+            bits = np.unpackbits(reader.array("u1", 8192), bitorder="little")
+            values = np.flatnonzero(bits).astype(np.int64)
+        else:
+            values = reader.array("<u2", cardinality).astype(np.int64)
+        if len(values) != cardinality:
+            raise ValueError("a block has not as many rows as it says")
+        found.append(values + (block << 16))
+    return found
+
+
+def _runs(reader: _Reader) -> npt.NDArray[np.int64]:
+    pairs = reader.array("<u2", 2 * reader.number(2)).astype(np.int64).reshape(-1, 2)
+    if len(pairs) == 0:
+        return np.zeros(0, dtype=np.int64)
+    starts, lengths = pairs[:, 0], pairs[:, 1] + 1
+    if int((starts + lengths).max()) > 65_536 or int(lengths.sum()) > 65_536:
+        raise ValueError("a run goes beyond its block")
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
+
+
+# ------------------------------------------------------------------------- Z85
+
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85 = bytes.maketrans(_Z85, _B85)
+_OUTSIDE = bytes(set(range(256)) - set(_Z85))
+
+
+def _z85(text: str, where: str) -> bytes:
+    """Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
+    try:
+        raw = text.encode("ascii")
+        if len(raw) % 5 or raw.translate(None, _OUTSIDE) != raw:
+            raise ValueError("not base 85")
+        return base64.b85decode(raw.translate(_TO_B85))
+    except (ValueError, binascii.Error):
+        raise _corrupt(where, None, "its text is no z85") from None
+
+
+def _corrupt(where: str, key: str | None, why: str) -> CorruptObject:
+    return CorruptObject(f"{where} cannot be read: {why}; restore the table or the object", key=key)

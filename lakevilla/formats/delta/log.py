@@ -1,0 +1,383 @@
+"""Reading a Delta log: what to read, found by number or by one LIST, and reading it.
+
+The log is dense: entry n is there, or a checkpoint at or after n is. With a
+cached state the next numbers are asked for; else one LIST says what there is,
+and one round of requests reads it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import Entry
+from lakevilla.formats.delta.actions import entry_of, parse_entry
+from lakevilla.formats.delta.checkpoint_reader import Checkpoint, open_checkpoint
+from lakevilla.formats.delta.paths import entry_key, log_directory
+from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
+from lakevilla.store.base import Found, GetOutcome
+from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
+
+__all__ = ["CheckpointCache", "extend", "get_entries", "open_listed", "open_numbered", "read_entry"]
+
+# Numbers asked for at once while entries keep coming: the first misses end the walk.
+_BATCHES = (1, 1, 2, 4, 8, 16)
+
+# Without a checkpoint hint, logs up to this length are read by number without a LIST.
+_SHORT_LOG = 32
+
+
+class CheckpointCache:
+    """Checkpoints read lately, by keys and ETags: they never change under one ETag."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[object, ...], Checkpoint] = OrderedDict()
+        self._versions: dict[str, int] = {}
+
+    def find(self, identity: tuple[object, ...]) -> Checkpoint | None:
+        with self._lock:
+            found = self._held.get(identity)
+            if found is not None:
+                self._held.move_to_end(identity)
+            return found
+
+    def keep(self, location: str, identity: tuple[object, ...], read: Checkpoint) -> Checkpoint:
+        """Keep ``read``, or give back the equal one already held, which snapshots share."""
+        with self._lock:
+            held = self._held.setdefault(identity, read)
+            self._held.move_to_end(identity)
+            self._versions[location] = max(read.version, self._versions.get(location, 0))
+            while len(self._held) > self._capacity:
+                self._held.popitem(last=False)
+            return held
+
+    def last_version(self, location: str) -> int | None:
+        """The version of the newest checkpoint seen of a table: where a LIST may start."""
+        with self._lock:
+            return self._versions.get(location)
+
+    def forget(self, location: str) -> None:
+        """The table was made anew."""
+        with self._lock:
+            self._versions.pop(location, None)
+
+
+# ------------------------------------------------------------- entries by number
+
+
+def read_entry(location: str, version: int) -> Program[Entry | None]:
+    """One log entry, or None if the number is absent."""
+    outcome = yield from get(entry_key(location, version))
+    return parse_entry(location, version, outcome.body) if isinstance(outcome, Found) else None
+
+
+def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:
+    """``snapshot`` and all entries after it; None if the log has a gap there.
+
+    One request if nothing is new. While entries keep coming more are asked for
+    at once, so that a long absence costs few rounds.
+    """
+    location = snapshot.location
+    beyond = -1
+    step = 0
+    while True:
+        width = _BATCHES[min(step, len(_BATCHES) - 1)]
+        first = snapshot.version + 1
+        answers = yield from get_entries(location, range(first, first + width))
+        for version, outcome in zip(range(first, first + width), answers, strict=True):
+            if isinstance(outcome, Found):
+                beyond = max(beyond, version)
+                if version == snapshot.version + 1:
+                    snapshot = snapshot.advance(parse_entry(location, version, outcome.body))
+        if snapshot.version + 1 == first + width:
+            step += 1
+        elif snapshot.version >= beyond:
+            return snapshot
+        elif snapshot.version + 1 == first:
+            # An entry after this one is there, and this one, asked for again, is not:
+            # log clean-up has passed by, or the log is broken. A LIST will tell.
+            return None
+
+
+def get_entries(location: str, versions: Iterable[int]) -> Program[list[GetOutcome]]:
+    """The bodies of entries, in one round."""
+    requests: list[Effect | Program[GetOutcome]] = [
+        Get(entry_key(location, version)) for version in versions
+    ]
+    return (yield from parallel(requests))
+
+
+# -------------------------------------------------------------------- the listing
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckpointFiles:
+    version: int
+    keys: tuple[str, ...]
+    identity: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What to read: a checkpoint, then entries (n, n) and compactions (first, last)."""
+
+    checkpoint: _CheckpointFiles | None
+    steps: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    entries: frozenset[int]
+    checkpoints: tuple[_CheckpointFiles, ...]
+    compactions: tuple[tuple[int, int], ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.entries and not self.checkpoints
+
+    @property
+    def is_rooted(self) -> bool:
+        return bool(self.checkpoints) or 0 in self.entries
+
+
+_NAME = re.compile(
+    r"(?P<version>\d{20})\."
+    r"(?:(?P<entry>json)"
+    r"|(?P<last>\d{20})\.compacted\.json"
+    r"|checkpoint\.(?P<classic>parquet)"
+    r"|checkpoint\.(?P<part>\d{10})\.(?P<parts>\d{10})\.parquet"
+    r"|checkpoint\.(?P<uuid>[0-9a-fA-F-]{36})\.(?:json|parquet))"
+)
+
+
+def _list_log(location: str, after: int | None) -> Program[_Listing]:
+    directory = log_directory(location)
+    start = None if after is None else entry_key(location, after - 1) if after > 0 else None
+    objects = yield from list_objects(directory, start)
+    entries: set[int] = set()
+    compactions: list[tuple[int, int]] = []
+    single: list[_CheckpointFiles] = []
+    multi: dict[tuple[int, int], dict[int, tuple[str, object]]] = {}
+    for info in objects:
+        match = _NAME.fullmatch(info.key[len(directory) + 1 :])
+        if match is None:
+            continue
+        version = int(match["version"])
+        if match["entry"]:
+            entries.add(version)
+        elif match["last"]:
+            compactions.append((version, int(match["last"])))
+        elif match["part"]:
+            group = multi.setdefault((version, int(match["parts"])), {})
+            group[int(match["part"])] = (info.key, info.token.e_tag)
+        else:
+            single.append(_CheckpointFiles(version, (info.key,), ((info.key, info.token.e_tag),)))
+    for (version, count), found in multi.items():
+        # Parts are written one by one: without the last one there is no checkpoint yet.
+        if set(found) == set(range(1, count + 1)):
+            identity = tuple(found[number] for number in sorted(found))
+            keys = tuple(found[number][0] for number in sorted(found))
+            single.append(_CheckpointFiles(version, keys, identity))
+    single.sort(key=lambda files: (files.version, -len(files.keys), files.keys))
+    return _Listing(frozenset(entries), tuple(single), tuple(compactions))
+
+
+def _plan(listing: _Listing, target: int | None, location: str, table: str) -> _Plan:
+    """What to read of a listed log. Raises ``VersionNotFound`` and ``CorruptObject``."""
+    usable = [c for c in listing.checkpoints if target is None or c.version <= target]
+    checkpoint = usable[-1] if usable else None
+    base = -1 if checkpoint is None else checkpoint.version
+    newest = max((*listing.entries, *(c.version for c in listing.checkpoints)), default=-1)
+    tip = newest if target is None else target
+    if tip > newest:
+        raise VersionNotFound(
+            f"table {table} has no version {tip}; its newest is {newest}", table=table
+        )
+    missing = [version for version in range(base + 1, tip + 1) if version not in listing.entries]
+    if missing:
+        first = missing[0]
+        if target is not None and checkpoint is None and first == 0:
+            raise VersionNotFound(
+                f"version {target} of table {table} can no longer be read: the log before its "
+                "oldest checkpoint was cleaned up; ask for a newer version",
+                table=table,
+            )
+        key = entry_key(location, first)
+        raise CorruptObject(
+            f"the log of table {table} has a gap: {key} is missing below version {tip}; restore it",
+            key=key,
+            table=table,
+        )
+    return _Plan(checkpoint, tuple(_steps(base + 1, tip, listing.compactions)))
+
+
+def _steps(
+    first: int, tip: int, compactions: Sequence[tuple[int, int]] = ()
+) -> Iterator[tuple[int, int]]:
+    """Numbers ``first`` to ``tip``, by compactions where they fit.
+
+    The tip itself is always read as an entry: a compaction keeps no commitInfo,
+    and the next commit's timestamp must lie after the tip's.
+    """
+    while first <= tip:
+        ends = [last for start, last in compactions if start == first and start < last < tip]
+        last = max(ends, default=first)
+        yield first, last
+        first = last + 1
+
+
+# ------------------------------------------------------------------ opening a table
+
+
+def open_listed(
+    location: str, table: str, target: int | None, cache: CheckpointCache
+) -> Program[DeltaSnapshot]:
+    """The newest version, or ``target``, found by a LIST."""
+    problem: CorruptObject | None = None
+    # Clean-up between LIST and GET takes away what was listed, and a LIST of many
+    # pages may miss an entry written behind its cursor and show the next: both are
+    # gone the second time; what is still broken then is broken.
+    for attempt in range(2):
+        seen = cache.last_version(location) if attempt == 0 else None
+        after = seen if target is None or (seen is not None and seen <= target) else None
+        listing = yield from _list_log(location, after)
+        if after is not None and not listing.is_rooted:
+            # The table was made anew, or that checkpoint is gone.
+            cache.forget(location)
+            listing = yield from _list_log(location, None)
+        if listing.is_empty:
+            raise TableNotFound(
+                f"there is no delta table {table} at {location}: no log in {location}/_delta_log, "
+                "it is at most a directory that is no table; check the name or create the table",
+                table=table,
+            )
+        try:
+            plan = _plan(listing, target, location, table)
+        except CorruptObject as error:
+            problem = error
+            continue
+        snapshot = yield from _load(location, table, plan, cache)
+        if isinstance(snapshot, DeltaSnapshot):
+            return snapshot
+        problem = snapshot
+    assert problem is not None
+    raise problem
+
+
+def open_numbered(
+    location: str, table: str, version: int, cache: CheckpointCache
+) -> Program[DeltaSnapshot]:
+    """The table at a known version: by ``_last_checkpoint`` and numbers, else by a LIST."""
+    if version < 0:
+        raise VersionNotFound(f"table {table} has no version {version}", table=table)
+    hint = yield from _hint(location)
+    if hint is not None and hint.version <= version:
+        plan = _Plan(hint, tuple(_steps(hint.version + 1, version)))
+    elif hint is None and version < _SHORT_LOG:
+        plan = _Plan(None, tuple(_steps(0, version)))
+    else:
+        return (yield from open_listed(location, table, version, cache))
+    snapshot = yield from _load(location, table, plan, cache)
+    if isinstance(snapshot, DeltaSnapshot):
+        return snapshot
+    return (yield from open_listed(location, table, version, cache))
+
+
+class _Hint(msgspec.Struct, rename="camel"):
+    version: int
+    parts: int | None = None
+    v2_checkpoint: dict[str, Any] | None = None
+
+
+def _hint(location: str) -> Program[_CheckpointFiles | None]:
+    """Where ``_last_checkpoint`` points; None where it does not help."""
+    outcome = yield from get(f"{log_directory(location)}/_last_checkpoint")
+    if not isinstance(outcome, Found):
+        return None
+    try:
+        hint = msgspec.json.decode(outcome.body, type=_Hint)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # It is written without a condition and only ever a hint: a torn one is no error.
+        return None
+    base = f"{log_directory(location)}/{hint.version:020}.checkpoint"
+    if hint.v2_checkpoint is not None:
+        path = str(hint.v2_checkpoint.get("path", ""))
+        if _NAME.fullmatch(path) is None:
+            return None
+        return _CheckpointFiles(hint.version, (f"{log_directory(location)}/{path}",))
+    if hint.parts is None:
+        return _CheckpointFiles(hint.version, (f"{base}.parquet",))
+    if not 0 < hint.parts < 100_000:
+        return None
+    keys = tuple(f"{base}.{n:010}.{hint.parts:010}.parquet" for n in range(1, hint.parts + 1))
+    return _CheckpointFiles(hint.version, keys)
+
+
+def _load(
+    location: str, table: str, plan: _Plan, cache: CheckpointCache
+) -> Program[DeltaSnapshot | CorruptObject]:
+    """Read a plan, in one round but for large checkpoints.
+
+    What is gone meanwhile comes back as a value: a new LIST may find better.
+    """
+    keys = [_step_key(location, step) for step in plan.steps]
+    parts: list[Effect | Program[Any]] = [Get(key) for key in keys]
+    if plan.checkpoint is not None:
+        parts.insert(0, _checkpoint(location, plan.checkpoint, cache))
+    answers = list((yield from parallel(parts)))
+    if plan.checkpoint is None:
+        snapshot = blank_snapshot(location, table)
+    else:
+        read = answers.pop(0)
+        if isinstance(read, CorruptObject):
+            return read
+        snapshot = snapshot_of(location, table, cast(Checkpoint, read))
+    for key, (_, last), outcome in zip(keys, plan.steps, answers, strict=True):
+        if not isinstance(outcome, Found):
+            return CorruptObject(
+                f"log object {key} of table {table} is missing; restore it", key=key, table=table
+            )
+        snapshot = snapshot.follow(entry_of(last, key, outcome.body))
+    if not snapshot.protocol or not snapshot.metadata:
+        key = entry_key(location, 0)
+        return CorruptObject(
+            f"the log of table {table} has no protocol or no metaData action; restore {key}",
+            key=key,
+            table=table,
+        )
+    if snapshot.timestamp_ms is None and snapshot.definition.in_commit_timestamps:
+        entry = yield from read_entry(location, snapshot.version)
+        if entry is not None:
+            snapshot = snapshot.timed(entry.timestamp_ms)
+    return snapshot
+
+
+def _step_key(location: str, step: tuple[int, int]) -> str:
+    first, last = step
+    if first == last:
+        return entry_key(location, first)
+    return f"{log_directory(location)}/{first:020}.{last:020}.compacted.json"
+
+
+def _checkpoint(
+    location: str, files: _CheckpointFiles, cache: CheckpointCache
+) -> Program[Checkpoint | CorruptObject]:
+    if files.identity is not None:
+        held = cache.find(files.identity)
+        if held is not None:
+            return held
+    try:
+        read = yield from open_checkpoint(location, files.version, files.keys)
+    except CorruptObject as error:
+        return error
+    identity = files.identity or tuple((part.key, part.token.e_tag) for part in read.parts)
+    return cache.keep(location, identity, read) if identity else read

@@ -1,0 +1,220 @@
+"""What a Delta table asks of its readers and writers, and what LakeVilla honours.
+
+A table names what it needs by versions (up to reader 2 and writer 6) or by
+features (reader 3, writer 7). Either way the answer here is a set of feature
+names. Each is honoured, or the table is refused by that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.base import Change
+
+__all__ = [
+    "GUARD",
+    "READER_FEATURES",
+    "WRITER_FEATURES",
+    "check_features_for_reading",
+    "check_features_for_writing",
+    "guard_change",
+    "is_guarded",
+    "protocol_of",
+    "unguard_change",
+    "with_features",
+    "writer_features",
+]
+
+#: The writer feature that makes every other client refuse to write.
+GUARD = "lakevilla"
+
+#: Features that also bind readers, and that LakeVilla honours when it reads.
+READER_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+
+#: Features that LakeVilla honours when it writes.
+#:
+#: ``generatedColumns``, ``identityColumns`` and ``allowColumnDefaults`` are
+#: honoured where no column uses them (``schema.check_columns_for_writing``).
+#: ``checkpointProtection`` binds those who clean up the log, which LakeVilla never does.
+WRITER_FEATURES = READER_FEATURES | {
+    "allowColumnDefaults",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "checkpointProtection",
+    "clustering",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+    "rowTracking",
+    GUARD,
+}
+
+# Features that bind readers too, for deciding where a feature is to be listed.
+_READER_WRITER = READER_FEATURES | {
+    "catalogManaged",
+    "catalogOwned-preview",
+    "variantType",
+    "variantType-preview",
+    "variantShredding",
+    "variantShredding-preview",
+}
+
+# What each legacy writer version stands for, beyond the version before it.
+_LEGACY_WRITER = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+# Some features need others.
+_NEEDS = {"rowTracking": ("domainMetadata",), "clustering": ("domainMetadata",)}
+
+_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
+
+
+def protocol_of(features: Iterable[str]) -> dict[str, Any]:
+    """The lowest protocol that names ``features``: reader 1, writer 2 if it can."""
+    base: dict[str, Any] = {"minReaderVersion": 1, "minWriterVersion": 2}
+    return with_features(base, features)
+
+
+def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[str, Any]:
+    """``protocol`` with ``features``; the reader version rises only if a feature needs it."""
+    wanted = set(features)
+    for feature in tuple(wanted):
+        wanted.update(_NEEDS.get(feature, ()))
+    present = writer_features(protocol)
+    missing = wanted - present
+    if not missing:
+        return dict(protocol)
+    result = dict(protocol)
+    result["minWriterVersion"] = 7
+    result["writerFeatures"] = sorted(present | wanted)
+    readers = missing & _READER_WRITER
+    if readers:
+        result["minReaderVersion"] = 3
+        result["readerFeatures"] = sorted(reader_features(protocol) | readers)
+    return result
+
+
+def reader_features(protocol: Mapping[str, Any]) -> frozenset[str]:
+    """The features that a reader must honour."""
+    version = _version(protocol, "minReaderVersion")
+    if version >= 3:
+        return frozenset(_names(protocol, "readerFeatures"))
+    return frozenset({"columnMapping"} if version == 2 else ())
+
+
+def writer_features(protocol: Mapping[str, Any]) -> frozenset[str]:
+    """The features that a writer must honour, those of legacy versions by their names."""
+    version = _version(protocol, "minWriterVersion")
+    if version >= 7:
+        return frozenset(_names(protocol, "writerFeatures"))
+    return frozenset(
+        name for step, names in _LEGACY_WRITER.items() if step <= version for name in names
+    )
+
+
+def check_features_for_reading(protocol: Mapping[str, Any], table: str) -> None:
+    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all that readers must."""
+    features = reader_features(protocol)
+    if features & _CATALOG or writer_features(protocol) & _CATALOG:
+        raise UnsupportedTableFeature(
+            f"table {table} is managed by a catalog (feature catalogManaged): the catalog, not the "
+            "log, says what is committed; use it through that catalog",
+            table=table,
+        )
+    _refuse(features - READER_FEATURES, "read", table)
+    version = _version(protocol, "minReaderVersion")
+    if version > 3:
+        raise UnsupportedTableFeature(
+            f"table {table} requires delta reader version {version}, LakeVilla knows up to 3; "
+            "upgrade LakeVilla",
+            table=table,
+        )
+
+
+def check_features_for_writing(protocol: Mapping[str, Any], table: str) -> None:
+    """Raise ``UnsupportedTableFeature`` unless LakeVilla honours all that writers must."""
+    check_features_for_reading(protocol, table)
+    _refuse(writer_features(protocol) - WRITER_FEATURES, "write", table)
+    version = _version(protocol, "minWriterVersion")
+    if version > 7:
+        raise UnsupportedTableFeature(
+            f"table {table} requires delta writer version {version}, LakeVilla knows up to 7; "
+            "upgrade LakeVilla",
+            table=table,
+        )
+
+
+def is_guarded(protocol: Mapping[str, Any]) -> bool:
+    """Whether the writer feature ``lakevilla`` is on."""
+    return GUARD in writer_features(protocol)
+
+
+def guard_change(protocol: Mapping[str, Any]) -> Change:
+    """The change that guards a table; an empty one if it is guarded."""
+    if is_guarded(protocol):
+        return Change()
+    return Change(protocol=with_features(protocol, (GUARD,)))
+
+
+def unguard_change(protocol: Mapping[str, Any]) -> Change:
+    """The change that lifts the guard; an empty one if there is none.
+
+    A table whose features are what a legacy version stands for goes back to
+    that version, so that clients without table features can write it again.
+    """
+    if not is_guarded(protocol):
+        return Change()
+    features = writer_features(protocol) - {GUARD}
+    result = dict(protocol)
+    result["writerFeatures"] = sorted(features)
+    if _version(protocol, "minReaderVersion") < 3:
+        legacy: set[str] = set()
+        for version, names in _LEGACY_WRITER.items():
+            legacy.update(names)
+            if legacy == features:
+                result["minWriterVersion"] = version
+                del result["writerFeatures"]
+                break
+    return Change(protocol=result)
+
+
+def _refuse(features: frozenset[str], verb: str, table: str) -> None:
+    if features:
+        names = ", ".join(sorted(features))
+        raise UnsupportedTableFeature(
+            f"LakeVilla cannot {verb} table {table}: it requires the delta table feature {names}; "
+            "drop the feature with the client that set it, or use that client",
+            table=table,
+        )
+
+
+def _version(protocol: Mapping[str, Any], name: str) -> int:
+    value = protocol.get(name)
+    if not isinstance(value, int):
+        raise CorruptObject(f"a protocol action has no {name}; restore the table's log")
+    return value
+
+
+def _names(protocol: Mapping[str, Any], name: str) -> list[str]:
+    value = protocol.get(name)
+    return [str(item) for item in value] if isinstance(value, list) else []

@@ -1,0 +1,186 @@
+"""File lists as Arrow: from checkpoint batches, from structs, and set operations on both.
+
+Nothing here makes a Python object per file of a checkpoint, except for the
+rare ones whose path must be decoded with care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.formats.base import FILES_SCHEMA, DataFile, FileRef
+from lakevilla.formats.delta.paths import decode_path, encode_path, raw_spelling
+
+__all__ = [
+    "decode_paths",
+    "empty_files",
+    "files_from_structs",
+    "masked_out",
+    "partition_values_column",
+    "present",
+    "vector_columns",
+]
+
+_NO_FILES = FILES_SCHEMA.empty_table()
+_VECTOR = FILES_SCHEMA.field("deletion_vector").type
+_MAP = FILES_SCHEMA.field("partition_values").type
+
+
+def empty_files() -> pa.Table:
+    """No files."""
+    return _NO_FILES
+
+
+def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
+    """Structs as a ``FILES_SCHEMA`` table."""
+    rows = list(files)
+    if not rows:
+        return _NO_FILES
+    vectors = [file.deletion_vector for file in rows]
+    columns: list[list[Any]] = [
+        [file.path for file in rows],
+        [None if vector is None else vector.id for vector in vectors],
+        [file.size for file in rows],
+        [file.modification_time for file in rows],
+        [list(file.partition_values.items()) for file in rows],
+        [file.stats for file in rows],
+        [
+            None
+            if vector is None
+            else (
+                vector.storage_type,
+                vector.path_or_inline,
+                vector.offset,
+                vector.size_in_bytes,
+                vector.cardinality,
+            )
+            for vector in vectors
+        ],
+        [file.base_row_id for file in rows],
+        [file.default_row_commit_version for file in rows],
+        [None if file.tags is None else list(file.tags.items()) for file in rows],
+        [file.raw_path for file in rows],
+    ]
+    arrays = [
+        pa.array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
+
+
+# Bytes that a path may hold and still be spelt as LakeVilla spells it, "%" aside.
+_PLAIN = np.zeros(256, dtype=bool)
+for _code in range(128):
+    _PLAIN[_code] = encode_path(chr(_code)) == chr(_code)
+
+
+def decode_paths(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Decoded paths, and the raw ones where LakeVilla would spell them otherwise.
+
+    Raises ``UnicodeDecodeError``.
+    """
+    if _is_plain(raw):
+        return raw, pa.nulls(len(raw), pa.string())
+    spelt: list[str] = raw.to_pylist()
+    decoded = [decode_path(text) for text in spelt]
+    kept = [raw_spelling(text, path) for text, path in zip(spelt, decoded, strict=True)]
+    return pa.array(decoded, pa.string()), pa.array(kept, pa.string())
+
+
+def _is_plain(raw: pa.Array) -> bool:
+    if len(raw) == 0:
+        return True
+    data = raw.buffers()[2]
+    if data is None:
+        return True
+    # The bytes of all strings lie end to end: one look-up for the whole column.
+    offsets = np.frombuffer(raw.buffers()[1], dtype=np.int32)
+    first, last = offsets[raw.offset], offsets[raw.offset + len(raw)]
+    return bool(_PLAIN[np.frombuffer(data, dtype=np.uint8)[first:last]].all())
+
+
+def vector_columns(vectors: pa.Array | None, length: int) -> tuple[pa.Array, pa.Array]:
+    """``dv_id`` and ``deletion_vector`` of a checkpoint's ``deletionVector`` column."""
+    if vectors is None or vectors.null_count == length:
+        return pa.nulls(length, pa.string()), pa.nulls(length, _VECTOR)
+    kind = pc.cast(vectors.field("storageType"), pa.string())
+    path = pc.cast(vectors.field("pathOrInlineDv"), pa.string())
+    offset = pc.cast(_child(vectors, "offset", pa.int32()), pa.int32())
+    ids = pc.binary_join_element_wise(kind, path, "")
+    at = pc.binary_join_element_wise(ids, pc.cast(offset, pa.string()), "@")
+    ids = pc.if_else(pc.is_null(offset), ids, at)
+    # A child of a null struct may hold anything: the struct's own nulls decide.
+    present_mask = pc.is_valid(vectors)
+    parts = [
+        kind,
+        path,
+        offset,
+        pc.cast(vectors.field("sizeInBytes"), pa.int32()),
+        pc.cast(vectors.field("cardinality"), pa.int64()),
+    ]
+    structs = pa.StructArray.from_arrays(parts, fields=list(_VECTOR), mask=pc.invert(present_mask))
+    return pc.if_else(present_mask, ids, pa.scalar(None, pa.string())), structs
+
+
+def partition_values_column(values: pa.Array | None, length: int) -> pa.Array:
+    """A checkpoint's ``partitionValues`` with empty strings made null, as the protocol says."""
+    if values is None:
+        return pa.array([[]] * length, _MAP)
+    values = values.cast(_MAP)
+    items = values.items
+    if len(items) and pc.any(pc.equal(items, ""), min_count=0).as_py():
+        pairs = [
+            None if row is None else [(name, value or None) for name, value in row]
+            for row in values.to_pylist()
+        ]
+        return pa.array(pairs, _MAP)
+    return values
+
+
+def _child(struct: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
+    if struct.type.get_field_index(name) < 0:
+        return pa.nulls(len(struct), kind)
+    return struct.field(name)
+
+
+def masked_out(files: pa.Table, masks: Mapping[str, Collection[str | None]]) -> pa.Table:
+    """``files`` without those that later commits removed or added anew.
+
+    ``masks`` gives the ids of deletion vectors by path. Most files share no
+    path with any: one vectorised look-up sorts them out.
+    """
+    if not masks or files.num_rows == 0:
+        return files
+    hit = pc.is_in(files.column("path"), value_set=pa.array(list(masks), pa.string()))
+    rows = np.flatnonzero(hit.to_numpy())
+    if len(rows) == 0:
+        return files
+    taken = files.select(["path", "dv_id"]).take(pa.array(rows))
+    drop = np.fromiter(
+        (
+            vector in masks[path]
+            for path, vector in zip(
+                taken.column("path").to_pylist(), taken.column("dv_id").to_pylist(), strict=True
+            )
+        ),
+        dtype=bool,
+        count=len(rows),
+    )
+    keep = np.ones(files.num_rows, dtype=bool)
+    keep[rows[drop]] = False
+    return files.filter(pa.array(keep))
+
+
+def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
+    """Those of ``refs`` that ``files`` holds."""
+    paths = {path for path, _ in refs}
+    if not paths or files.num_rows == 0:
+        return set()
+    hit = pc.is_in(files.column("path"), value_set=pa.array(list(paths), pa.string()))
+    found = files.select(["path", "dv_id"]).filter(hit)
+    pairs = zip(found.column("path").to_pylist(), found.column("dv_id").to_pylist(), strict=True)
+    return set(pairs) & set(refs)

@@ -1,0 +1,328 @@
+"""Delta's ``schemaString`` and pyarrow schemas, both ways, and column mapping.
+
+The JSON schema is the truth: it carries ids, physical names, comments and
+invariants that Arrow has no place for. Arrow schemas are made from it, in
+logical or physical names, and new columns are made from Arrow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
+
+__all__ = [
+    "ID",
+    "PHYSICAL",
+    "MappingMode",
+    "arrow_schema",
+    "check_columns_for_writing",
+    "delta_fields",
+    "encode_schema",
+    "leaf_paths",
+    "mapping_mode",
+    "needed_features",
+    "parse_schema",
+    "physical_name",
+    "walk",
+]
+
+MappingMode = Literal["none", "name", "id"]
+Field = dict[str, Any]
+
+ID = "delta.columnMapping.id"
+PHYSICAL = "delta.columnMapping.physicalName"
+
+_FROM_NAME: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+
+# Arrow types that a Delta type holds without loss.
+_TO_NAME: dict[pa.DataType, str] = {
+    **{kind: name for name, kind in _FROM_NAME.items() if name != "void"},
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.float16(): "float",
+    pa.date64(): "date",
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+}
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+
+
+def parse_schema(text: object, table: str) -> list[Field]:
+    """The fields of a ``schemaString``. Raises ``CorruptObject``."""
+    try:
+        root = msgspec.json.decode(text if isinstance(text, str | bytes) else b"")
+        fields = root["fields"]
+        for field in fields:
+            arrow_type(field["type"], lambda f: str(f["name"]), {})
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+        raise CorruptObject(
+            f"table {table} has a schemaString that cannot be read: {error!r}; restore its log",
+            table=table,
+        ) from None
+    except _UnknownType as error:
+        raise UnsupportedTableFeature(
+            f"table {table} has a column of type {error.args[0]}, which LakeVilla cannot read; "
+            "use the client that wrote it",
+            table=table,
+        ) from None
+    return list(fields)
+
+
+def encode_schema(fields: list[Field]) -> str:
+    """A ``schemaString``."""
+    return msgspec.json.encode({"type": "struct", "fields": fields}).decode()
+
+
+class _UnknownType(Exception):
+    pass
+
+
+def arrow_schema(fields: list[Field], *, physical: bool, mode: MappingMode) -> pa.Schema:
+    """The fields as an Arrow schema, under logical or physical names.
+
+    Physical fields carry ``PARQUET:field_id`` where the table maps columns.
+    """
+    named = physical_name if physical and mode != "none" else _logical_name
+    ids = physical and mode != "none"
+    return pa.schema([_arrow_field(field, named, ids) for field in fields])
+
+
+def physical_name(field: Field) -> str:
+    """The name of a column in data files, statistics and partition values."""
+    return str(field.get("metadata", {}).get(PHYSICAL, field["name"]))
+
+
+def _logical_name(field: Field) -> str:
+    return str(field["name"])
+
+
+def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool) -> pa.Field:
+    metadata = field.get("metadata") or {}
+    own = {"PARQUET:field_id": str(metadata[ID])} if ids and ID in metadata else None
+    nested = metadata.get("delta.columnMapping.nested.ids") if ids else None
+    kind = arrow_type(field["type"], named, nested or {}, physical_name(field), ids)
+    return pa.field(named(field), kind, nullable=field.get("nullable", True), metadata=own)
+
+
+def arrow_type(
+    kind: Any,
+    named: Callable[[Field], str],
+    nested_ids: Mapping[str, Any],
+    prefix: str = "",
+    ids: bool = False,
+) -> pa.DataType:
+    """A Delta type as an Arrow type. ``nested_ids`` are the ids of list and map parts."""
+    if isinstance(kind, str):
+        known = _FROM_NAME.get(kind)
+        if known is not None:
+            return known
+        decimal = _DECIMAL.fullmatch(kind)
+        if decimal:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        if kind == "decimal":
+            return pa.decimal128(10, 0)
+        raise _UnknownType(kind)
+
+    def part(name: str, part_kind: Any, nullable: bool) -> pa.Field:
+        path = f"{prefix}.{name}"
+        metadata = {"PARQUET:field_id": str(nested_ids[path])} if path in nested_ids else None
+        inner = arrow_type(part_kind, named, nested_ids, path, ids)
+        return pa.field(name, inner, nullable=nullable, metadata=metadata)
+
+    match kind["type"]:
+        case "struct":
+            return pa.struct([_arrow_field(field, named, ids) for field in kind["fields"]])
+        case "array":
+            return pa.list_(part("element", kind["elementType"], kind.get("containsNull", True)))
+        case "map":
+            key = part("key", kind["keyType"], False)
+            value = part("value", kind["valueType"], kind.get("valueContainsNull", True))
+            return pa.map_(key, value)
+        case other:
+            raise _UnknownType(str(other))
+
+
+def delta_fields(schema: pa.Schema, table: str) -> list[Field]:
+    """Arrow fields as Delta's. Raises ``InvalidOperation`` for a type that Delta lacks."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other is not name:
+            raise InvalidOperation(
+                f"columns {other!r} and {name!r} of table {table} differ by case alone; rename one",
+                table=table,
+            )
+    return [_delta_field(field, field.name, table) for field in schema]
+
+
+def _delta_field(field: pa.Field, path: str, table: str) -> Field:
+    return {
+        "name": field.name,
+        "type": _delta_type(field.type, path, table),
+        "nullable": field.nullable,
+        "metadata": {},
+    }
+
+
+def _delta_type(kind: pa.DataType, path: str, table: str) -> Any:
+    name = _TO_NAME.get(kind)
+    if name is not None:
+        return name
+    types = pa.types
+    if types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_fixed_size_binary(kind):
+        return "binary"
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
+        return _delta_type(kind.value_type, path, table)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _delta_type(kind.storage_type, path, table)
+    if types.is_struct(kind):
+        return {
+            "type": "struct",
+            "fields": [_delta_field(f, f"{path}.{f.name}", table) for f in kind.fields],
+        }
+    if types.is_map(kind):
+        return {
+            "type": "map",
+            "keyType": _delta_type(kind.key_type, f"{path}.key", table),
+            "valueType": _delta_type(kind.item_type, f"{path}.value", table),
+            "valueContainsNull": kind.item_field.nullable,
+        }
+    if (
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    ):
+        return {
+            "type": "array",
+            "elementType": _delta_type(kind.value_type, f"{path}.element", table),
+            "containsNull": kind.value_field.nullable,
+        }
+    raise InvalidOperation(
+        f"column {path!r} of table {table} has the type {kind}, which delta does not have; "
+        "cast it first",
+        table=table,
+    )
+
+
+def walk(
+    fields: list[Field], prefix: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Every named field, nested ones too, with its logical path; parents first."""
+    for field in fields:
+        path = (*prefix, str(field["name"]))
+        yield path, field
+        for inner, inner_path in _inner_structs(field["type"], path):
+            yield from walk(inner, inner_path)
+
+
+def _inner_structs(
+    kind: Any, path: tuple[str, ...]
+) -> Iterator[tuple[list[Field], tuple[str, ...]]]:
+    if not isinstance(kind, dict):
+        return
+    if kind["type"] == "struct":
+        yield kind["fields"], path
+    elif kind["type"] == "array":
+        yield from _inner_structs(kind["elementType"], (*path, "element"))
+    elif kind["type"] == "map":
+        yield from _inner_structs(kind["keyType"], (*path, "key"))
+        yield from _inner_structs(kind["valueType"], (*path, "value"))
+
+
+def leaf_paths(
+    fields: list[Field], prefix: tuple[str, ...] = (), physical: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Logical and physical path of each leaf column; a list or a map counts as one leaf."""
+    for field in fields:
+        logical = (*prefix, str(field["name"]))
+        stored = (*physical, physical_name(field))
+        kind = field["type"]
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            yield from leaf_paths(kind["fields"], logical, stored)
+        else:
+            yield logical, stored
+
+
+def mapping_mode(properties: Mapping[str, str], table: str) -> MappingMode:
+    """How columns are mapped to names in files."""
+    match properties.get("delta.columnMapping.mode", "none").lower():
+        case "none":
+            return "none"
+        case "name":
+            return "name"
+        case "id":
+            return "id"
+        case other:
+            raise UnsupportedTableFeature(
+                f"table {table} has delta.columnMapping.mode = {other!r}, which LakeVilla does not "
+                "know; upgrade LakeVilla",
+                table=table,
+            )
+
+
+def needed_features(fields: list[Field]) -> set[str]:
+    """The table features that the types and columns of a schema need."""
+    found: set[str] = set()
+    for _, field in walk(fields):
+        if _mentions(field["type"], "timestamp_ntz"):
+            found.add("timestampNtz")
+        if "delta.invariants" in (field.get("metadata") or {}):
+            found.add("invariants")
+    return found
+
+
+def _mentions(kind: Any, name: str) -> bool:
+    if isinstance(kind, str):
+        return kind == name
+    parts = (kind.get("elementType"), kind.get("keyType"), kind.get("valueType"))
+    return any(_mentions(part, name) for part in parts if part is not None)
+
+
+_COMPUTED = {
+    "delta.generationExpression": "generatedColumns",
+    "delta.identity.start": "identityColumns",
+    "delta.identity.step": "identityColumns",
+    "CURRENT_DEFAULT": "allowColumnDefaults",
+}
+
+
+def check_columns_for_writing(fields: list[Field], table: str) -> None:
+    """Refuse columns whose values a writer would have to compute."""
+    for path, field in walk(fields):
+        for key, feature in _COMPUTED.items():
+            if key in (field.get("metadata") or {}):
+                raise UnsupportedTableFeature(
+                    f"LakeVilla cannot write table {table}: column {'.'.join(path)!r} uses the "
+                    f"delta table feature {feature}; write it with the client that defined it",
+                    table=table,
+                )

@@ -1,0 +1,250 @@
+"""The state of a Delta table: immutable, and cheap to derive the next one from.
+
+Deriving costs a node in a chain (``tail``). Files are put together only when
+asked for: those of the checkpoint, less what later commits removed, and those
+that later commits added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.prune import may_match
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Change, Entry, FileRef, Layout
+from lakevilla.formats.delta.checkpoint_reader import Checkpoint, load_files, present_files
+from lakevilla.formats.delta.layout import CLUSTERING_DOMAIN, Definition
+from lakevilla.formats.delta.rows import files_from_structs, masked_out
+from lakevilla.formats.delta.tail import EMPTY_TAIL, Tail
+from lakevilla.store.effects import Program
+
+__all__ = ["DeltaSnapshot", "blank_snapshot", "snapshot_of"]
+
+
+class DeltaSnapshot:
+    """See ``formats.base.Snapshot``.
+
+    Beyond the protocol it knows what a writer of the next entry needs:
+    ``domains``, and ``timestamp_ms``, the time of the newest entry (None where
+    only the checkpoint was read).
+    """
+
+    __slots__ = (
+        "_added",
+        "_checkpoint",
+        "_tail",
+        "applications",
+        "definition",
+        "domains",
+        "overlaid",
+        "timestamp_ms",
+        "version",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        definition: Definition,
+        *,
+        checkpoint: Checkpoint | None,
+        tail: Tail,
+        applications: Mapping[str, int],
+        domains: Mapping[str, str],
+        timestamp_ms: int | None,
+        overlaid: bool = False,
+    ) -> None:
+        self.version = version
+        self.definition = definition
+        self.applications = applications
+        self.domains = domains
+        self.timestamp_ms = timestamp_ms
+        self.overlaid = overlaid
+        self._checkpoint = checkpoint
+        self._tail = tail
+        self._added: pa.Table | None = None
+
+    @property
+    def location(self) -> str:
+        return self.definition.location
+
+    @property
+    def table(self) -> str:
+        return self.definition.table
+
+    @property
+    def table_id(self) -> str:
+        return self.definition.table_id
+
+    @property
+    def layout(self) -> Layout:
+        return self.definition.layout
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.definition.metadata
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        return self.definition.protocol
+
+    @property
+    def guarded(self) -> bool:
+        return self.definition.guarded
+
+    @property
+    def append_only(self) -> bool:
+        return self.definition.append_only
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint below this state."""
+        return self._checkpoint
+
+    @property
+    def tail(self) -> Tail:
+        """What came after the checkpoint."""
+        return self._tail
+
+    def check_writable(self) -> None:
+        self.definition.check_writable()
+
+    def application_version(self, application: str) -> int | None:
+        return self.applications.get(application)
+
+    def apply(self, change: Change) -> DeltaSnapshot:
+        return self._with(change, self.version, self.applications, self.timestamp_ms, True)
+
+    def advance(self, entry: Entry) -> DeltaSnapshot:
+        """The state after ``entry``, which must be the next version."""
+        if entry.version != self.version + 1:
+            raise InvalidOperation(
+                f"entry {entry.version} does not follow version {self.version} of table "
+                f"{self.table}; read the entries between",
+                table=self.table,
+            )
+        return self.follow(entry)
+
+    def follow(self, entry: Entry) -> DeltaSnapshot:
+        """The state after ``entry``, which may sum up several (a log compaction)."""
+        applications = self.applications
+        if entry.applications:
+            applications = {**applications, **entry.applications}
+        return self._with(
+            entry.change, entry.version, applications, entry.timestamp_ms, self.overlaid
+        )
+
+    def timed(self, timestamp_ms: int) -> DeltaSnapshot:
+        """The same state, its newest entry's time known."""
+        return self._with(Change(), self.version, self.applications, timestamp_ms, self.overlaid)
+
+    def _with(
+        self,
+        change: Change,
+        version: int,
+        applications: Mapping[str, int],
+        timestamp_ms: int | None,
+        overlaid: bool,
+    ) -> DeltaSnapshot:
+        definition, domains = self.definition, self.domains
+        if change.domains:
+            domains = _with_domains(domains, change.domains)
+        if (
+            change.metadata is not None
+            or change.protocol is not None
+            or domains.get(CLUSTERING_DOMAIN) != definition.clustering
+        ):
+            definition = Definition(
+                definition.location,
+                definition.table,
+                change.metadata if change.metadata is not None else definition.metadata,
+                change.protocol if change.protocol is not None else definition.protocol,
+                domains.get(CLUSTERING_DOMAIN),
+            )
+        return DeltaSnapshot(
+            version,
+            definition,
+            checkpoint=self._checkpoint,
+            tail=self._tail.with_change(change),
+            applications=applications,
+            domains=domains,
+            timestamp_ms=timestamp_ms,
+            overlaid=overlaid,
+        )
+
+    def files(self, where: Expr | None = None) -> Program[pa.Table]:
+        folded = self._tail.fold()
+        added = self._files_of_tail()
+        if where is not None and added.num_rows:
+            added = added.filter(may_match(added, self.layout, where))
+        if self._checkpoint is None:
+            return added
+        # The layout that wrote the checkpoint may differ from the present one in
+        # columns added since; pruning asks by the present one.
+        base = yield from load_files(self._checkpoint, self.layout, where)
+        masks: dict[str, set[str | None]] = {}
+        for path, vector in folded.masks:
+            masks.setdefault(path, set()).add(vector)
+        return pa.concat_tables([masked_out(base, masks), added]) if masks else base
+
+    def _files_of_tail(self) -> pa.Table:
+        if self._added is None:
+            self._added = files_from_structs(self._tail.fold().adds.values())
+        return self._added
+
+    def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
+        unknown: list[FileRef] = []
+        gone: set[FileRef] = set()
+        for ref in refs:
+            match self._tail.live(ref):
+                case None:
+                    unknown.append(ref)
+                case False:
+                    gone.add(ref)
+        if unknown and self._checkpoint is not None and self._checkpoint.parts:
+            found = yield from present_files(self._checkpoint, unknown)
+            unknown = [ref for ref in unknown if ref not in found]
+        gone.update(unknown)
+        return [ref for ref in refs if ref in gone]
+
+
+def _with_domains(
+    domains: Mapping[str, str], changed: Sequence[Mapping[str, Any]]
+) -> Mapping[str, str]:
+    result = dict(domains)
+    for action in changed:
+        if action.get("removed"):
+            result.pop(action["domain"], None)
+        else:
+            result[action["domain"]] = action["configuration"]
+    return result
+
+
+def blank_snapshot(location: str, table: str) -> DeltaSnapshot:
+    """The state before version 0."""
+    return DeltaSnapshot(
+        -1,
+        Definition(location, table, {}, {}),
+        checkpoint=None,
+        tail=EMPTY_TAIL,
+        applications={},
+        domains={},
+        timestamp_ms=None,
+    )
+
+
+def snapshot_of(location: str, table: str, checkpoint: Checkpoint) -> DeltaSnapshot:
+    """The state that a checkpoint holds."""
+    clustering = checkpoint.domains.get(CLUSTERING_DOMAIN)
+    return DeltaSnapshot(
+        checkpoint.version,
+        Definition(location, table, checkpoint.metadata, checkpoint.protocol, clustering),
+        checkpoint=checkpoint,
+        tail=checkpoint.inline,
+        applications=checkpoint.applications,
+        domains=checkpoint.domains,
+        timestamp_ms=None,
+    )

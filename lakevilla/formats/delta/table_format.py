@@ -1,0 +1,163 @@
+"""``DeltaFormat``: Delta as the protocol sees a table format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import Change, CommitInfo, Entry, Snapshot
+from lakevilla.formats.delta import log
+from lakevilla.formats.delta.actions import parse_entry
+from lakevilla.formats.delta.alter import alter_table, merge_schema
+from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
+from lakevilla.formats.delta.commit import render
+from lakevilla.formats.delta.create import create_table
+from lakevilla.formats.delta.paths import entry_key
+from lakevilla.formats.delta.protocol import guard_change, unguard_change
+from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program
+
+__all__ = ["DeltaFormat"]
+
+# Entries between a cached state and the version asked for, up to which they are
+# read one by one; beyond, the newest checkpoint is cheaper.
+_CATCH_UP = 32
+
+
+class DeltaFormat:
+    """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints."""
+
+    name = "delta"
+
+    def __init__(self) -> None:
+        self._cache = log.CheckpointCache()
+
+    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
+        """The newest version: a LIST and a round of reads, or the numbers after ``cached``.
+
+        Raises ``TableNotFound``, ``CorruptObject``, ``UnsupportedTableFeature``.
+        """
+        known = _usable(cached)
+        if known is not None:
+            extended = yield from log.extend(known)
+            if extended is not None:
+                return extended
+        return (yield from log.open_listed(location, table, None, self._cache))
+
+    def open_at(
+        self, location: str, table: str, version: int, cached: Snapshot | None = None
+    ) -> Program[Snapshot]:
+        """The table at a version, without a LIST where its log can be read by number."""
+        known = _usable(cached)
+        if known is not None and known.version <= version <= known.version + _CATCH_UP:
+            extended = yield from _catch_up(known, version)
+            if extended is not None:
+                return extended
+        return (yield from log.open_numbered(location, table, version, self._cache))
+
+    def entry(self, location: str, version: int) -> Program[Entry | None]:
+        return (yield from log.read_entry(location, version))
+
+    def entry_key(self, location: str, version: int) -> str:
+        return entry_key(location, version)
+
+    def parse_entry(self, location: str, version: int, body: bytes) -> Entry:
+        return parse_entry(location, version, body)
+
+    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+        return _delta(snapshot).advance(entry)
+
+    def blank(self, location: str, table: str) -> Snapshot:
+        return blank_snapshot(location, table)
+
+    def create(
+        self,
+        blank: Snapshot,
+        schema: pa.Schema,
+        *,
+        table_id: str,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        created_ms: int,
+    ) -> Change:
+        return create_table(
+            _delta(blank).table,
+            schema,
+            table_id=table_id,
+            partition_by=partition_by,
+            properties=properties,
+            created_ms=created_ms,
+        )
+
+    def alter(
+        self,
+        snapshot: Snapshot,
+        *,
+        add_columns: pa.Schema | None = None,
+        drop_columns: Sequence[str] = (),
+        rename_columns: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] = (),
+        add_constraints: Mapping[str, str] | None = None,
+        drop_constraints: Sequence[str] = (),
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] = (),
+    ) -> Change:
+        return alter_table(
+            _delta(snapshot).definition,
+            add_columns=add_columns,
+            drop_columns=drop_columns,
+            rename_columns=rename_columns,
+            drop_not_null=drop_not_null,
+            add_constraints=add_constraints,
+            drop_constraints=drop_constraints,
+            set_properties=set_properties,
+            unset_properties=unset_properties,
+        )
+
+    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+        return merge_schema(_delta(snapshot).definition, schema)
+
+    def guard_change(self, snapshot: Snapshot) -> Change:
+        state = _delta(snapshot)
+        state.check_writable()
+        return guard_change(state.protocol)
+
+    def unguard_change(self, snapshot: Snapshot) -> Change:
+        return unguard_change(_delta(snapshot).protocol)
+
+    def render(
+        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+    ) -> bytes:
+        return render(_delta(snapshot), change, info, timestamp_ms)
+
+    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
+        return is_due(version, _delta(snapshot))
+
+    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+        yield from write_checkpoint(_delta(snapshot))
+
+
+def _delta(snapshot: Snapshot) -> DeltaSnapshot:
+    if not isinstance(snapshot, DeltaSnapshot):
+        raise InvalidOperation(f"{type(snapshot).__name__} is no state of a delta table")
+    return snapshot
+
+
+def _usable(cached: Snapshot | None) -> DeltaSnapshot | None:
+    """``cached`` if it is a state of the log itself, nothing pending laid over."""
+    if isinstance(cached, DeltaSnapshot) and not cached.overlaid and cached.version >= 0:
+        return cached
+    return None
+
+
+def _catch_up(known: DeltaSnapshot, version: int) -> Program[DeltaSnapshot | None]:
+    numbers = range(known.version + 1, version + 1)
+    answers = yield from log.get_entries(known.location, numbers)
+    for number, outcome in zip(numbers, answers, strict=True):
+        if not isinstance(outcome, Found):
+            return None
+        known = known.advance(parse_entry(known.location, number, outcome.body))
+    return known

@@ -1,0 +1,92 @@
+"""The files that commits added and removed since a checkpoint, newest last.
+
+A chain of nodes, one a commit, shared between snapshots: laying a commit over
+a state makes one node. A node is folded into the sum of all before it when its
+files are first asked for, and lets its predecessors go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakevilla.formats.base import Change, DataFile, FileRef, RemovedFile
+
+__all__ = ["EMPTY_TAIL", "Folded", "Tail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The sum of a tail: files live through it, and files it removed from before."""
+
+    adds: Mapping[FileRef, DataFile]
+    removes: Mapping[FileRef, RemovedFile]
+
+    @property
+    def masks(self) -> set[FileRef]:
+        """Files of which the checkpoint no longer has the last word."""
+        return {*self.adds, *self.removes}
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    before: Tail
+    change: Change
+
+
+class Tail:
+    """An immutable tail; ``with_change`` gives the next."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: Folded | _Link) -> None:
+        self._state = state
+
+    def with_change(self, change: Change) -> Tail:
+        """The tail that has one more commit."""
+        if not change.adds and not change.removes:
+            return self
+        return Tail(_Link(self, change))
+
+    @property
+    def is_empty(self) -> bool:
+        folded = self._state
+        return isinstance(folded, Folded) and not folded.adds and not folded.removes
+
+    def live(self, ref: FileRef) -> bool | None:
+        """Whether a file is live; None if no commit of the tail speaks of it."""
+        folded = self.fold()
+        if ref in folded.adds:
+            return True
+        return False if ref in folded.removes else None
+
+    def fold(self) -> Folded:
+        """The sum of the tail."""
+        node: Tail = self
+        changes: list[Change] = []
+        while True:
+            # One read of one attribute: another thread may fold the node meanwhile,
+            # which replaces its link by the equal sum.
+            state = node._state
+            if isinstance(state, Folded):
+                break
+            changes.append(state.change)
+            node = state.before
+        if not changes:
+            return state
+        adds, removes = dict(state.adds), dict(state.removes)
+        for change in reversed(changes):
+            for removed in change.removes:
+                ref = removed.ref
+                adds.pop(ref, None)
+                removes[ref] = removed
+            for added in change.adds:
+                ref = added.ref
+                removes.pop(ref, None)
+                adds[ref] = added
+        folded = Folded(adds, removes)
+        self._state = folded
+        return folded
+
+
+EMPTY_TAIL = Tail(Folded({}, {}))

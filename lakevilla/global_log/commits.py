@@ -1,0 +1,76 @@
+"""Commit objects: what a transaction decided, immutable and without a parent.
+
+A commit object names no HEAD, so a lost race rewrites nothing. Its key carries
+a hash of its body: a redo makes a new object, and HEAD says which one counts.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.formats.base import Change
+from lakevilla.global_log.codec import decode, encode
+from lakevilla.sublogs.operations import Operation, ReadRecord
+
+__all__ = ["COMMITS_PREFIX", "CommitObject", "TablePart", "commit_key", "read_commit", "seal"]
+
+COMMITS_PREFIX = "_lakevilla/commits"
+
+
+class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the commit does to one table.
+
+    ``blind``: nothing of the table was read. ``created`` and ``dropped`` say
+    that the commit begins or ends the table's life in the lake. ``operation``
+    and its companions are for the log entry's ``commitInfo``.
+    """
+
+    table_id: str
+    change: Change
+    blind: bool = False
+    created: bool = False
+    dropped: bool = False
+    operation: str = "WRITE"
+    parameters: dict[str, str] = {}
+    metrics: dict[str, str] = {}
+
+
+class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``_lakevilla/commits/<txn>-<hash>.json``.
+
+    The last four are a ``reconcile`` commit's. ``replaces``: the commits whose
+    place it takes (sequence, txn, hash). ``voided``: those that could not be
+    replayed, and why. ``touched_reads``: transactions that had read rows which
+    the foreign change touched. ``quiet``: the foreign change only moved rows.
+    """
+
+    format: int
+    nonce: str
+    txn: str
+    tables: dict[str, TablePart]
+    operations: tuple[Operation, ...] = ()
+    reads: tuple[ReadRecord, ...] = ()
+    metadata: dict[str, str] = {}
+    applications: dict[str, int] = {}
+    started_ms: int = 0
+    replaces: tuple[tuple[int, str, str], ...] = ()
+    voided: tuple[tuple[str, str], ...] = ()
+    touched_reads: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def commit_key(txn: str, digest: str) -> str:
+    return f"{COMMITS_PREFIX}/{txn}-{digest}.json"
+
+
+def seal(commit: CommitObject) -> tuple[str, bytes]:
+    """The commit's hash and body."""
+    body = encode(commit)
+    return blake3(body).hexdigest(length=16), body
+
+
+def read_commit(key: str, body: bytes) -> CommitObject:
+    """Decode a commit object."""
+    return decode(key, body, CommitObject)
+

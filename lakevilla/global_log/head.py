@@ -1,0 +1,227 @@
+"""HEAD: the newest global version, as a value and as pure functions on it.
+
+Nothing here does I/O. ``successor`` is the only way a new HEAD comes about, so
+that ``replacement`` counts every replacement and no two HEADs have equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from lakevilla.ids import NO_TXN
+
+__all__ = [
+    "COMMITS_IN_HEAD",
+    "HEAD_KEY",
+    "PAGE_LENGTH",
+    "CommitSummary",
+    "Head",
+    "Page",
+    "PageRef",
+    "PendingRef",
+    "TableState",
+    "Touch",
+    "application_id",
+    "commits_after",
+    "empty_head",
+    "find_commit",
+    "overfull",
+    "split_page",
+    "successor",
+]
+
+HEAD_KEY = "_lakevilla/HEAD.json"
+#: Older commits move to pages of this many, so HEAD keeps this many to twice less one.
+PAGE_LENGTH = 64
+COMMITS_IN_HEAD = 2 * PAGE_LENGTH
+
+
+class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one commit did to one table, in short.
+
+    ``published`` is the table's ``published`` that the commit set: all log
+    entries up to it were validated against. For a ``foreign`` commit
+    ``first`` is the first log version that it absorbed (``published`` the last).
+    """
+
+    published: int
+    adds: bool = False
+    removes: bool = False
+    metadata: bool = False
+    data_change: bool = True
+    first: int | None = None
+
+
+class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One commit in HEAD's list.
+
+    ``hash`` names the commit object ``_lakevilla/commits/<txn>-<hash>.json``;
+    it is empty for a ``foreign`` commit whose content is in the table's log.
+    ``replaces``: the sequences that a ``reconcile`` commit stands in for.
+    """
+
+    sequence: int
+    timestamp_ms: int
+    kind: Literal["transaction", "foreign", "reconcile", "register"]
+    txn: str
+    hash: str
+    tables: dict[str, Touch]
+    replaces: tuple[int, ...] = ()
+
+
+class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decided commit that HEAD does not know to be in the table's log.
+
+    ``base``: the log version up to which the commit was validated; only
+    foreign entries above it can make it unfit.
+    """
+
+    sequence: int
+    txn: str
+    hash: str
+    base: int
+
+
+class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table in HEAD: log[..published] plus ``pending``, and never anything else."""
+
+    table_id: str
+    published: int
+    pending: tuple[PendingRef, ...] = ()
+    guarded: bool = False
+    dropped: bool = False
+    format: Literal["delta", "iceberg"] = "delta"
+
+
+class PageRef(msgspec.Struct, frozen=True):
+    """An immutable page of older commits and what it covers."""
+
+    hash: str
+    first_sequence: int
+    last_sequence: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+
+    @property
+    def key(self) -> str:
+        return f"_lakevilla/pages/{self.first_sequence:020}-{self.hash}.json"
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Commits that left HEAD, oldest first, and the page before them."""
+
+    format: int
+    nonce: str
+    commits: tuple[CommitSummary, ...]
+    previous: PageRef | None
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """A place that an escalated transaction holds against optimistic ones."""
+
+    txn: str
+    tables: tuple[str, ...]
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``_lakevilla/HEAD.json`` (design, section 9)."""
+
+    format: int
+    lake_id: str
+    root: str
+    nonce: str
+    replacement: int = 0
+    sequence: int = 0
+    floor: str = NO_TXN
+    aborted: tuple[str, ...] = ()
+    reserved: tuple[Reservation, ...] = ()
+    history_start: int = 0
+    tables: dict[str, TableState] = {}
+    names: dict[str, str] = {}
+    commits: tuple[CommitSummary, ...] = ()
+    page: PageRef | None = None
+
+    def is_fenced(self, txn: str) -> bool:
+        """Whether ``txn`` can never commit through HEAD (any more)."""
+        return txn <= self.floor or txn in self.aborted
+
+
+def application_id(head: Head) -> str:
+    """The application id of Delta's ``txn`` action that proves publishing."""
+    return f"lakevilla/{head.lake_id}"
+
+
+def empty_head(lake_id: str, root: str, nonce: str, format_version: int) -> Head:
+    return Head(format=format_version, lake_id=lake_id, root=root, nonce=nonce)
+
+
+def successor(
+    head: Head,
+    *,
+    nonce: str,
+    now_ms: int,
+    commits: Iterable[CommitSummary] = (),
+    tables: Mapping[str, TableState] | None = None,
+    names: Mapping[str, str] | None = None,
+    aborted: tuple[str, ...] | None = None,
+    floor: str | None = None,
+    history_start: int | None = None,
+    page: PageRef | None = None,
+) -> Head:
+    """The HEAD that replaces ``head``.
+
+    ``commits`` must carry consecutive sequences from ``head.sequence + 1``;
+    their timestamps are raised so that they grow strictly. With ``page`` the
+    oldest ``PAGE_LENGTH`` commits of ``head`` have moved there.
+    """
+    kept = head.commits if page is None else head.commits[PAGE_LENGTH:]
+    last = head.commits[-1].timestamp_ms if head.commits else 0
+    sequence = head.sequence
+    added: list[CommitSummary] = []
+    for commit in commits:
+        sequence += 1
+        assert commit.sequence == sequence, (commit.sequence, sequence)
+        last = max(now_ms, last + 1)
+        added.append(msgspec.structs.replace(commit, timestamp_ms=last))
+    return msgspec.structs.replace(
+        head,
+        nonce=nonce,
+        replacement=head.replacement + 1,
+        sequence=sequence,
+        commits=(*kept, *added),
+        tables=head.tables if tables is None else {**head.tables, **tables},
+        names=head.names if names is None else dict(names),
+        aborted=head.aborted if aborted is None else aborted,
+        floor=head.floor if floor is None else floor,
+        history_start=head.history_start if history_start is None else history_start,
+        page=head.page if page is None else page,
+    )
+
+
+def overfull(head: Head) -> bool:
+    """Whether the oldest commits must move to a page before more are added."""
+    return len(head.commits) >= COMMITS_IN_HEAD - 1
+
+
+def split_page(head: Head, nonce: str, format_version: int) -> Page:
+    """The oldest ``PAGE_LENGTH`` commits of ``head`` as a page."""
+    return Page(format_version, nonce, head.commits[:PAGE_LENGTH], head.page)
+
+
+def commits_after(head: Head, sequence: int) -> tuple[CommitSummary, ...] | None:
+    """The commits of ``head`` after ``sequence``; None if some have moved to pages."""
+    first = head.commits[0].sequence if head.commits else head.sequence + 1
+    if sequence + 1 < first:
+        return None
+    return head.commits[sequence + 1 - first :]
+
+
+def find_commit(commits: Iterable[CommitSummary], txn: str) -> CommitSummary | None:
+    """The transaction's own commit among ``commits``."""
+    for commit in commits:
+        if commit.txn == txn and commit.kind == "transaction":
+            return commit
+    return None

@@ -1,0 +1,83 @@
+"""Idempotency keys: which transaction used a key last (design, section 9).
+
+``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before
+the commit point. It never says that a transaction committed; HEAD does.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.codec import FORMAT, decode, encode
+from lakevilla.store.base import Found, Token
+from lakevilla.store.effects import Program, get
+
+__all__ = ["KEYS_PREFIX", "HeldKey", "KeyRecord", "bound", "key_object", "load_key", "parse_key"]
+
+KEYS_PREFIX = "_lakevilla/keys"
+
+
+class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last use of a key.
+
+    ``version`` is the pair's, None for a plain key. ``sequence`` is HEAD's when
+    the key was bound: the transaction's commit, if any, comes after it.
+    ``committed`` is the last version of the application known to be committed
+    before this use.
+    """
+
+    format: int
+    nonce: str
+    key: str
+    txn: str
+    sequence: int
+    version: int | None = None
+    committed: int | None = None
+
+
+class HeldKey(msgspec.Struct, frozen=True):
+    """A key object with the token under which it may be replaced."""
+
+    record: KeyRecord
+    token: Token
+
+
+def parse_key(key: object) -> tuple[str, int | None]:
+    """An idempotency key as (text, version): a string, or (application, version)."""
+    match key:
+        case str() if key:
+            return key, None
+        case (str() as application, int() as version) if (
+            application and version >= 0 and not isinstance(version, bool)
+        ):
+            return application, version
+    raise InvalidOperation(
+        f"idempotency_key must be a string or (application, version), not {key!r}"
+    )
+
+
+def key_object(key: str, version: int | None) -> str:
+    """A pair hashes its application alone; a plain key never meets a pair of the same text."""
+    kind = "key" if version is None else "application"
+    return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}.json"
+
+
+def load_key(key: str, version: int | None) -> Program[HeldKey | None]:
+    name = key_object(key, version)
+    outcome = yield from get(name)
+    if not isinstance(outcome, Found):
+        return None
+    return HeldKey(decode(name, outcome.body, KeyRecord), outcome.token)
+
+
+def bound(record: KeyRecord) -> bytes:
+    return encode(record)
+
+
+def new_record(
+    nonce: str, key: str, txn: str, sequence: int, version: int | None, committed: int | None
+) -> KeyRecord:
+    """A record of the current format."""
+    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed)

@@ -1,0 +1,222 @@
+"""Reading and replacing HEAD and what hangs on it: programs over the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation, StoreError
+from lakevilla.global_log.codec import FORMAT, decode, encode
+from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
+from lakevilla.global_log.head import (
+    HEAD_KEY,
+    CommitSummary,
+    Head,
+    Page,
+    PageRef,
+    commits_after,
+    empty_head,
+    overfull,
+    split_page,
+)
+from lakevilla.ids import Ids
+from lakevilla.store.base import (
+    ABSENT,
+    Found,
+    Match,
+    Missing,
+    PutOutcome,
+    Refused,
+    Stored,
+    Token,
+    Unchanged,
+    Unknown,
+)
+from lakevilla.store.effects import Program, get, put
+
+__all__ = [
+    "HeldHead",
+    "LakeFile",
+    "claim_table",
+    "commits_since",
+    "create_head",
+    "load_commit",
+    "load_head",
+    "load_page",
+    "make_room",
+    "pages_before",
+    "replace_head",
+]
+
+
+class HeldHead(msgspec.Struct, frozen=True):
+    """A HEAD with the token under which it may be replaced."""
+
+    head: Head
+    token: Token
+
+
+class LakeFile(msgspec.Struct, frozen=True):
+    """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table."""
+
+    format: int
+    nonce: str
+    lake_id: str
+    root: str
+
+
+def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
+    """The newest HEAD, or None if the lake has none. With ``known``, an unchanged one costs no body."""
+    outcome = yield from get(HEAD_KEY, None if known is None else known.token)
+    match outcome:
+        case Unchanged():
+            assert known is not None
+            return known
+        case Missing():
+            return None
+        case Found(body=body, token=token):
+            return HeldHead(decode(HEAD_KEY, body, Head), token)
+
+
+def create_head(ids: Ids, root: str) -> Program[HeldHead]:
+    """The lake's HEAD, made empty if it was absent. Whoever loses the race reads the winner's."""
+    for _ in range(8):
+        head = empty_head(ids.uuid(), root, ids.nonce(), FORMAT)
+        outcome = yield from put(HEAD_KEY, encode(head), ABSENT)
+        if isinstance(outcome, Stored):
+            return HeldHead(head, outcome.token)
+        held = yield from load_head()
+        if held is not None:
+            return held
+    raise StoreError(f"could neither create nor read {HEAD_KEY}: check the store and try again")
+
+
+def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
+    """One conditional write: the lake's commit point."""
+    assert successor.replacement == held.head.replacement + 1
+    assert successor.nonce != held.head.nonce
+    return (yield from put(HEAD_KEY, encode(successor), Match(held.token)))
+
+
+def check_root(head: Head, root: str) -> None:
+    """Refuse to write under a HEAD that was copied or moved here."""
+    if head.root != root:
+        raise InvalidOperation(
+            f"this lake's {HEAD_KEY} names the root {head.root}, not {root}: it was copied or moved, "
+            "and is read-only until `lakevilla doctor --adopt` has given it a new identity"
+        )
+
+
+def make_room(head: Head, ids: Ids) -> Program[tuple[Head, PageRef | None]]:
+    """Move the oldest commits of ``head`` to a page if it is full.
+
+    Returns the head and the page to name in its successor. The page is
+    immutable and hash-named by nonce; one that loses the race is an orphan
+    for gc, and nothing else.
+    """
+    if not overfull(head):
+        return head, None
+    page = split_page(head, ids.nonce(), FORMAT)
+    first, last = page.commits[0], page.commits[-1]
+    ref = PageRef(
+        page.nonce, first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms
+    )
+    outcome = yield from put(ref.key, encode(page), ABSENT)
+    if isinstance(outcome, Unknown):
+        raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
+    return head, ref
+
+
+def load_page(ref: PageRef) -> Program[Page]:
+    outcome = yield from get(ref.key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(
+            f"{ref.key} is missing: the lake's history before commit {ref.last_sequence} is lost; "
+            "run `lakevilla doctor`",
+            key=ref.key,
+        )
+    return decode(ref.key, outcome.body, Page)
+
+
+def pages_before(head: Head) -> Program[list[Page]]:
+    """All pages still kept, newest first."""
+    pages: list[Page] = []
+    ref = head.page
+    while ref is not None and ref.last_sequence >= head.history_start:
+        page = yield from load_page(ref)
+        pages.append(page)
+        ref = page.previous
+    return pages
+
+
+def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...] | None]:
+    """All commits after ``sequence``, from HEAD and as many pages as it takes.
+
+    None if some are no longer kept: then nothing may be inferred about them.
+    """
+    recent = commits_after(head, sequence)
+    if recent is not None:
+        return recent
+    if sequence < head.history_start:
+        return None
+    found: tuple[CommitSummary, ...] = head.commits
+    ref = head.page
+    while ref is not None and ref.last_sequence > sequence:
+        page = yield from load_page(ref)
+        found = (*page.commits, *found)
+        ref = page.previous
+    if found and found[0].sequence > sequence + 1:
+        return None
+    return tuple(commit for commit in found if commit.sequence > sequence)
+
+
+def load_commit(txn: str, digest: str) -> Program[CommitObject]:
+    """A commit object that HEAD names: it was stored before HEAD was."""
+    key = commit_key(txn, digest)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(
+            f"{key} is missing although HEAD names it: restore it from a copy, "
+            "or run `lakevilla doctor`",
+            key=key,
+        )
+    return read_commit(key, outcome.body)
+
+
+def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
+    """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake."""
+    key = f"{location}/_lakevilla/lake.json"
+    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root)
+    outcome = yield from put(key, encode(ours), ABSENT)
+    match outcome:
+        case Stored():
+            return
+        case Refused():
+            yield from check_lake(location, head)
+        case Unknown(reason=reason):
+            raise CommitOutcomeUnknown(
+                f"could not settle whether {key} was stored ({reason}): try again", table=location
+            )
+
+
+def check_lake(location: str, head: Head | None) -> Program[None]:
+    """Refuse a table that belongs to another lake. No file, no owner."""
+    key = f"{location}/_lakevilla/lake.json"
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        return
+    owner = decode(key, outcome.body, LakeFile)
+    if head is None or owner.lake_id != head.lake_id:
+        raise InvalidOperation(
+            f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): "
+            "connect there, or remove it from that lake first",
+            table=location,
+        )
+
+
+def newest_first(pages: Sequence[Page]) -> list[CommitSummary]:
+    """The commits of ``pages`` (newest page first), newest commit first."""
+    return [commit for page in pages for commit in reversed(page.commits)]
+
+

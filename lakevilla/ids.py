@@ -1,0 +1,84 @@
+"""Transaction ids, nonces and file names, from injected time and randomness."""
+
+from __future__ import annotations
+
+import random
+import re
+import secrets
+import uuid
+from typing import Protocol
+
+from lakevilla.clock import Clock
+
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+#: The smallest id: below every UUIDv7.
+NO_TXN = "00000000-0000-0000-0000-000000000000"
+
+
+class RandomSource(Protocol):
+    """What the library needs of a random generator."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def random(self) -> float: ...
+
+
+class Ids:
+    """Makes ids. One per process, or one per simulated client.
+
+    Parameters
+    ----------
+    clock : Clock
+        Gives the milliseconds in a UUIDv7.
+    source : RandomSource, optional
+        Defaults to the system's secure generator.
+    """
+
+    def __init__(self, clock: Clock, source: RandomSource | None = None) -> None:
+        self._clock = clock
+        self._random: RandomSource = source or secrets.SystemRandom()
+
+    def txn_id(self, above: str = NO_TXN) -> str:
+        """A UUIDv7 in canonical form; a smaller id is an older transaction.
+
+        The id is larger than ``above`` (HEAD's floor) even when this machine's
+        clock is behind it: an id below the floor could never commit.
+        """
+        milliseconds = int(self._clock.now() * 1000)
+        floor_milliseconds = int(above.replace("-", "")[:12], 16)
+        return uuid7(max(milliseconds, floor_milliseconds + 1), self._random.getrandbits(74))
+
+    def nonce(self) -> str:
+        """32 hex digits that no other write will ever carry."""
+        return f"{self._random.getrandbits(128):032x}"
+
+    def uuid(self) -> str:
+        """A random UUID (version 4)."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def jitter(self) -> float:
+        """A number in [0, 1), for back-off."""
+        return self._random.random()
+
+
+def uuid7(milliseconds: int, random_bits: int) -> str:
+    """Compose a UUIDv7 (RFC 9562, section 5.7) from 48 bits of time and 74 random bits."""
+    high, low = random_bits >> 62, random_bits & ((1 << 62) - 1)
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | 0x7 << 76 | (high & 0xFFF) << 64
+    return str(uuid.UUID(int=value | 0b10 << 62 | low))
+
+
+def is_txn_id(text: str) -> bool:
+    """Whether ``text`` is a transaction id in canonical form."""
+    return _UUID7.fullmatch(text) is not None
+
+
+def started_at(txn_id: str) -> float:
+    """Seconds since the epoch at which the id was made, by its maker's clock."""
+    return int(txn_id.replace("-", "")[:12], 16) / 1000
+
+
+def seeded_ids(clock: Clock, seed: int) -> Ids:
+    """Ids that repeat with their seed, for tests and the simulator."""
+    return Ids(clock, random.Random(seed))

@@ -1,0 +1,68 @@
+"""Tunables: numbers with units, never components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Numbers that a user may tune; ``lv.connect(..., settings=lv.Settings(...))``.
+
+    Attributes
+    ----------
+    lease_seconds : float
+        A saved transaction whose record has not changed for this long is stale.
+    max_age_seconds : float
+        Transactions older than this can be fenced by ``gc``. Must stay far
+        below VACUUM's (7 days) and Iceberg's orphan removal (3 days) retention.
+    outcome_retention_seconds : float
+        How long ``outcome`` and idempotency keys remember a transaction.
+    foreign_staleness_seconds : float
+        How old a probe for commits of other clients may be; 0 probes each time.
+    row_check_limit_bytes : int
+        Conflicts over files smaller than this in sum are looked at row by row.
+    max_redos : int
+        How often a transaction redoes its operations before ``ConflictError``.
+    max_pending : int
+        With more pending commits on a table a writer publishes first.
+    save_interval_seconds, save_interval_operations : float, int
+        A transaction older, or longer, than this writes its sublogs to the store.
+    request_timeout_seconds : float
+        One request to the store.
+    retry_limit : int
+        Attempts of one request before its outcome counts as unknown or failed.
+    retry_base_seconds, retry_cap_seconds : float
+        First and longest back-off between attempts; jittered.
+    publish_timeout_seconds : float
+        How long ``commit`` tries to publish what it has decided.
+    checked_tip_seconds : float
+        A cached tip older than this is listed anew (log clean-up may have
+        removed its number).
+    target_file_size_bytes : int
+        Data files are cut at about this size.
+    memory_limit_bytes : int
+        Memory for the DuckDB engine.
+    in_memory_file_limit_bytes : int
+        Data files up to this size stay in memory until the commit stores them
+        beside the commit object; larger ones are uploaded by the verb.
+    """
+
+    lease_seconds: float = 30.0
+    max_age_seconds: float = 24 * 3600.0
+    outcome_retention_seconds: float = 7 * 24 * 3600.0
+    foreign_staleness_seconds: float = 0.0
+    row_check_limit_bytes: int = 64 * 1024 * 1024
+    max_redos: int = 10
+    max_pending: int = 16
+    save_interval_seconds: float = 5.0
+    save_interval_operations: int = 64
+    request_timeout_seconds: float = 30.0
+    retry_limit: int = 8
+    retry_base_seconds: float = 0.1
+    retry_cap_seconds: float = 5.0
+    publish_timeout_seconds: float = 60.0
+    checked_tip_seconds: float = 3600.0
+    target_file_size_bytes: int = 128 * 1024 * 1024
+    memory_limit_bytes: int = 1024 * 1024 * 1024
+    in_memory_file_limit_bytes: int = 8 * 1024 * 1024

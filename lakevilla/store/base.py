@@ -1,0 +1,173 @@
+"""What a store answers: tokens, conditions and the outcomes of the five verbs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = [
+    "ANY",
+    "ABSENT",
+    "Absent",
+    "AnyVersion",
+    "Condition",
+    "Failure",
+    "Found",
+    "GetOutcome",
+    "Match",
+    "Missing",
+    "ObjectInfo",
+    "PutOutcome",
+    "Refused",
+    "Store",
+    "Stored",
+    "Token",
+    "Unchanged",
+    "Unknown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """ETag and version of an object, as the backend returned them; opaque.
+
+    GCS matches by version, the others by ETag; handing back both lets the
+    backend choose.
+    """
+
+    e_tag: str | None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Store only if the key does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Store only if the object is still the one that ``token`` names."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class AnyVersion:
+    """Store whatever is there. Only for keys that one writer owns, such as data files."""
+
+
+ABSENT = Absent()
+ANY = AnyVersion()
+Condition = Absent | Match | AnyVersion
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """An object without its body; ``modified_seconds`` since the epoch, by the store's clock."""
+
+    key: str
+    size: int
+    token: Token
+    modified_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A ``get`` that returned a body. ``size`` is the whole object's."""
+
+    body: bytes
+    token: Token
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """A ``get`` with a known token whose object has not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no object at the key."""
+
+
+GetOutcome = Found | Unchanged | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The conditional write took effect."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The condition did not hold; nothing of ours was written.
+
+    ``current`` is what the read-back found at the key in our place: a lost race
+    has it already and need not ask again. None where nothing was there.
+    """
+
+    current: Found | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The write may have taken effect, or may still: never guess, read back or move on."""
+
+    reason: str
+
+
+PutOutcome = Stored | Refused | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One attempt of a request that brought no answer to rely on.
+
+    ``ambiguous``: a write may have taken effect. ``throttled``: the store asks
+    to slow down. ``conflict``: 409, another conditional write was under way.
+    ``permanent``: trying again will not help (credentials, no such bucket).
+    """
+
+    reason: str
+    ambiguous: bool = True
+    throttled: bool = False
+    conflict: bool = False
+    permanent: bool = False
+
+
+class Store(Protocol):
+    """Single attempts at the five verbs. Retries and read-back live above, in the runner.
+
+    Keys are relative to the lake's root, with ``/`` between parts, or absolute
+    URIs for tables that live elsewhere. Implementations are thread-safe and
+    never raise for what the store answered: failures are values.
+    """
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        """Read an object, or the part of ``byte_range`` that exists, as a slice would.
+
+        ``byte_range`` is (start, end), end exclusive; with a negative start, the
+        last ``-start`` bytes, whatever the end.
+        """
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        """Write an object under a condition."""
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        """Upload a local file whatever is at the key, in parts where it is large."""
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        """Describe an object."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        """All objects below ``prefix`` (a directory, recursive), in no particular order."""
+
+    def delete(self, key: str) -> Failure | None:
+        """Delete an object; deleting an absent one succeeds."""
+
+    def local_path(self, key: str) -> str | None:
+        """Where the object lies in this machine's file system, or None."""

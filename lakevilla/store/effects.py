@@ -1,0 +1,164 @@
+"""Effects: what protocol code asks for.
+
+A protocol function is a generator. It yields effects and is sent their
+outcomes; it does no I/O itself, so that the same code runs against a real
+store and under the simulator::
+
+    def create(key: str, body: bytes) -> Program[bool]:
+        outcome = yield from put(key, body, ABSENT)
+        return isinstance(outcome, Stored)
+
+``yield from`` with the typed helpers below keeps ``mypy --strict`` useful;
+yielding an effect itself is the same thing without types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from lakevilla.store.base import (
+    Condition,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    PutOutcome,
+    Token,
+)
+
+T = TypeVar("T")
+
+__all__ = [
+    "Delete",
+    "Effect",
+    "Get",
+    "Head",
+    "List",
+    "Parallel",
+    "Program",
+    "Put",
+    "PutFile",
+    "Sleep",
+    "delete",
+    "get",
+    "head",
+    "list_objects",
+    "parallel",
+    "put",
+    "put_file",
+    "sleep",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Read; resumes with ``Found``, ``Unchanged`` (only with ``known``) or ``Missing``."""
+
+    key: str
+    known: Token | None = None
+    byte_range: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write under a condition; resumes with ``Stored``, ``Refused`` or ``Unknown``.
+
+    Every body under ``Absent`` or ``Match`` carries a nonce: that no two writes
+    have equal bytes is how one recognises one's own. Under ``ANY`` it is
+    ``Stored`` or an error.
+    """
+
+    key: str
+    body: bytes
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class PutFile:
+    """Upload a local file to a key that only this writer uses, in parts where large."""
+
+    key: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Describe; resumes with ``ObjectInfo`` or ``Missing``."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """List everything below a directory; resumes with a list of ``ObjectInfo``, sorted by key."""
+
+    prefix: str
+    start_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete; an absent key is fine."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait; virtual time under the simulator."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Run parts at the same time; resumes with their results in order.
+
+    A part is an effect or another program. The first error is raised after all
+    parts have ended.
+    """
+
+    parts: tuple[Effect | Program[Any], ...]
+
+
+Effect = Get | Put | PutFile | Head | List | Delete | Sleep | Parallel
+Program = Generator[Effect, Any, T]
+
+
+def get(
+    key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+) -> Program[GetOutcome]:
+    return cast(GetOutcome, (yield Get(key, known, byte_range)))
+
+
+def put(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:
+    return cast(PutOutcome, (yield Put(key, body, condition)))
+
+
+def put_file(key: str, path: str) -> Program[None]:
+    yield PutFile(key, path)
+
+
+def head(key: str) -> Program[ObjectInfo | Missing]:
+    return cast(ObjectInfo | Missing, (yield Head(key)))
+
+
+def list_objects(prefix: str, start_after: str | None = None) -> Program[Sequence[ObjectInfo]]:
+    return cast(Sequence[ObjectInfo], (yield List(prefix, start_after)))
+
+
+def delete(key: str) -> Program[None]:
+    yield Delete(key)
+
+
+def sleep(seconds: float) -> Program[None]:
+    yield Sleep(seconds)
+
+
+def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:
+    """Results of ``parts`` in order; nothing is asked of the runner for none, one runs inline."""
+    together = tuple(parts)
+    if not together:
+        return []
+    return cast("list[T]", (yield Parallel(together)))

@@ -1,0 +1,110 @@
+"""Random access to data files, for engines that read them in parts."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+
+from lakevilla.errors import CorruptObject
+from lakevilla.store.base import Found, Missing
+from lakevilla.store.effects import get, head
+from lakevilla.store.runner import Runner
+
+__all__ = ["DataFiles"]
+
+
+class DataFiles:
+    """What an engine needs of data files besides effects.
+
+    Parameters
+    ----------
+    runner : Runner
+        Every ranged read goes through it, so it is retried and counted.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def local_path(self, key: str) -> str | None:
+        """The file's path where the lake is a local directory, else None."""
+        return self._runner.store.local_path(key)
+
+    def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
+        """Open a data file for pyarrow; reads fetch the byte ranges asked for.
+
+        Parameters
+        ----------
+        key : str
+            The object.
+        size : int, optional
+            Its size where it is known (a table's log has it), which saves a request.
+
+        Raises
+        ------
+        CorruptObject
+            There is no such object.
+        """
+        path = self.local_path(key)
+        if path is not None:
+            try:
+                return pa.OSFile(path)
+            except FileNotFoundError:
+                raise _missing(key) from None
+        if size is None:
+            info = self._runner.run(head(key))
+            if isinstance(info, Missing):
+                raise _missing(key)
+            size = info.size
+        return pa.PythonFile(_RangeReader(self._runner, key, size), mode="r")
+
+
+def _missing(key: str) -> CorruptObject:
+    return CorruptObject(
+        f"data file {key!r} is gone although a table names it; restore it, or "
+        f"run VACUUM with a longer retention from now on",
+        key=key,
+    )
+
+
+class _RangeReader(io.RawIOBase):
+    """A read-only file over ranged gets. Data files never change, so parts fit together."""
+
+    def __init__(self, runner: Runner, key: str, size: int) -> None:
+        self._runner = runner
+        self._key = key
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._position + size)
+        if end <= self._position:
+            return b""
+        found = self._runner.run(get(self._key, byte_range=(self._position, end)))
+        if not isinstance(found, Found):
+            raise _missing(self._key)
+        if len(found.body) != end - self._position:
+            raise CorruptObject(
+                f"data file {self._key!r} ends before byte {end}: its size is {found.size}, "
+                f"the table says {self._size}; restore it",
+                key=self._key,
+            )
+        self._position = end
+        return found.body
+
+    def readall(self) -> bytes:
+        return self.read()

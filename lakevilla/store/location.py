@@ -1,0 +1,203 @@
+"""Where things are: one spelling for each place.
+
+A key is relative to the lake's root (``orders/_delta_log/...``) or absolute
+(``s3://other/orders/...``, ``/data/orders/...``). Keys are literal: a ``%`` in
+one is a ``%`` in the object's name, so that location and path join by ``/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["Location", "check_key", "normalise_location", "parse_location", "root_location"]
+
+_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "azure": "az",
+    "adl": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "file": "file",
+    "memory": "memory",
+}
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A directory: scheme, authority (bucket, or ``container@account`` on Azure), path.
+
+    ``path`` has no leading or trailing slash and no empty part.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def uri(self) -> str:
+        """The one spelling of this place, for messages and for other readers."""
+        if self.scheme == "file":
+            return "/" + self.path
+        base = f"{self.scheme}://{self.authority}"
+        if "@" in self.authority:
+            container, _, account = self.authority.partition("@")
+            base = f"abfss://{container}@{account}.dfs.core.windows.net"
+        return f"{base}/{self.path}" if self.path else base
+
+    @property
+    def store(self) -> Location:
+        """The bucket, container or file system that holds it."""
+        return Location(self.scheme, self.authority, "")
+
+
+def parse_location(text: str) -> Location:
+    """The place that an absolute path or a URI names.
+
+    Raises
+    ------
+    InvalidOperation
+        The scheme is unknown, there is no bucket, or the path has ``..`` in it.
+    """
+    match = _URI.fullmatch(text)
+    if match is None:
+        return Location("file", "", _clean(text, text))
+    scheme = _SCHEMES.get(match[1].lower())
+    if scheme is None:
+        raise InvalidOperation(
+            f"location {text!r} has the unknown scheme {match[1]!r}; "
+            f"use one of s3, gs, az, abfss, file, memory or a local path"
+        )
+    authority, path = match[2], match[3]
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise InvalidOperation(
+                f"location {text!r} names the host {authority!r}; "
+                f"write file:///path with three slashes"
+            )
+        authority = ""
+    elif scheme == "az":
+        authority = _azure_authority(text, authority)
+    elif scheme in ("s3", "gs") and "@" in authority:
+        # Nothing of what stands before the @ is repeated: it may be a secret.
+        raise InvalidOperation(
+            f"a {scheme} location must not carry credentials; pass them in storage_options"
+        )
+    if not authority and scheme not in ("file", "memory"):
+        raise InvalidOperation(f"location {text!r} names no bucket; write {scheme}://bucket/path")
+    return Location(scheme, authority, _clean(path, text))
+
+
+def normalise_location(root: str, name_or_uri: str) -> str:
+    """A table's one location in the lake at ``root``: what its keys begin with.
+
+    Relative to the root for a table under it, however it was spelled
+    (``orders``, ``orders/``, ``s3a://lake//orders``, ``file:///lake/orders``),
+    else an absolute URI or path. Giving the result back in gives it again.
+
+    Raises
+    ------
+    InvalidOperation
+        The name is empty, is the root itself, has ``..`` in it, or spells an
+        Azure account where the root does not (or the other way round).
+    """
+    base = root_location(root)
+    if "://" not in name_or_uri and not name_or_uri.startswith("/"):
+        path = _clean(name_or_uri, name_or_uri)
+        if not path:
+            raise InvalidOperation(f"table name {name_or_uri!r} is empty; name a path below {root}")
+        return path
+    given = parse_location(name_or_uri)
+    if given.scheme == "file":
+        _refuse_dots(given.path, name_or_uri)
+        given = _local(unquote(given.path) if "://" in name_or_uri else given.path)
+    if given.store != base.store:
+        if _may_be_one_container(given, base):
+            raise InvalidOperation(
+                f"location {name_or_uri!r} and the lake's root {base.uri!r} name one container in "
+                f"two ways; write both with the account or both without"
+            )
+        return given.uri
+    if given.path == base.path:
+        raise InvalidOperation(
+            f"location {name_or_uri!r} is the lake's root; name a table below it"
+        )
+    below = base.path + "/" if base.path else ""
+    return given.path[len(below) :] if given.path.startswith(below) else given.uri
+
+
+def root_location(root: str) -> Location:
+    """The place of a lake's root; a local path may be relative and have ``..`` or ``~`` in it.
+
+    Links are resolved, because a place reached by two paths is one place.
+    """
+    if "://" not in root:
+        return _local(os.path.abspath(os.path.expanduser(root)))
+    location = parse_location(root)
+    return _local(unquote(location.path)) if location.scheme == "file" else location
+
+
+def check_key(key: str) -> str:
+    """Refuse a key that could leave its directory or name two things.
+
+    Raises
+    ------
+    InvalidOperation
+        A part of the key is empty, ``.`` or ``..``, or has a control character.
+    """
+    parts = key.split("/")
+    if "" in parts or "." in parts or ".." in parts or _CONTROL.search(key):
+        raise InvalidOperation(
+            f"key {key!r} is not a plain path; leave out empty, '.' and '..' parts "
+            f"and control characters"
+        )
+    return key
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _local(path: str) -> Location:
+    return Location("file", "", os.path.realpath("/" + path.lstrip("/")).strip("/"))
+
+
+def _clean(path: str, given: str) -> str:
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    _refuse_dots("/".join(parts), given)
+    if _CONTROL.search(path):
+        raise InvalidOperation(f"location {given!r} has a control character; rename it")
+    return "/".join(parts)
+
+
+def _refuse_dots(path: str, given: str) -> None:
+    if ".." in unquote(path).split("/"):
+        raise InvalidOperation(f"location {given!r} has '..' in it; write the path without it")
+
+
+def _azure_authority(text: str, authority: str) -> str:
+    container, at, host = authority.partition("@")
+    if not at:
+        return container
+    account, dot, domain = host.partition(".")
+    if not dot or domain not in ("dfs.core.windows.net", "blob.core.windows.net"):
+        raise InvalidOperation(
+            f"location {text.partition('?')[0]!r} is not of the form "
+            f"abfss://container@account.dfs.core.windows.net/path; correct it"
+        )
+    return f"{container}@{account}"
+
+
+def _may_be_one_container(one: Location, other: Location) -> bool:
+    a, b = one.authority.partition("@"), other.authority.partition("@")
+    return one.scheme == other.scheme == "az" and a[0] == b[0] and (not a[2] or not b[2])

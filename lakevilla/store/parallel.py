@@ -1,0 +1,249 @@
+"""Runs the parts of a ``Parallel`` at the same time.
+
+The calling thread advances the parts' generators; their requests run in one
+thread pool. Only requests enter the pool, and none of them asks for another, so
+nested ``Parallel`` cannot starve itself of threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import queue
+import time  # noqa: TID251 - parts that sleep wait for real here
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lakevilla.store.effects import (
+    Delete,
+    Effect,
+    Get,
+    Head,
+    List,
+    Parallel,
+    Program,
+    Put,
+    PutFile,
+    Sleep,
+)
+from lakevilla.store.pool import submit
+from lakevilla.store.readback import Request
+
+__all__ = ["CarryOut", "run_parallel"]
+
+#: Carries out a request in the calling thread, given how to pause between attempts.
+CarryOut = Callable[[Request, Callable[[float], object]], Any]
+
+
+def run_parallel(effect: Parallel, carry_out: CarryOut) -> list[Any]:
+    """Results of the parts in order; the first error is raised after all have ended."""
+    return _Group(effect, carry_out).run()
+
+
+class _Stop:
+    """Asks requests in the pool to end at their next pause.
+
+    A plain flag: an Event has a lock that Ctrl-C can leave held.
+    """
+
+    requested = False
+
+
+class _Interrupted(Exception):
+    """A request in the pool stopped between two attempts because the group was interrupted."""
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """One part of a ``Parallel``: a program, or a lone effect (then ``program`` is None).
+
+    ``step`` counts its waits and ``answered`` is the last one that a pool thread
+    has answered; an answer to an older wait is stale and ignored.
+    """
+
+    program: Program[Any] | None
+    parent: _Task | None
+    index: int
+    state: Literal["ready", "request", "sleep", "join", "ended"] = "ready"
+    step: int = 0
+    answered: int = 0
+    value: Any = None
+    error: BaseException | None = None
+    results: list[Any] = field(default_factory=list)
+    running: int = 0
+    first_error: BaseException | None = None
+
+
+class _Group:
+    """Runs the parts of a ``Parallel``, and of those nested in it, in one loop."""
+
+    def __init__(self, effect: Parallel, carry_out: CarryOut) -> None:
+        self._carry_out = carry_out
+        self._ready: deque[_Task] = deque()
+        self._timers: list[tuple[float, int, _Task, int]] = []
+        self._answers: queue.SimpleQueue[tuple[_Task, int]] = queue.SimpleQueue()
+        self._live: set[_Task] = set()
+        self._stop = _Stop()
+        self._cause: BaseException | None = None
+        self._effect = effect
+        # Stands for the program that yielded the effect; ready with the last part.
+        self._root = _Task(None, None, 0, state="join")
+
+    def run(self) -> list[Any]:
+        turn = self._start
+        while self._root.state == "join":
+            try:
+                turn()
+            except BaseException as caught:
+                # Ctrl-C, in the loop or in a part's own code. A second one
+                # leaves from here, and the requests under way to themselves.
+                self._interrupt(caught)
+            turn = self._turn
+        if self._root.error is not None:
+            raise self._root.error
+        results: list[Any] = self._root.value
+        return results
+
+    def _start(self) -> None:
+        self._fork(self._root, self._effect)
+
+    def _turn(self) -> None:
+        if self._ready:
+            self._advance(self._ready.popleft())
+            return
+        timeout = None
+        if self._timers:
+            timeout = self._timers[0][0] - time.monotonic()
+            if timeout <= 0:
+                _, _, task, step = heapq.heappop(self._timers)
+                if task.state == "sleep" and task.step == step:
+                    self._make_ready(task, None, None)
+                return
+        with contextlib.suppress(queue.Empty):
+            task, step = self._answers.get(timeout=timeout)
+            self._answered(task, step)
+
+    def _advance(self, task: _Task) -> None:
+        if task.program is None or task.state == "ended":
+            self._end(task, task.value, task.error)
+            return
+        value, error = task.value, task.error
+        task.value = task.error = None
+        try:
+            effect = task.program.send(value) if error is None else task.program.throw(error)
+        except StopIteration as end:
+            self._end(task, end.value, None)
+        except BaseException as caught:
+            self._end(task, None, caught)
+            if not isinstance(caught, Exception) and caught is not self._cause:
+                raise
+        else:
+            self._wait_for(task, effect)
+
+    def _wait_for(self, task: _Task, effect: Effect) -> None:
+        task.step += 1
+        if isinstance(effect, Parallel):
+            self._fork(task, effect)
+        elif isinstance(effect, Sleep):
+            task.state = "sleep"
+            due = time.monotonic() + max(0.0, effect.seconds)
+            heapq.heappush(self._timers, (due, id(task), task, task.step))
+        else:
+            step, stop = task.step, self._stop
+            submit(lambda: self._in_pool(task, step, effect, stop))
+            task.state = "request"
+
+    def _fork(self, parent: _Task, effect: Parallel) -> None:
+        parent.state = "join"
+        parent.results = [None] * len(effect.parts)
+        parent.running = len(effect.parts)
+        parent.first_error = None
+        if not effect.parts:
+            self._joined(parent)
+        for index, part in enumerate(effect.parts):
+            if isinstance(part, Get | Put | PutFile | Head | List | Delete | Sleep | Parallel):
+                child = _Task(None, parent, index)
+                self._live.add(child)
+                self._wait_for(child, part)
+            else:
+                child = _Task(part, parent, index)
+                self._live.add(child)
+                self._ready.append(child)
+
+    def _end(self, task: _Task, value: Any, error: BaseException | None) -> None:
+        parent = task.parent
+        assert parent is not None
+        parent.results[task.index] = value
+        if error is not None and parent.first_error is None:
+            parent.first_error = error
+        task.state = "ended"
+        self._live.discard(task)
+        parent.running -= 1
+        if parent.running == 0:
+            self._joined(parent)
+
+    def _joined(self, parent: _Task) -> None:
+        self._make_ready(parent, parent.results, parent.first_error)
+
+    def _make_ready(self, task: _Task, value: Any, error: BaseException | None) -> None:
+        task.value, task.error = value, error
+        task.state = "ready"
+        if task is not self._root:
+            self._ready.append(task)
+
+    # ------------------------------------------------------------- requests
+
+    def _in_pool(self, task: _Task, step: int, effect: Request, stop: _Stop) -> None:
+        """Carry out a request in a pool thread; the loop is told by a queue."""
+
+        def pause(seconds: float) -> None:
+            until = time.monotonic() + seconds
+            while (left := until - time.monotonic()) > 0:
+                if stop.requested:
+                    raise _Interrupted
+                time.sleep(min(left, 0.05))
+
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = self._carry_out(effect, pause)
+        except BaseException as caught:
+            error = caught
+        # Safe without a lock: until the step is answered nobody else touches
+        # these two, and the queue orders them before the loop's reading.
+        task.value, task.error = value, error
+        task.answered = step
+        self._answers.put((task, step))
+
+    def _answered(self, task: _Task, step: int) -> None:
+        if task.state == "request" and task.step == step:
+            self._make_ready(task, task.value, task.error)
+
+    # ----------------------------------------------------------- interrupts
+
+    def _interrupt(self, cause: BaseException) -> None:
+        """Throw ``cause`` into every part; requests under way may end first.
+
+        The interrupt may have hit between any two lines above, so nothing is
+        trusted but which parts live: an answer taken from the queue is known by
+        its task, and who still waits for whom is counted anew.
+        """
+        self._stop.requested = True
+        self._cause = cause
+        requests = [task for task in self._live if task.state == "request"]
+        while any(task.answered != task.step for task in requests):
+            with contextlib.suppress(queue.Empty):
+                self._answers.get(timeout=0.05)
+        self._stop = _Stop()
+        self._ready.clear()
+        for parent in [self._root, *self._live]:
+            if parent.state == "join":
+                parent.first_error = parent.first_error or cause
+                parent.running = sum(task.parent is parent for task in self._live)
+                if parent.running == 0:
+                    self._joined(parent)
+        for task in self._live:
+            if task.state != "join" and task not in self._ready:
+                self._make_ready(task, None, cause)

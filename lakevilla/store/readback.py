@@ -1,0 +1,234 @@
+"""Retries, and finding out what became of a write whose answer is in doubt.
+
+``expand`` turns one effect of a program into single attempts; whoever drives it
+(the runner with a store, the simulator with its faults) answers each with what
+one request brought. Nothing here does I/O.
+
+A conditional write is in doubt when its answer is missing, or is a refusal that
+may come from our own write (a gateway repeats requests too). Every such body
+carries a nonce, so the body at the key tells: equal bytes, and it is ours.
+What the key shows is judged by ``classify``, a pure function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from lakevilla.errors import StoreError
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import (
+    Absent,
+    AnyVersion,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    ObjectInfo,
+    PutOutcome,
+    Refused,
+    Stored,
+    Token,
+    Unchanged,
+    Unknown,
+)
+from lakevilla.store.effects import Delete, Get, Head, List, Put, PutFile, Sleep
+
+__all__ = ["Attempts", "Request", "classify", "describe", "expand", "same_object"]
+
+#: What is asked of a store. Inside ``expand`` each stands for one attempt.
+Request = Get | Put | PutFile | Head | List | Delete
+
+#: Yields single attempts, is sent what ``Store`` returned for them (None for a
+#: ``Sleep``), and returns what the program that yielded the effect is sent.
+Attempts = Generator[Request | Sleep, Any, Any]
+
+
+def expand(effect: Request, ids: Ids, settings: Settings) -> Attempts:
+    """The attempts that carry out ``effect``.
+
+    Raises
+    ------
+    StoreError
+        The request failed for good. For a conditional write this means that
+        nothing was written; where that is not sure the outcome is ``Unknown``.
+    """
+    backoff = _Backoff(ids, settings)
+    match effect:
+        case Put(condition=Absent() | Match()):
+            return _write(effect, backoff)
+        case _:
+            return _repeat(effect, backoff)
+
+
+@dataclass(slots=True)
+class _Backoff:
+    """Counts attempts and spaces them: full jitter, so that losers of one race spread out."""
+
+    ids: Ids
+    settings: Settings
+    attempts: int = 0
+
+    def exhausted(self) -> bool:
+        """Count one more failed attempt; true when it was the last one allowed."""
+        self.attempts += 1
+        return self.attempts >= self.settings.retry_limit
+
+    def pause(self, failure: Failure | None = None) -> Sleep:
+        step = self.attempts + (2 if failure is not None and failure.throttled else 0)
+        longest = self.settings.retry_base_seconds * 2.0 ** max(0, step - 1)
+        return Sleep(min(self.settings.retry_cap_seconds, longest) * self.ids.jitter())
+
+
+def _repeat(effect: Request, backoff: _Backoff) -> Attempts:
+    """Requests that may simply be made again: reads, deletes, and writes under ``ANY``.
+
+    Repeating a write under ``ANY`` is safe because its key has one writer and
+    one body: an early attempt that lands late stores the same bytes.
+    """
+    while True:
+        outcome = yield effect
+        if not isinstance(outcome, Failure):
+            if isinstance(effect, List):
+                # No store promises an order (S3 Express has none).
+                return sorted(cast(Sequence[ObjectInfo], outcome), key=lambda info: info.key)
+            return outcome
+        if outcome.permanent or backoff.exhausted():
+            raise _failed(effect, outcome, backoff)
+        yield backoff.pause(outcome)
+
+
+def _write(effect: Put, backoff: _Backoff) -> Attempts:
+    """A conditional write: attempt, and whenever the answer leaves a doubt, look.
+
+    ``may_have_landed`` is the memory of this function: it is set by the first
+    attempt that may have taken effect and never cleared, because such a write
+    may land at any time until the key can no longer take it.
+    """
+    may_have_landed = False
+    while True:
+        answer: Stored | Refused | Failure = yield effect
+        if isinstance(answer, Stored):
+            return answer
+        if isinstance(answer, Failure):
+            may_have_landed = may_have_landed or answer.ambiguous
+            if answer.permanent or backoff.exhausted():
+                if may_have_landed:
+                    return (yield from _last_look(effect, answer.reason))
+                raise _failed(effect, answer, backoff)
+            yield backoff.pause(answer)
+            if not (answer.ambiguous or answer.conflict):
+                # Turned away before it was looked at (429, no connection):
+                # there is nothing of ours to find.
+                continue
+        seen: GetOutcome | Failure = yield Get(effect.key)
+        if isinstance(seen, Failure):
+            # Nothing learnt. The same write again is as safe as a look: it
+            # stores our bytes under the same condition or is refused.
+            reason = f"{_reason(answer)}, and the key could not be read back: {seen.reason}"
+            if seen.permanent or backoff.exhausted():
+                return Unknown(reason)
+            yield backoff.pause(seen)
+            continue
+        verdict = classify(effect, isinstance(answer, Refused), may_have_landed, seen)
+        if verdict != "again":
+            return verdict
+        if isinstance(answer, Refused):
+            # Refused, and yet the key would take it: it has changed under us.
+            if backoff.exhausted():
+                return Unknown("refused, although the condition held when the key was read back")
+            yield backoff.pause()
+
+
+def _last_look(effect: Put, reason: str) -> Generator[Request | Sleep, Any, PutOutcome]:
+    """The attempts are used up: one look may still settle what they left open."""
+    seen: GetOutcome | Failure = yield Get(effect.key)
+    if not isinstance(seen, Failure):
+        verdict = classify(effect, False, True, seen)
+        if verdict != "again":
+            return verdict
+    return Unknown(reason)
+
+
+def classify(
+    effect: Put, refused: bool, may_have_landed: bool, seen: GetOutcome
+) -> PutOutcome | Literal["again"]:
+    """What the object at the key says about a conditional write to it.
+
+    ``refused``: the last answer was that the condition did not hold.
+    ``may_have_landed``: some attempt may have taken effect, now or later.
+    ``again``: make the same write again; it decides.
+    """
+    assert not isinstance(effect.condition, AnyVersion)
+    assert not isinstance(seen, Unchanged), "a read-back knows no token"
+    if isinstance(seen, Found) and seen.body == effect.body:
+        # Safe because no two writes have equal bytes.
+        return Stored(seen.token)
+    if isinstance(effect.condition, Absent):
+        if isinstance(seen, Found):
+            # Another's object. Safe to say refused even after an attempt in
+            # doubt: log entries and commit objects are never overwritten, so
+            # if ours had come first it would be here, and a late one is refused
+            # by what is here. The few keys that are created empty and replaced
+            # later (HEAD, a record, a bound key) decide nothing by being
+            # created: their creator goes on with what it finds there.
+            return Refused(seen)
+        # Nothing there: not yet, or no more. The same create decides.
+        return "again"
+    if isinstance(seen, Found) and same_object(seen.token, effect.condition.token):
+        # The object we replace is still there: ours has not landed so far, and
+        # the same write again either lands or meets the one that was late.
+        return "again"
+    if may_have_landed:
+        # Another's object, or none: ours may have been in between and have
+        # been replaced since. Only who reads what came of it can tell.
+        return Unknown("the object has changed since, and an attempt may have been in between")
+    if isinstance(seen, Found):
+        return Refused(seen)
+    # A match on an absent key never holds.
+    return Refused() if refused else "again"
+
+
+def same_object(one: Token, other: Token) -> bool:
+    """Whether two tokens name the same state of an object.
+
+    By version where both have one (GCS), else by ETag; a token without either
+    is equal to nothing.
+    """
+    if one.version is not None and other.version is not None:
+        return one.version == other.version
+    return one.e_tag is not None and one.e_tag == other.e_tag
+
+
+def _reason(answer: Refused | Failure) -> str:
+    return answer.reason if isinstance(answer, Failure) else "refused"
+
+
+_VERBS: dict[type, str] = {
+    Get: "get",
+    Put: "put",
+    PutFile: "upload",
+    Head: "head",
+    List: "list",
+    Delete: "delete",
+}
+
+
+def describe(effect: Request) -> str:
+    """The request for a message: verb and key, without what could be secret in a URI."""
+    key = effect.prefix if isinstance(effect, List) else effect.key
+    if "://" in key:
+        key = re.sub(r"://[^/@]*@(?!.*\.dfs\.)", "://", key).partition("?")[0]
+    return f"{_VERBS[type(effect)]} {key!r}"
+
+
+def _failed(effect: Request, failure: Failure, backoff: _Backoff) -> StoreError:
+    if failure.permanent:
+        return StoreError(f"the store turned down {describe(effect)}: {failure.reason}")
+    return StoreError(
+        f"{describe(effect)} failed {backoff.attempts} times, last with: {failure.reason}; "
+        f"check that the store can be reached, or raise settings.retry_limit, and run it again"
+    )

@@ -1,0 +1,106 @@
+"""One store for a lake: keys relative to its root, and absolute ones elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.location import Location, check_key, parse_location
+
+__all__ = ["LakeStore"]
+
+
+class LakeStore:
+    """Sends each request to the backend that holds its key.
+
+    A relative key is below ``root``; an absolute one (a URI or an absolute
+    path, literal) goes to another bucket or directory, opened when first
+    needed.
+
+    Parameters
+    ----------
+    root : Location
+        The lake's directory.
+    open_backend : callable
+        Opens the bucket, container or file system of a location; its keys are whole paths.
+    """
+
+    def __init__(self, root: Location, open_backend: Callable[[Location], Store]) -> None:
+        self.root = root
+        self._open_backend = open_backend
+        self._lock = threading.Lock()
+        self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        backend, path = self._place(key)
+        return backend.get(path, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        backend, path = self._place(key)
+        return backend.put(path, body, condition)
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        if not os.path.isfile(path):
+            raise InvalidOperation(f"there is no local file {path!r} to upload to {key!r}")
+        backend, place = self._place(key)
+        return backend.put_file(place, path)
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        backend, path = self._place(key)
+        outcome = backend.head(path)
+        return dataclasses.replace(outcome, key=key) if isinstance(outcome, ObjectInfo) else outcome
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        prefix = prefix.rstrip("/")
+        backend, path = self._place(prefix)
+        after = None if start_after is None else self._place(start_after)[1]
+        outcome = backend.list(path, after)
+        if isinstance(outcome, Failure):
+            return outcome
+        # What is listed comes back in the spelling it was asked for.
+        spelled, cut = f"{prefix}/" if prefix else "", len(path) + 1 if path else 0
+        return [
+            dataclasses.replace(info, key=spelled + info.key[cut:])
+            for info in outcome
+            if after is None or info.key > after
+        ]
+
+    def delete(self, key: str) -> Failure | None:
+        backend, path = self._place(key)
+        return backend.delete(path)
+
+    def local_path(self, key: str) -> str | None:
+        backend, path = self._place(key)
+        return backend.local_path(path)
+
+    def _place(self, key: str) -> tuple[Store, str]:
+        if "://" not in key and not key.startswith("/"):
+            path = "/".join(part for part in (self.root.path, key) if part)
+            return self._backends[self.root.store], check_key(path) if path else path
+        location = parse_location(key)
+        return self._backend(location.store), location.path
+
+    def _backend(self, store: Location) -> Store:
+        backend = self._backends.get(store)
+        if backend is None:
+            with self._lock:
+                backend = self._backends.get(store)
+                if backend is None:
+                    backend = self._backends[store] = self._open_backend(store)
+        return backend

@@ -1,0 +1,193 @@
+"""Runs programs against a real store: the rim, where effects become requests."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, assert_never
+
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import Failure, Store
+from lakevilla.store.effects import (
+    Delete,
+    Effect,
+    Get,
+    Head,
+    List,
+    Parallel,
+    Program,
+    Put,
+    PutFile,
+    Sleep,
+)
+from lakevilla.store.parallel import run_parallel
+from lakevilla.store.readback import Attempts, Request, expand
+
+T = TypeVar("T")
+
+__all__ = ["Counts", "RequestCounter", "Runner"]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Requests by verb: every attempt counts, a read-back too."""
+
+    get: int = 0
+    put: int = 0
+    head: int = 0
+    list: int = 0
+    delete: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.get + self.put + self.head + self.list + self.delete
+
+    def minus(self, earlier: Counts) -> Counts:
+        return Counts(
+            self.get - earlier.get,
+            self.put - earlier.put,
+            self.head - earlier.head,
+            self.list - earlier.list,
+            self.delete - earlier.delete,
+        )
+
+
+class RequestCounter:
+    """Counts requests of all threads; ``counting`` tells what a block of code cost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counts()
+
+    def add(self, verb: Literal["get", "put", "head", "list", "delete"]) -> None:
+        with self._lock:
+            setattr(self._counts, verb, getattr(self._counts, verb) + 1)
+
+    def snapshot(self) -> Counts:
+        with self._lock:
+            return self._counts.minus(Counts())
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[Counts]:
+        """Counts of the requests made inside the block, complete when it ends."""
+        before, within = self.snapshot(), Counts()
+        try:
+            yield within
+        finally:
+            made = self.snapshot().minus(before)
+            for verb in ("get", "put", "head", "list", "delete"):
+                setattr(within, verb, getattr(made, verb))
+
+
+class Runner:
+    """Executes effects against a store; safe to use from many threads.
+
+    Parameters
+    ----------
+    store : Store
+        Answers single attempts.
+    ids : Ids
+        Gives the jitter of the back-off.
+    settings : Settings
+        Retry limits.
+    on_failure : callable, optional
+        Told of each attempt that failed; what it raises ends the request.
+
+    Attributes
+    ----------
+    requests : RequestCounter
+        Every attempt made, by verb.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ids: Ids,
+        settings: Settings,
+        on_failure: Callable[[Request, Failure], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.requests = RequestCounter()
+        self._ids = ids
+        self._settings = settings
+        self._on_failure = on_failure
+
+    def run(self, program: Program[T]) -> T:
+        """Run a program to its end and return its result.
+
+        What a request raises is thrown into the program where it waits, so that
+        it may handle it. Ctrl-C is such an error: requests under way end first
+        (a second Ctrl-C does not wait for them).
+        """
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    if error is None:
+                        effect = program.send(value)
+                    else:
+                        thrown, error = error, None
+                        effect = program.throw(thrown)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                value = None
+                try:
+                    value = self._perform(effect)
+                except BaseException as caught:
+                    error = caught
+        finally:
+            program.close()
+
+    def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, Parallel):
+            return run_parallel(effect, self._request)
+        if isinstance(effect, Sleep):
+            time.sleep(max(0.0, effect.seconds))
+            return None
+        return self._request(effect, time.sleep)
+
+    def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
+        """One request with its retries and read-backs, in this thread."""
+        attempts: Attempts = expand(effect, self._ids, self._settings)
+        answer: Any = None
+        while True:
+            try:
+                attempt = attempts.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(attempt, Sleep):
+                pause(attempt.seconds)
+                answer = None
+                continue
+            answer = self._attempt(attempt)
+            if isinstance(answer, Failure) and self._on_failure is not None:
+                self._on_failure(attempt, answer)
+
+    def _attempt(self, request: Request) -> Any:
+        match request:
+            case Get(key, known, byte_range):
+                self.requests.add("get")
+                return self.store.get(key, known, byte_range)
+            case Put(key, body, condition):
+                self.requests.add("put")
+                return self.store.put(key, body, condition)
+            case PutFile(key, path):
+                self.requests.add("put")
+                return self.store.put_file(key, path)
+            case Head(key):
+                self.requests.add("head")
+                return self.store.head(key)
+            case List(prefix, start_after):
+                self.requests.add("list")
+                return self.store.list(prefix, start_after)
+            case Delete(key):
+                self.requests.add("delete")
+                return self.store.delete(key)
+            case _:
+                assert_never(request)

@@ -1,0 +1,201 @@
+"""Logical operations: what each verb of a transaction asked for (design, section 6).
+
+An operation holds all that a redo needs and nothing that a redo would have to
+guess: its expressions are trees with parameters and ``current_timestamp``
+filled in, and its source is stored, or small enough to be carried inline.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Union
+
+import msgspec
+
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Change, DataFile
+
+__all__ = [
+    "Alter",
+    "Append",
+    "Create",
+    "Delete",
+    "Drop",
+    "Guard",
+    "InlineSource",
+    "Insert",
+    "Merge",
+    "MergeClauseRecord",
+    "Operation",
+    "Overwrite",
+    "QuerySource",
+    "ReadRecord",
+    "Source",
+    "StagedSource",
+    "Update",
+    "is_blind",
+    "tables_read",
+]
+
+
+class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
+    """Rows carried in the operation itself, as one Arrow IPC stream."""
+
+    ipc: bytes
+
+
+class StagedSource(msgspec.Struct, frozen=True, tag="staged"):
+    """Rows in Arrow IPC streams under the transaction's own directory."""
+
+    keys: tuple[str, ...]
+
+
+class QuerySource(msgspec.Struct, frozen=True, tag="query"):
+    """Rows of a SELECT over tables of the lake, run again by each redo.
+
+    ``tables`` maps the names used in ``sql`` to locations; ``views`` are the
+    caller's frames by name.
+    """
+
+    sql: str
+    tables: dict[str, str]
+    params: dict[str, Expr] = {}
+    views: dict[str, InlineSource | StagedSource] = {}
+
+
+Source = Union[InlineSource, StagedSource, QuerySource]
+
+
+class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
+    """Add rows. The files are the source: they are valid in any order, so they stay physical.
+
+    ``evolves``: the append also widened the schema (``schema_mode="merge"``),
+    ``columns`` as an Arrow schema message.
+    """
+
+    table: str
+    files: tuple[DataFile, ...]
+    columns: bytes | None = None
+
+
+class Insert(msgspec.Struct, frozen=True, tag="insert"):
+    """INSERT ... SELECT over tables of the lake: a redo runs the query again."""
+
+    table: str
+    columns: tuple[str, ...]
+    source: QuerySource
+
+
+class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True):
+    """Replace the rows for which ``where`` is true by those in ``files``."""
+
+    table: str
+    files: tuple[DataFile, ...]
+    where: Expr | None = None
+    columns: bytes | None = None
+
+
+class Update(msgspec.Struct, frozen=True, tag="update"):
+    """Change rows in place."""
+
+    table: str
+    assignments: dict[str, Expr]
+    where: Expr
+
+
+class Delete(msgspec.Struct, frozen=True, tag="delete"):
+    """Delete rows."""
+
+    table: str
+    where: Expr
+
+
+class MergeClauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One WHEN clause, as ``engines.base.MergeClause`` holds it."""
+
+    kind: str
+    predicate: Expr | None = None
+    assignments: dict[str, Expr] = {}
+
+
+class Merge(msgspec.Struct, frozen=True, tag="merge"):
+    """Merge a stored source."""
+
+    table: str
+    source: Source
+    on: Expr
+    source_alias: str
+    target_alias: str
+    clauses: tuple[MergeClauseRecord, ...]
+
+
+class Create(msgspec.Struct, frozen=True, tag="create"):
+    """Create a table; ``change`` is its first entry's metadata and protocol."""
+
+    table: str
+    change: Change
+
+
+class Drop(msgspec.Struct, frozen=True, tag="drop"):
+    """Drop a table from the lake; its log stays until its data is deleted."""
+
+    table: str
+    table_id: str
+
+
+class Alter(msgspec.Struct, frozen=True, tag="alter"):
+    """Change a table's schema, constraints or properties; ``request`` as the format takes it."""
+
+    table: str
+    request: dict[str, Any]
+    """What ``TableFormat.alter`` takes, by name, but for the added columns."""
+    add_columns: bytes | None = None
+
+
+class Guard(msgspec.Struct, frozen=True, tag="guard"):
+    """Turn the writer feature ``lakevilla`` on or off."""
+
+    table: str
+    on: bool
+
+
+Operation = Union[Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Alter, Guard]
+
+
+class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An observed read: the caller has seen the rows of ``table`` for which ``where`` is true.
+
+    ``after``: how many operations of the transaction the read came after; its
+    result includes their rows. None as ``where`` stands for all rows.
+    """
+
+    table: str
+    where: Expr | None = None
+    after: int = 0
+
+
+def is_blind(operation: Operation) -> bool:
+    """Whether the operation depends on no row of any table."""
+    return isinstance(operation, Append | Create)
+
+
+def tables_read(operation: Operation) -> dict[str, Expr | None]:
+    """The tables whose rows the operation depends on, with the predicate (None: all rows)."""
+    match operation:
+        case Update(table=table, where=where) | Delete(table=table, where=where):
+            return {table: where}
+        case Overwrite(table=table, where=where):
+            return {table: where}
+        case Merge(table=table, source=source):
+            return {table: None, **_of_source(source)}
+        case Insert(source=source):
+            return _of_source(source)
+        case Drop(table=table):
+            return {table: None}
+        case Alter(table=table, request=request) if request.get("add_constraints"):
+            return {table: None}
+        case _:
+            return {}
+
+
+def _of_source(source: Source) -> dict[str, Expr | None]:
+    return dict.fromkeys(source.tables.values()) if isinstance(source, QuerySource) else {}

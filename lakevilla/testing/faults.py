@@ -1,0 +1,204 @@
+"""The twelve faults, how often they strike, and how often they really did."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal, NamedTuple, Protocol
+
+from lakevilla.store.base import AnyVersion
+from lakevilla.store.effects import Delete, Effect, List, Put
+
+__all__ = [
+    "Fault",
+    "Faults",
+    "Landing",
+    "NoFaults",
+    "RandomFaults",
+    "ScriptedFaults",
+    "Strike",
+    "swarm",
+]
+
+
+class Fault(StrEnum):
+    """What can go wrong. The last two strike by actors of their own (``testing.foreign``)."""
+
+    APPLIED_503 = "applied but answered 503"
+    APPLIED_CUT = "applied but connection cut"
+    REFUSED_503 = "503 before"
+    THROTTLED_429 = "429"
+    CONFLICT_409 = "409"
+    DELAYED_WRITE = "delayed write"
+    CRASH = "client crash"
+    PAUSE = "pause beyond the lease"
+    CLOCK_SKEW = "clock skew"
+    STALE_LIST = "stale list"
+    CLEAN_UP = "clean-up in between"
+    FOREIGN_COMMIT = "foreign commit in between"
+
+
+#: What becomes of the request that a client was sending when it crashed.
+Landing = Literal["never", "now", "later"]
+
+
+class Strike(NamedTuple):
+    """One fault at one request."""
+
+    fault: Fault
+    landing: Landing = "now"
+
+
+class Faults(Protocol):
+    """Decides which fault strikes a request, and how hard."""
+
+    def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
+        """The fault at the client's request of that number (from 1), if any."""
+
+    def delay_seconds(self) -> float:
+        """How much later a delayed write lands."""
+
+    def restart_seconds(self) -> float:
+        """How long after a crash another process takes the client's place."""
+
+    def pause_seconds(self) -> float:
+        """How long a paused client stands still."""
+
+    def offset_seconds(self) -> float:
+        """How far a skewed clock is off."""
+
+    def stale_seconds(self) -> float:
+        """How old a stale list is."""
+
+
+class NoFaults:
+    """A store and clients that work, with middling severities for those who script faults."""
+
+    def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
+        return None
+
+    def delay_seconds(self) -> float:
+        return 5.0
+
+    def restart_seconds(self) -> float:
+        return 1.0
+
+    def pause_seconds(self) -> float:
+        return 100.0
+
+    def offset_seconds(self) -> float:
+        return -3600.0
+
+    def stale_seconds(self) -> float:
+        return 10.0
+
+
+class ScriptedFaults(NoFaults):
+    """Faults at given requests: ``{("alice", 7): Strike(Fault.CRASH, "never")}``."""
+
+    def __init__(
+        self, strikes: Mapping[tuple[str, int], Strike], delay_seconds: float = 5.0
+    ) -> None:
+        self._strikes = strikes
+        self._delay_seconds = delay_seconds
+
+    def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
+        return self._strikes.get((client, number))
+
+    def delay_seconds(self) -> float:
+        return self._delay_seconds
+
+
+class RandomFaults:
+    """Faults by seeded chance.
+
+    Parameters
+    ----------
+    rates : Mapping[Fault, float]
+        Chance of each fault at a request that it can strike.
+    source : random.Random
+        Its own, so that another fault rate does not change the schedule's draws.
+    lease_seconds : float
+        Pauses are longer than this.
+    """
+
+    def __init__(
+        self, rates: Mapping[Fault, float], source: random.Random, lease_seconds: float = 30.0
+    ) -> None:
+        self._rates = [(fault, rate) for fault, rate in rates.items() if rate > 0]
+        self._random = source
+        self._lease_seconds = lease_seconds
+
+    def strike(self, client: str, number: int, attempt: Effect) -> Strike | None:
+        draw = self._random.random()
+        for fault, rate in self._rates:
+            if not _can_strike(fault, attempt):
+                continue
+            if draw < rate:
+                return Strike(fault, self._random.choice(("never", "now", "later")))
+            draw -= rate
+        return None
+
+    def delay_seconds(self) -> float:
+        # Short ones land before their client tries again, long ones after it
+        # has gone on to something else.
+        return self._log_uniform(0.01, self._random.choice((1.0, 60.0, 6000.0)))
+
+    def restart_seconds(self) -> float:
+        return self._log_uniform(0.05, 120)
+
+    def pause_seconds(self) -> float:
+        # Mostly just beyond the lease; now and then beyond the hour for which
+        # a tip is trusted, or the day after which gc may fence a transaction.
+        longest = self._random.choice((4 * self._lease_seconds, 2 * 3600.0, 30 * 3600.0))
+        return self._log_uniform(self._lease_seconds * 1.05, longest)
+
+    def offset_seconds(self) -> float:
+        return self._log_uniform(0.01, 2 * 3600) * self._random.choice((-1, 1))
+
+    def stale_seconds(self) -> float:
+        return self._log_uniform(0.02, 30)
+
+    def _log_uniform(self, low: float, high: float) -> float:
+        return math.exp(self._random.uniform(math.log(low), math.log(high)))
+
+
+def swarm(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
+    """Fault rates of one history: some faults off, some rare, some frequent.
+
+    A mix in which everything fails a little never shows what takes one fault
+    many times and no other (swarm testing).
+    """
+    return {
+        fault: min(0.3, intensity * math.exp(source.uniform(math.log(low), math.log(high))))
+        for fault, (low, high) in _USUAL_RATES.items()
+        if source.random() < 0.6
+    }
+
+
+_USUAL_RATES: dict[Fault, tuple[float, float]] = {
+    Fault.APPLIED_503: (0.005, 0.2),
+    Fault.APPLIED_CUT: (0.005, 0.2),
+    Fault.REFUSED_503: (0.005, 0.2),
+    Fault.THROTTLED_429: (0.005, 0.2),
+    Fault.CONFLICT_409: (0.005, 0.2),
+    Fault.DELAYED_WRITE: (0.005, 0.1),
+    Fault.CRASH: (0.002, 0.03),
+    Fault.PAUSE: (0.002, 0.03),
+    Fault.CLOCK_SKEW: (0.002, 0.05),
+    Fault.STALE_LIST: (0.05, 0.3),
+}
+
+
+def _can_strike(fault: Fault, attempt: Effect) -> bool:
+    match fault:
+        case Fault.APPLIED_503 | Fault.APPLIED_CUT | Fault.DELAYED_WRITE:
+            return isinstance(attempt, Put | Delete)
+        case Fault.CONFLICT_409:
+            return isinstance(attempt, Put) and not isinstance(attempt.condition, AnyVersion)
+        case Fault.STALE_LIST:
+            return isinstance(attempt, List)
+        case _:
+            return True

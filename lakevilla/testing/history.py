@@ -1,0 +1,94 @@
+"""What clients did and saw, for the checker: list-append histories.
+
+Every appended value is unique, so a list tells which transactions it holds and
+in what order: the version order of each key is known, not guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Append", "History", "Key", "Operation", "Read", "Status", "Txn", "Value"]
+
+Key = str
+Value = int
+#: ``unknown``: nobody told the client; whether it committed shows in what others read.
+Status = Literal["committed", "aborted", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A value put at the end of a key's list."""
+
+    key: Key
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A key's whole list, as the transaction saw it."""
+
+    key: Key
+    values: tuple[Value, ...]
+
+
+Operation = Append | Read
+
+
+@dataclass(slots=True)
+class Txn:
+    """One transaction: its operations in order, when it ran, how it ended.
+
+    ``completed`` is None while nobody knows that it ended.
+    """
+
+    name: str
+    client: str
+    invoked: float
+    operations: list[Operation] = field(default_factory=list)
+    completed: float | None = None
+    status: Status = "unknown"
+
+    def append(self, key: Key, value: Value) -> None:
+        self.operations.append(Append(key, value))
+
+    def read(self, key: Key, values: Sequence[Value]) -> None:
+        self.operations.append(Read(key, tuple(values)))
+
+    @property
+    def appends(self) -> list[Append]:
+        return [op for op in self.operations if isinstance(op, Append)]
+
+    @property
+    def reads(self) -> list[Read]:
+        return [op for op in self.operations if isinstance(op, Read)]
+
+
+class History:
+    """Records transactions; ``now`` gives the one time that all clients share.
+
+    A client that crashes leaves its transaction ``unknown``, as it should.
+    """
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        self._now = now
+        self._next_value = 0
+        self.txns: list[Txn] = []
+
+    def begin(self, client: str) -> Txn:
+        """A transaction that starts now."""
+        txn = Txn(f"T{len(self.txns)}", client, self._now())
+        self.txns.append(txn)
+        return txn
+
+    def end(self, txn: Txn, status: Status) -> None:
+        """The transaction's client has learnt how it ended."""
+        txn.status = status
+        txn.completed = None if status == "unknown" else self._now()
+
+    def value(self) -> Value:
+        """A value that is appended once in the history."""
+        self._next_value += 1
+        return self._next_value

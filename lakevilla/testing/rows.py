@@ -1,0 +1,37 @@
+"""Rows to tiny Parquet files and back: what simulated tables hold."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["Row", "decode_rows", "encode_rows", "encode_table"]
+
+Row = Mapping[str, Any]
+
+
+def encode_rows(rows: Sequence[Row], schema: pa.Schema) -> bytes:
+    """The rows as one Parquet file; equal rows give equal bytes."""
+    return encode_table(pa.Table.from_pylist([dict(row) for row in rows], schema=schema))
+
+
+def encode_table(table: pa.Table) -> bytes:
+    """A table as one Parquet file."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    return sink.getvalue()
+
+
+@lru_cache(maxsize=8192)
+def decode_rows(body: bytes) -> tuple[Row, ...]:
+    """The rows of a Parquet file. Shared by all who read it: do not change them.
+
+    Safe to cache by content: a file's rows follow from its bytes alone.
+    """
+    table = pq.read_table(pa.BufferReader(body), use_threads=False)
+    return tuple(table.to_pylist(maps_as_pydicts="strict"))

@@ -1,0 +1,198 @@
+"""An object store in memory whose past can be looked at.
+
+It answers as S3 does: strong conditions, ETags, lists in no useful order. It
+is a ``lakevilla.store.base.Store``, so the real runner runs against it, and
+the simulator applies its single attempts to it. Every change is kept in a
+journal, from which a stale list is answered.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from lakevilla.store.base import (
+    Absent,
+    AnyVersion,
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Stored,
+    Token,
+    Unchanged,
+)
+from lakevilla.store.effects import Delete, Effect, Get, Head, List, Put, PutFile
+
+__all__ = ["Answer", "Mutation", "SimulatedStore", "StoredObject"]
+
+#: What a single attempt brings.
+Answer = GetOutcome | Stored | Refused | Failure | ObjectInfo | list[ObjectInfo] | None
+
+
+class StoredObject(NamedTuple):
+    """An object and when it was written, by the store's clock."""
+
+    body: bytes
+    token: Token
+    modified_seconds: float
+
+
+class Mutation(NamedTuple):
+    """One change of the store: what was at the key before, and after."""
+
+    seconds: float
+    key: str
+    before: StoredObject | None
+    after: StoredObject | None
+
+
+class SimulatedStore:
+    """Objects in memory.
+
+    Parameters
+    ----------
+    now : callable
+        The store's clock, in seconds since the epoch.
+    content_tags : bool
+        ETags are the MD5 of the body, as on several stores: equal bytes then
+        pass a ``Match`` meant for an earlier object (ABA). Else no two writes
+        share a tag.
+    """
+
+    def __init__(
+        self, now: Callable[[], float] = lambda: 0.0, *, content_tags: bool = False
+    ) -> None:
+        self.now = now
+        self.content_tags = content_tags
+        self.objects: dict[str, StoredObject] = {}
+        self.journal: builtins.list[Mutation] = []
+        self._lock = threading.RLock()
+
+    # -------------------------------------------------------- the five verbs
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome:
+        found = self.objects.get(key)
+        if found is None:
+            return Missing()
+        if known is not None and known == found.token:
+            return Unchanged()
+        if byte_range is None:
+            return Found(found.body, found.token, len(found.body))
+        start, end = byte_range
+        body = found.body[start:] if start < 0 else found.body[start:end]
+        return Found(body, found.token, len(found.body))
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused:
+        with self._lock:
+            before = self.objects.get(key)
+            match condition:
+                case Absent():
+                    holds = before is None
+                case Match(token=token):
+                    holds = before is not None and before.token == token
+                case AnyVersion():
+                    holds = True
+            if not holds:
+                return Refused()
+            tag = hashlib.md5(body).hexdigest() if self.content_tags else str(len(self.journal))
+            after = StoredObject(body, Token(f'"{tag}"'), self.now())
+            self.objects[key] = after
+            self.journal.append(Mutation(self.now(), key, before, after))
+            return Stored(after.token)
+
+    def head(self, key: str) -> ObjectInfo | Missing:
+        found = self.objects.get(key)
+        return Missing() if found is None else _info(key, found)
+
+    def list(self, prefix: str, start_after: str | None = None) -> builtins.list[ObjectInfo]:
+        with self._lock:
+            return _listing(self.objects, prefix, start_after)
+
+    def delete(self, key: str) -> None:
+        with self._lock:
+            before = self.objects.pop(key, None)
+            if before is not None:
+                self.journal.append(Mutation(self.now(), key, before, None))
+
+    def put_file(self, key: str, path: str) -> Stored:
+        stored = self.put(key, Path(path).read_bytes(), AnyVersion())
+        assert isinstance(stored, Stored)  # nothing is asked of the key
+        return stored
+
+    def local_path(self, key: str) -> str | None:
+        return None
+
+    # ------------------------------------------------------ for the simulator
+
+    def apply(self, attempt: Effect) -> Answer:
+        """Answer one single attempt."""
+        match attempt:
+            case Get(key=key, known=known, byte_range=byte_range):
+                return self.get(key, known, byte_range)
+            case Put(key=key, body=body, condition=condition):
+                return self.put(key, body, condition)
+            case PutFile(key=key, path=path):
+                return self.put_file(key, path)
+            case Head(key=key):
+                return self.head(key)
+            case List(prefix=prefix, start_after=start_after):
+                return self.list(prefix, start_after)
+            case Delete(key=key):
+                self.delete(key)
+                return None
+            case _:
+                raise TypeError(f"not a single attempt: {attempt!r}")
+
+    def list_at(
+        self, seconds: float, prefix: str, start_after: str | None
+    ) -> builtins.list[ObjectInfo]:
+        """The list as it was at an earlier time."""
+        past: dict[str, StoredObject | None] = {}
+        for mutation in reversed(self.journal):
+            if mutation.seconds <= seconds:
+                break
+            past[mutation.key] = mutation.before
+        objects = {key: found for key, found in self.objects.items() if key not in past}
+        objects.update((key, found) for key, found in past.items() if found is not None)
+        return _listing(objects, prefix, start_after)
+
+    def copy(self) -> SimulatedStore:
+        """The same objects, to go on from twice."""
+        other = SimulatedStore(self.now, content_tags=self.content_tags)
+        other.objects = dict(self.objects)
+        other.journal = list(self.journal)
+        return other
+
+    def dump(self, directory: Path) -> None:
+        """Write every object to a file, so that real readers can open the tables."""
+        for key, found in self.objects.items():
+            path = directory / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(found.body)
+
+
+def _info(key: str, found: StoredObject) -> ObjectInfo:
+    return ObjectInfo(key, len(found.body), found.token, found.modified_seconds)
+
+
+def _listing(
+    objects: dict[str, StoredObject], prefix: str, start_after: str | None
+) -> list[ObjectInfo]:
+    directory = prefix.rstrip("/") + "/" if prefix else ""
+    keys = [key for key in objects if key.startswith(directory)]
+    if start_after is not None:
+        keys = [key for key in keys if key > start_after]
+    # Backwards: whoever relies on the order of a list fails at once.
+    keys.sort(reverse=True)
+    return [_info(key, objects[key]) for key in keys]

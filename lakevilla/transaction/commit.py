@@ -1,0 +1,327 @@
+"""Committing through HEAD: store, validate, one conditional write, publish (design, section 8).
+
+The commit point is the replacement of HEAD. Before it nothing is visible and
+all can be undone; after it anyone can finish the work. A lost race repeats the
+validation and the commit point alone: the commit object names no parent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    StoreError,
+    TransactionAborted,
+)
+from lakevilla.global_log.codec import FORMAT
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    PendingRef,
+    TableState,
+    Touch,
+    find_commit,
+    successor,
+)
+from lakevilla.global_log.repo import (
+    HeldHead,
+    claim_table,
+    commits_since,
+    make_room,
+    replace_head,
+)
+from lakevilla.store.base import ABSENT, ANY, Stored, Unknown
+from lakevilla.store.effects import Program, Put, parallel, sleep
+from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
+from lakevilla.transaction.absorb import absorb
+from lakevilla.transaction.context import Event
+from lakevilla.transaction.describe import describe
+from lakevilla.transaction.idempotency import bind_key
+from lakevilla.transaction.outcome import result_of
+from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.tail import probe
+from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.view import compose
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Transaction
+
+__all__ = ["Decided", "decide"]
+
+#: Races lost in a row before a commit gives up; each one means that others advanced.
+_MAX_RACES = 1000
+#: Times that the same replacement is sent while nobody can tell what became of it.
+_MAX_UNKNOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A transaction that HEAD holds: it is committed whatever happens from here on."""
+
+    held: HeldHead
+    summary: CommitSummary
+
+
+def decide(txn: Transaction) -> Program[Decided]:
+    """Bring a transaction to its commit point.
+
+    Raises
+    ------
+    ConflictError, TransactionAborted
+        Nothing of it is or will be visible.
+    CommitOutcomeUnknown
+        The replacement may have been stored, and the store does not say.
+    """
+    assert txn.held is not None, "a transaction that writes through HEAD is bound to one"
+    while True:
+        commit = _commit_object(txn)
+        digest, body = seal(commit)
+        yield from _store(txn, commit.txn, digest, body)
+        txn.context.keep_commit(digest, commit)
+        decided = yield from _race(txn, commit, digest)
+        if decided is not None:
+            return decided
+        # Something was redone on a newer HEAD: its files make a new commit object.
+
+
+def _commit_object(txn: Transaction) -> CommitObject:
+    tables = {table: _table_part(txn, table) for table in _written(txn)}
+    return CommitObject(
+        FORMAT,
+        txn.context.ids.nonce(),
+        txn.id,
+        tables,
+        operations=tuple(done.operation for done in txn.done),
+        reads=tuple(txn.reads.values()),
+        metadata=txn.metadata,
+        applications=txn.applications,
+        started_ms=txn.started_ms,
+    )
+
+
+def _written(txn: Transaction) -> list[str]:
+    return list(dict.fromkeys(done.table for done in txn.done))
+
+
+def _table_part(txn: Transaction, table: str) -> TablePart:
+    mine = [done for done in txn.done if done.table == table]
+    operations = [done.operation for done in mine]
+    name, parameters = describe(operations)
+    metrics: dict[str, int] = {}
+    for done in mine:
+        for key, value in done.metrics.items():
+            metrics[key] = metrics.get(key, 0) + int(value)
+    was_read = any(table in tables_read(done.operation) for done in txn.done)
+    was_seen = any(record.table == table for record in txn.reads.values())
+    dropped = bool(mine) and isinstance(mine[-1].operation, Drop)
+    return TablePart(
+        table_id=txn.tables[table].snapshot.table_id,
+        change=compose([done.change for done in mine]),
+        blind=all(is_blind(operation) for operation in operations)
+        and not was_read
+        and not was_seen,
+        created=any(isinstance(operation, Create) for operation in operations),
+        dropped=dropped,
+        operation=name,
+        parameters=parameters,
+        metrics={key: str(value) for key, value in metrics.items()},
+    )
+
+
+def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[None]:
+    """Data files, commit object, claims, and probes for foreign commits, all in one round."""
+    context = txn.context
+    assert txn.held is not None
+    head = txn.held.head
+    key = commit_key(txn_id, digest)
+    files = list(txn.bodies)
+    parts: list[Any] = [Put(file, txn.bodies[file], ANY) for file in files]
+    parts.append(Put(key, body, ABSENT))
+    for location, working in txn.tables.items():
+        state = head.tables.get(location)
+        if state is None and not txn.read_only:
+            parts.append(claim_table(location, head, context.ids))
+        if not working.view.guarded:
+            parts.append(probe(context, context.tails[location]))
+    if txn.key is not None:
+        parts.append(bind_key(txn, txn.key))
+    outcomes = yield from parallel(parts)
+    for name, outcome in zip([*files, key], outcomes, strict=False):
+        if not isinstance(outcome, Stored):
+            raise StoreError(
+                f"could not store {name}: nothing was committed, run the transaction again",
+                txn_id=txn.id,
+            )
+    txn.stored.extend([*files, key])
+    for file in files:
+        del txn.bodies[file]
+
+
+def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decided | None]:
+    """Validate and replace HEAD until it is decided; None if operations had to be redone."""
+    context = txn.context
+    held = txn.held
+    assert held is not None
+    txn.digests.add(digest)
+    if txn.record is not None:
+        yield from _refuse_committed(txn, held.head)
+    for attempt in range(_MAX_RACES):
+        txn.check_not_fenced(held.head)
+        found = yield from examine(txn, held.head)
+        if found.conflict is not None:
+            raise txn.fail(found.conflict)
+        if found.redo_from is not None:
+            yield from adopt(txn, held, found)
+            return None
+        yield from _relieve(txn, held)
+        base, page = yield from make_room(held.head, context.ids)
+        commits, tables = yield from _entries(txn, base, commit, digest)
+        new = successor(
+            base,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            commits=commits,
+            tables=tables,
+            page=page,
+        )
+        txn.tried = True
+        outcome = yield from replace_head(held, new)
+        for _ in range(_MAX_UNKNOWN):
+            if not isinstance(outcome, Unknown):
+                break
+            # The very same write again: it can land once at most, because it
+            # matches a HEAD that it replaces itself.
+            outcome = yield from replace_head(held, new)
+        if isinstance(outcome, Stored):
+            decided = HeldHead(new, outcome.token)
+            context.remember(decided)
+            return Decided(decided, new.commits[-1])
+        newer = yield from context.head()
+        if newer is None or (
+            isinstance(outcome, Unknown) and newer.head.replacement == held.head.replacement
+        ):
+            raise CommitOutcomeUnknown(
+                f"could not settle whether transaction {txn.id} was committed: "
+                f"ask `lake.outcome({txn.id!r})`",
+                txn_id=txn.id,
+            )
+        mine = yield from _own_commit(txn, newer.head)
+        if mine is not None:
+            if mine.hash not in txn.digests:
+                raise txn.fail(
+                    TransactionAborted(
+                        f"transaction {txn.id} was resumed and committed by another process: "
+                        "what it did here since its last save is undone",
+                        txn_id=txn.id,
+                    )
+                )
+            return Decided(newer, mine)
+        held = newer
+        txn.retries += 1
+        context.notify(
+            Event("retry", txn.id, f"lost a race for HEAD ({attempt + 1} times)", {})
+        )
+        yield from _back_off(txn, attempt)
+    raise txn.fail(
+        ConflictError(
+            f"transaction {txn.id} lost {_MAX_RACES} races for HEAD in a row: run it again later",
+            txn_id=txn.id,
+        )
+    )
+
+
+def _refuse_committed(txn: Transaction, head: Head) -> Program[None]:
+    """A saved transaction may have been committed elsewhere before this HEAD was read."""
+    mine = yield from _own_commit(txn, head)
+    if mine is not None:
+        result = yield from result_of(txn.context, head, mine)
+        error = AlreadyCommitted(
+            f"transaction {txn.id} was committed by another process that resumed it: "
+            "nothing is left to do",
+            result=result,
+            txn_id=txn.id,
+        )
+        raise txn.fail(error)
+
+
+def _own_commit(txn: Transaction, head: Head) -> Program[CommitSummary | None]:
+    """The transaction's commit, if one of its attempts did land (an id commits at most once).
+
+    All commits since it began are looked at: a resumed transaction may have
+    been committed by the process that began it.
+    """
+    commits = yield from commits_since(head, txn.began)
+    if commits is None:
+        raise CommitOutcomeUnknown(
+            f"the lake's history since transaction {txn.id} began is gone: "
+            "it can't be told whether it was committed",
+            txn_id=txn.id,
+        )
+    return find_commit(commits, txn.id)
+
+
+def _back_off(txn: Transaction, attempt: int) -> Program[None]:
+    """Spread those who lost the same race; the first repeat goes at once."""
+    if attempt == 0:
+        return
+    settings = txn.context.settings
+    longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2 ** min(attempt, 4))
+    yield from sleep(longest * txn.context.ids.jitter())
+
+
+def _relieve(txn: Transaction, held: HeldHead) -> Program[None]:
+    """Publish first where more is pending than HEAD should carry."""
+    limit = txn.context.settings.max_pending
+    for location in txn.tables:
+        state = held.head.tables.get(location)
+        if state is not None and len(state.pending) > limit:
+            yield from publish_table(txn.context, held.head, location)
+
+
+def _entries(
+    txn: Transaction, head: Head, commit: CommitObject, digest: str
+) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
+    """The commits and table states that the transaction adds to ``head``."""
+    absorbed = yield from absorb(txn.context, head, txn.tables)
+    sequence = head.sequence + len(absorbed.commits) + 1
+    tables: dict[str, TableState] = {}
+    touches: dict[str, Touch] = {}
+    for location, placement in absorbed.placements.items():
+        part = commit.tables.get(location)
+        pending = placement.overlay
+        if part is not None and not part.change.is_empty:
+            pending = (*pending, PendingRef(sequence, commit.txn, digest, placement.logged))
+        if part is not None:
+            touches[location] = _touch(part, placement.logged)
+        elif location not in head.tables:
+            # Only read, and new to HEAD: it enters, so that what it was read
+            # at is held against later commits by everyone.
+            touches[location] = Touch(published=placement.logged, data_change=False)
+        working = txn.tables[location]
+        state = TableState(
+            table_id=working.snapshot.table_id,
+            published=placement.logged,
+            pending=pending,
+            guarded=working.view.base.guarded and working.snapshot.guarded,
+            dropped=part is not None and part.dropped,
+        )
+        if state != head.tables.get(location):
+            tables[location] = state
+    own = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
+    return [*absorbed.commits, own], tables
+
+
+def _touch(part: TablePart, published: int) -> Touch:
+    change = part.change
+    return Touch(
+        published=published,
+        adds=bool(change.adds),
+        removes=bool(change.removes),
+        metadata=change.metadata is not None or change.protocol is not None or part.dropped,
+        data_change=change.changes_data,
+    )

@@ -1,0 +1,518 @@
+"""One transaction: what it is bound to, what it has done, what its caller has seen.
+
+The verbs are programs. They keep the rules of a transaction (design, section
+12): a verb that raises has had no effect; after ``ConflictError`` nothing can
+commit. How it commits is in ``commit`` and ``entry_commit``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from lakevilla.engines.base import TableInput
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TransactionAborted,
+)
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
+from lakevilla.global_log.head import Head, application_id
+from lakevilla.global_log.repo import HeldHead, check_lake, create_head
+from lakevilla.store.base import ANY, PutOutcome, Stored
+from lakevilla.store.effects import Program, Put, delete, parallel
+from lakevilla.sublogs.operations import (
+    Append,
+    Create,
+    Drop,
+    Operation,
+    Overwrite,
+    ReadRecord,
+    tables_read,
+)
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.creation import create_change
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.idempotency import KeyUse, enter_key
+from lakevilla.transaction.perform import Performed, file_namer, perform
+from lakevilla.transaction.results import CommitResult, Counts
+from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
+from lakevilla.transaction.validate import extend
+from lakevilla.transaction.view import View, build_view
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.commit import Decided
+    from lakevilla.transaction.saving import HeldRecord
+
+__all__ = ["Done", "Transaction", "Working"]
+
+State = Literal["open", "failed", "committed", "aborted"]
+
+
+@dataclass(slots=True)
+class Done:
+    """An operation that was performed: the sublog's entry, logical and physical side."""
+
+    operation: Operation
+    change: Change
+    counts: Counts
+    metrics: dict[str, str]
+    observed: bool = False
+
+    @property
+    def table(self) -> str:
+        return self.operation.table
+
+
+@dataclass(slots=True)
+class Working:
+    """A table as the transaction sees it: the bound view, and its own changes laid over."""
+
+    view: View
+    snapshot: Snapshot
+    probed: bool
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The state of one transaction; used by one thread at a time.
+
+    Attributes
+    ----------
+    held : HeldHead or None
+        The HEAD it is bound to; None without Feature.I, or while the lake has none.
+    done : list of Done
+        Its sublog.
+    reads : dict
+        What its caller has seen, in order.
+    bodies : dict
+        Files, by key, that are made and still to be stored.
+    tried : bool
+        Whether it may have reached its commit point: then its files are not its
+        own to delete any more (hazard 20).
+    """
+
+    context: Context
+    features: Feature
+    id: str
+    owner: str = ""
+    read_only: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+    applications: dict[str, int] = field(default_factory=dict)
+    key: KeyUse | None = None
+    through_head: bool = False
+    held: HeldHead | None = None
+    bound: bool = False
+    bound_sequence: int = 0
+    began: int = 0
+    began_at: float = 0.0
+    record: HeldRecord | None = None
+    tables: dict[str, Working] = field(default_factory=dict)
+    done: list[Done] = field(default_factory=list)
+    reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
+    bodies: dict[str, bytes] = field(default_factory=dict)
+    stored: list[str] = field(default_factory=list)
+    digests: set[str] = field(default_factory=set)
+    tried: bool = False
+    state: State = "open"
+    failure: LakeVillaError | None = None
+    result: CommitResult | None = None
+    decided: Decided | None = None
+    retries: int = 0
+    redos: int = 0
+    started_ms: int = 0
+
+    @property
+    def head(self) -> Head | None:
+        return None if self.held is None else self.held.head
+
+    # -- binding ---------------------------------------------------------------
+
+    def bind(self, locations: Sequence[str] = (), *, probing: bool = False) -> Program[None]:
+        """Bind to HEAD at the first use; warm tables are probed in the same round."""
+        if self.bound:
+            return
+        warm = [] if not probing else [self._warm(location) for location in locations]
+        probes: list[Program[object]] = [
+            probe(self.context, tail) for tail in warm if tail is not None
+        ]
+        if self.through_head:
+            results = yield from parallel([self.context.head(), *probes])
+            held = results[0]
+            assert held is None or isinstance(held, HeldHead)
+            if held is None and not self.read_only:
+                held = yield from create_head(self.context.ids, self.context.root)
+                self.context.remember(held)
+            self.held = held
+            if held is not None:
+                if not self.read_only:
+                    self.context.refuse_foreign_root()
+                self.bound_sequence = self.began = held.head.sequence
+                if self.id <= held.head.floor and not self.done:
+                    # This machine's clock is behind: an id below the floor
+                    # could never commit, so take one above it.
+                    self.id = self.context.ids.txn_id(above=held.head.floor)
+            if self.key is not None and held is not None:
+                yield from enter_key(self, self.key)
+        else:
+            yield from parallel(probes)
+        for tail in warm:
+            if tail is not None:
+                self._fresh.add(tail.location)
+        self.bound = True
+        self.started_ms = self.started_ms or self.context.now_ms()
+        self.began_at = self.began_at or self.context.clock.elapsed()
+
+    def _warm(self, location: str) -> Tail | None:
+        tail = known_tail(self.context, location)
+        if tail is None or tail.tip < 0 or tail.snapshot.guarded:
+            return None
+        return tail
+
+    def touch(self, locations: Iterable[str], *, probing: bool) -> Program[None]:
+        """Make the tables part of the transaction, at the state it is bound to.
+
+        ``probing``: the rows matter, so foreign commits are looked for, once a
+        table. A blind append needs none: the commit probes.
+        """
+        wanted = list(dict.fromkeys(locations))
+        yield from self.bind(wanted, probing=probing)
+        missing = [
+            location
+            for location in wanted
+            if location not in self.tables or (probing and not self.tables[location].probed)
+        ]
+        yield from parallel([self._open(location, probing) for location in missing])
+
+    def _open(self, location: str, probing: bool) -> Program[None]:
+        head = self.head
+        state = None if head is None else head.tables.get(location)
+        if self.through_head and state is None:
+            yield from check_lake(location, head)
+        was_known = known_tail(self.context, location) is not None
+        tail = yield from open_tail(self.context, location, missing_ok=state is not None)
+        # A tail that was listed just now is as good as probed.
+        fresh = not was_known or location in self._fresh
+        guarded = tail.tip >= 0 and tail.snapshot.guarded
+        behind = state is not None and (
+            tail.tip < state.published
+            or (bool(state.pending) and not _covers(head, tail, state.pending[-1].sequence))
+        )
+        if not fresh and (behind or (probing and not guarded)):
+            tail = yield from probe(self.context, tail)
+            fresh = True
+        if guarded and not self.through_head:
+            # On a guarded table every commit goes through HEAD (section 8).
+            yield from self._join_head()
+            head = self.head
+        view = yield from build_view(self.context, head, location, tail)
+        if view.placement.stale:
+            view = yield from self._newer_head(location, tail, view)
+        snapshot = view.snapshot
+        for done in self.done:
+            if done.table == location:
+                snapshot = snapshot.apply(done.change)
+        known = self.tables.get(location)
+        probed = fresh or guarded or (known is not None and known.probed)
+        self.tables[location] = Working(view, snapshot, probed)
+
+    def add_table(self, location: str, view: View) -> None:
+        """Take in a table that this transaction creates."""
+        self.tables[location] = Working(view, view.snapshot, probed=True)
+
+    def _join_head(self) -> Program[None]:
+        self.through_head = True
+        self.bound = False
+        yield from self.bind()
+
+    def _newer_head(self, location: str, tail: Tail, view: View) -> Program[View]:
+        """The log has a commit of the lake that the bound HEAD does not know: move on if possible.
+
+        Safe because a transaction that has neither read nor written anything
+        may bind to any HEAD; one that has may move only if nothing that it
+        relied on has changed there (extension, section 9). Otherwise it goes on
+        with its bound state, unless that has no state of this table at all.
+        """
+        if (yield from extend(self)):
+            head = self.head
+            return (yield from build_view(self.context, head, location, tail))
+        if view.state is None:
+            raise self.fail(
+                ConflictError(
+                    f"table {location} entered the lake after transaction {self.id} began: "
+                    "run the transaction again",
+                    table=location,
+                    txn_id=self.id,
+                )
+            )
+        return view
+
+    # -- what verbs need ---------------------------------------------------------
+
+    def check_open(self, verb: str) -> None:
+        """Refuse a verb after the transaction has ended or failed."""
+        if self.state == "failed":
+            assert self.failure is not None
+            raise self.failure
+        if self.state != "open":
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
+            )
+
+    def check_write(self, location: str, verb: str) -> None:
+        """Refuse writes that the transaction's features do not cover, before anything is done."""
+        self.check_open(verb)
+        if self.read_only:
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} is read-only", table=location, txn_id=self.id
+            )
+        if Feature.I in self.features:
+            return
+        others = sorted({done.table for done in self.done} - {location})
+        if others:
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} has written {others[0]} and would write {location} "
+                "too: a transaction over two tables needs Feature.I",
+                table=location,
+                txn_id=self.id,
+            )
+        if self.done and Feature.R not in self.features:
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} has done one operation already: several in one "
+                "transaction need Feature.R (or Feature.I)",
+                table=location,
+                txn_id=self.id,
+            )
+
+    def fail(self, error: LakeVillaError) -> LakeVillaError:
+        """Note an error after which nothing can commit; returns it to be raised."""
+        self.state = "failed"
+        self.failure = error
+        self.context.ended.add(self.id)
+        return error
+
+    def layout(self, location: str, *, reading: bool = False) -> Program[Layout]:
+        """The layout of a table, own schema changes included."""
+        yield from self.touch([location], probing=reading)
+        return self.tables[location].snapshot.layout
+
+    def lookup(self, location: str) -> Program[Snapshot]:
+        """The transaction's state of a table, own changes included and stored."""
+        yield from self.touch([location], probing=True)
+        yield from self.store_bodies(location)
+        return self.tables[location].snapshot
+
+    def store_bodies(self, location: str | None = None) -> Program[None]:
+        """Store the files made so far (of one table): an engine is about to read them."""
+        prefix = "" if location is None else f"{location}/"
+        keys = [key for key in self.bodies if key.startswith(prefix)]
+        puts = [Put(key, self.bodies[key], ANY) for key in keys]
+        outcomes: list[PutOutcome] = yield from parallel(puts)
+        for key, outcome in zip(keys, outcomes, strict=True):
+            if not isinstance(outcome, Stored):
+                raise StoreError(
+                    f"could not store {key}: nothing was committed, run the transaction again",
+                    txn_id=self.id,
+                )
+            self.stored.append(key)
+            del self.bodies[key]
+
+    # -- verbs -------------------------------------------------------------------
+
+    def see(self, location: str, where: Expr | None) -> Program[TableInput]:
+        """The files of an observed read: it is part of the transaction from here on."""
+        self.check_open("read")
+        yield from self.touch([location], probing=True)
+        yield from self.store_bodies(location)
+        working = self.tables[location]
+        predicate = None if where is None else bind(where, working.snapshot.layout.schema)
+        files = yield from working.snapshot.files(predicate)
+        self.observe(location, predicate)
+        return TableInput(working.snapshot.layout, files)
+
+    def observe(self, location: str, where: Expr | None) -> None:
+        """Note that the caller sees these rows."""
+        record = ReadRecord(location, where, after=len(self.done))
+        # The same question asked again is one read: its predicate is held
+        # against all that came since the bound state, and the later asking has
+        # seen more operations of the transaction's own.
+        self.reads[(location, where)] = record
+
+    def scan(
+        self, location: str, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.RecordBatchReader]:
+        """Rows for which ``where`` is true, streamed."""
+        table = yield from self.see(location, where)
+        predicate = None if where is None else bind(where, table.layout.schema)
+        return (yield from self.context.engine.scan(table, columns, predicate))
+
+    def query(
+        self,
+        sql: str,
+        tables: Mapping[str, str],
+        views: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+    ) -> Program[pa.Table]:
+        """One SELECT; ``tables`` maps the names in it to locations. All their rows count as seen."""
+        self.check_open("sql")
+        yield from self.touch(tables.values(), probing=True)
+        inputs = {}
+        for alias, location in tables.items():
+            inputs[alias] = yield from self.see(location, None)
+        return (yield from self.context.engine.query(sql, inputs, views, params))
+
+    def append(
+        self, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
+    ) -> Program[Done]:
+        """Add rows, already in the table's columns and types."""
+        self.check_write(location, "append")
+        layout = yield from self._written_layout(location, columns)
+        files = yield from self._write(layout, data)
+        return (yield from self.execute(Append(location, files, columns), "append"))
+
+    def overwrite(
+        self,
+        location: str,
+        data: pa.RecordBatchReader,
+        where: Expr | None = None,
+        columns: bytes | None = None,
+    ) -> Program[Done]:
+        """Replace all rows, or those for which ``where`` is true."""
+        self.check_write(location, "overwrite")
+        layout = yield from self._written_layout(location, columns)
+        if where is not None:
+            # Rows that the predicate would not delete again are not its to replace.
+            must = Constraint("where of the overwrite", where, render_sql(where))
+            layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
+        files = yield from self._write(layout, data)
+        return (yield from self.execute(Overwrite(location, files, where, columns), "overwrite"))
+
+    def _written_layout(self, location: str, columns: bytes | None) -> Program[Layout]:
+        yield from self.touch([location], probing=False)
+        snapshot = self.tables[location].snapshot
+        snapshot.check_writable()
+        if columns is None:
+            return snapshot.layout
+        wider = self.context.format.merge_schema(
+            snapshot, pa.ipc.read_schema(pa.py_buffer(columns))
+        )
+        return snapshot.apply(wider).layout
+
+    def _write(self, layout: Layout, data: pa.RecordBatchReader) -> Program[tuple[DataFile, ...]]:
+        name = file_namer(self.context, self.id, self.through_head)
+        written = yield from self.context.engine.write(layout, data, name)
+        for item in written:
+            key = f"{layout.location}/{item.file.path}"
+            if item.body is None:
+                self.stored.append(key)
+            else:
+                self.bodies[key] = item.body
+        return tuple(item.file for item in written)
+
+    def create(
+        self,
+        location: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> Program[Done]:
+        """Create a table; its rows come by ``append``."""
+        self.check_write(location, "create_table")
+        if Feature.I not in self.features:
+            self.through_head = True
+        change = yield from create_change(self, location, schema, partition_by, properties)
+        return (yield from self.execute(Create(location, change), "create_table"))
+
+    def drop(self, location: str) -> Program[Done]:
+        """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
+        self.check_write(location, "drop_table")
+        yield from self.touch([location], probing=True)
+        table_id = self.tables[location].snapshot.table_id
+        return (yield from self.execute(Drop(location, table_id), "drop_table"))
+
+    def execute(self, operation: Operation, verb: str) -> Program[Done]:
+        """Perform an operation on the transaction's state and note it in the sublog."""
+        location = operation.table
+        self.check_write(location, verb)
+        reading = tables_read(operation)
+        yield from self.touch([location], probing=location in reading)
+        yield from self.touch([table for table in reading if table != location], probing=True)
+        working = self.tables[location]
+        if not isinstance(operation, Create | Drop):
+            self._check_alive(location, verb)
+            working.snapshot.check_writable()
+        if reading:
+            yield from self.store_bodies(location)
+        name = file_namer(self.context, self.id, self.through_head)
+        performed = yield from perform(
+            self.context, operation, working.snapshot, name, self.lookup
+        )
+        _check_append_only(working.snapshot, performed, verb)
+        return self._note(operation, performed)
+
+    def _check_alive(self, location: str, verb: str) -> None:
+        for done in reversed(self.done):
+            if done.table == location and isinstance(done.operation, Drop):
+                raise InvalidOperation(
+                    f"{verb}: table {location} was dropped by this transaction",
+                    table=location,
+                    txn_id=self.id,
+                )
+
+    def _note(self, operation: Operation, performed: Performed) -> Done:
+        done = Done(operation, performed.change, performed.counts, performed.metrics)
+        self.bodies.update(performed.bodies)
+        self.done.append(done)
+        working = self.tables[operation.table]
+        working.snapshot = working.snapshot.apply(performed.change)
+        return done
+
+    # -- ending ------------------------------------------------------------------
+
+    def abort(self) -> Program[None]:
+        """Undo everything. What was stored is deleted if the commit point was never tried."""
+        if self.state in ("committed", "aborted"):
+            return
+        self.state = "aborted"
+        self.bodies.clear()
+        if not self.tried:
+            keys, self.stored = self.stored, []
+            yield from parallel([delete(key) for key in keys])
+
+    def check_not_fenced(self, head: Head) -> None:
+        """Raise if somebody has aborted this transaction, or gc has passed its age."""
+        if head.is_fenced(self.id):
+            raise self.fail(
+                TransactionAborted(
+                    f"transaction {self.id} was aborted by another client, or is older than "
+                    "max_age: run it again",
+                    txn_id=self.id,
+                )
+            )
+
+    _fresh: set[str] = field(default_factory=set)
+
+
+def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:
+    """Whether the known log has published the commit of that sequence."""
+    if head is None or tail.tip < 0:
+        return False
+    version = tail.snapshot.application_version(application_id(head))
+    return version is not None and version >= sequence
+
+
+def _check_append_only(snapshot: Snapshot, performed: Performed, verb: str) -> None:
+    if snapshot.append_only and any(file.data_change for file in performed.change.removes):
+        raise InvalidOperation(
+            f"{verb}: table {snapshot.layout.table} is append-only (delta.appendOnly)",
+            table=snapshot.layout.table,
+        )

@@ -1,0 +1,62 @@
+"""Creating a table within a transaction: decided in HEAD, published as entry 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakevilla.errors import TableExists
+from lakevilla.formats.base import Change
+from lakevilla.store.effects import Program
+from lakevilla.transaction.tail import open_tail
+from lakevilla.transaction.view import Placement, View
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Transaction
+
+__all__ = ["create_change"]
+
+
+def create_change(
+    txn: Transaction,
+    location: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+) -> Program[Change]:
+    """The change that creates the table; refuses a path where one is, or was.
+
+    Raises
+    ------
+    TableExists
+        HEAD has the table, even dropped, while its log exists; or there is a
+        log that HEAD does not know: ``register`` takes it in.
+    """
+    yield from txn.bind([location])
+    head = txn.head
+    state = None if head is None else head.tables.get(location)
+    dropped = state is not None and state.dropped
+    if dropped:
+        txn.context.tails.pop(location, None)  # the log may have been deleted since
+    tail = yield from open_tail(txn.context, location, missing_ok=True)
+    if (state is not None and not dropped) or tail.tip >= 0 or location in txn.tables:
+        raise TableExists(
+            f"table {location} was dropped and its log still exists: `register` revives it"
+            if dropped
+            else f"table {location} exists already",
+            table=location,
+            txn_id=txn.id,
+        )
+    blank = txn.context.format.blank(location, location)
+    change = txn.context.format.create(
+        blank,
+        schema,
+        table_id=txn.context.ids.uuid(),
+        partition_by=partition_by,
+        properties=properties,
+        created_ms=txn.context.now_ms(),
+    )
+    txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
+    return change

@@ -1,0 +1,58 @@
+"""How operations are told in a log entry's ``commitInfo``: the names that Delta's tools show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lakevilla.expressions.render import render_sql
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Delete,
+    Drop,
+    Guard,
+    Insert,
+    Merge,
+    Operation,
+    Overwrite,
+    Update,
+)
+
+__all__ = ["describe"]
+
+
+def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
+    """``operation`` and ``operationParameters`` for what was done to one table."""
+    told = [_one(operation) for operation in operations]
+    if len(told) == 1:
+        return told[0]
+    return "TRANSACTION", {
+        "operations": json.dumps([{"operation": name, **rest} for name, rest in told])
+    }
+
+
+def _one(operation: Operation) -> tuple[str, dict[str, str]]:
+    match operation:
+        case Append() | Insert():
+            return "WRITE", {"mode": "Append"}
+        case Overwrite(where=None):
+            return "WRITE", {"mode": "Overwrite"}
+        case Overwrite(where=where) if where is not None:
+            return "WRITE", {"mode": "Overwrite", "predicate": render_sql(where)}
+        case Update(where=where):
+            return "UPDATE", {"predicate": render_sql(where)}
+        case Delete(where=where):
+            return "DELETE", {"predicate": render_sql(where)}
+        case Merge(on=on):
+            return "MERGE", {"predicate": render_sql(on)}
+        case Create():
+            return "CREATE TABLE", {}
+        case Alter(request=request):
+            return "ALTER TABLE", {name: json.dumps(value) for name, value in request.items()}
+        case Guard(on=on):
+            return "GUARD" if on else "UNGUARD", {}
+        case Drop():
+            return "DROP TABLE", {}
+    raise AssertionError(operation)

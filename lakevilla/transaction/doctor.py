@@ -1,0 +1,142 @@
+"""The doctor: what is wrong, pending or left over. It only tells."""
+
+from __future__ import annotations
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import commits_since
+from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.results import Finding, Report
+from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.view import pending_parts
+
+__all__ = ["doctor"]
+
+_DAY_SECONDS = 24 * 3600.0
+
+
+def doctor(context: Context) -> Program[Report]:
+    """Look at HEAD, every table in it, saved transactions and the lake's history."""
+    try:
+        held = yield from context.head()
+    except LakeVillaError as error:
+        return Report(False, (Finding("error", error.kind, error.message),))
+    if held is None:
+        return Report(True, (Finding("note", "empty", "the lake has no HEAD yet"),))
+    head = held.head
+    findings: list[Finding] = []
+    if head.root != context.root:
+        findings.append(
+            Finding(
+                "error",
+                "moved",
+                f"HEAD names the root {head.root}, not {context.root}: the lake was copied or "
+                "moved and is read-only; `lakevilla doctor --adopt` gives it a new identity",
+            )
+        )
+    locations = [location for location, state in head.tables.items() if not state.dropped]
+    told = yield from parallel([_table(context, head, location) for location in locations])
+    findings.extend(finding for some in told for finding in some)
+    findings.extend((yield from _saved(context)))
+    findings.extend((yield from _history(context, head)))
+    ok = all(finding.severity == "note" for finding in findings)
+    return Report(ok, tuple(findings))
+
+
+def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        if is_lost(head, location, tail):
+            return [
+                Finding(
+                    "error",
+                    "table_lost",
+                    f"table {location} was deleted, or made anew, by another client: "
+                    "`unregister` lets it go, `register` takes it in again",
+                    table=location,
+                )
+            ]
+        waiting = unpublished(head, location, tail)
+        parts = yield from pending_parts(context, location, waiting)
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+    except LakeVillaError as error:
+        return [Finding("error", error.kind, error.message, table=location, txn_id=error.txn_id)]
+    findings = []
+    times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
+    for index, ref in enumerate(waiting):
+        decided_ms = times.get(ref.sequence)
+        age = None if decided_ms is None else context.clock.now() - decided_ms / 1000
+        old = age is None or age > _DAY_SECONDS
+        told = "over a day" if age is None else f"{max(age, 0):.0f} s"
+        fits = "" if unfit is None or index < unfit else "; a foreign change made it unfit"
+        findings.append(
+            Finding(
+                "error" if old else "warning",
+                "unpublished",
+                f"transaction {ref.txn} was decided {told} ago and is not in the log of table "
+                f"{location}{fits}: `lakevilla recover` publishes it",
+                table=location,
+                txn_id=ref.txn,
+            )
+        )
+    return findings
+
+
+def _saved(context: Context) -> Program[list[Finding]]:
+    objects = yield from list_objects(TXNS_PREFIX)
+    return [
+        Finding(
+            "note",
+            "saved",
+            f"transaction {name} is saved: `lake.resume` goes on with it, `lakevilla abort` ends it",
+            txn_id=name,
+            key=info.key,
+        )
+        for info in objects
+        if info.key.count("/") == TXNS_PREFIX.count("/") + 1
+        for name in [info.key.rsplit("/", 1)[1].removesuffix(".json")]
+    ]
+
+
+def _history(context: Context, head: Head) -> Program[list[Finding]]:
+    try:
+        commits = yield from commits_since(head, head.history_start)
+    except LakeVillaError as error:
+        return [Finding("error", error.kind, error.message)]
+    findings = []
+    for commit in commits or ():
+        if commit.kind != "reconcile":
+            continue
+        told = yield from context.commit_object(commit.txn, commit.hash)
+        if told.quiet:
+            continue
+        table = next(iter(commit.tables))
+        for txn, reason in told.voided:
+            findings.append(
+                Finding(
+                    "warning",
+                    "voided",
+                    f"transaction {txn} is void on table {table}: {reason}",
+                    table=table,
+                    txn_id=txn,
+                )
+            )
+        voided = {txn for txn, _ in told.voided}
+        for _, txn, _ in told.replaces:
+            if txn in voided:
+                continue
+            read = ", and rows it had read were changed" if txn in told.touched_reads else ""
+            findings.append(
+                Finding(
+                    "warning",
+                    "reconciled",
+                    f"transaction {txn} was replayed on a foreign change of table {table}{read}",
+                    table=table,
+                    txn_id=txn,
+                )
+            )
+    return findings

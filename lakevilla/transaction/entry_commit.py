@@ -1,0 +1,145 @@
+"""Committing by the table's own log entry: one table, without Feature.I (design, section 8).
+
+Two requests for a warm append: the data file and the entry. To transactions
+with Feature.I such a commit is a foreign one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError
+from lakevilla.formats.base import CommitInfo
+from lakevilla.store.base import ABSENT, Refused, Stored
+from lakevilla.store.effects import Program, put, sleep
+from lakevilla.sublogs.operations import is_blind, tables_read
+from lakevilla.transaction.describe import describe
+from lakevilla.transaction.tail import entry_at, open_tail, probe
+from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.view import compose
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Transaction
+
+__all__ = ["commit_by_entry"]
+
+_MAX_RACES = 1000
+_MAX_UNKNOWN = 5
+
+
+def commit_by_entry(txn: Transaction) -> Program[int]:
+    """Create the table's next log entry; returns its version.
+
+    Raises
+    ------
+    ConflictError
+        What came between changed rows that the transaction relied on.
+    CommitOutcomeUnknown
+        The entry may have been stored, and the store does not say.
+    """
+    context = txn.context
+    location = txn.done[0].table
+    unclear = 0
+    for attempt in range(_MAX_RACES):
+        yield from txn.store_bodies()
+        tail = context.tails[location]
+        version = tail.tip + 1
+        info = _info(txn, location)
+        change = compose([done.change for done in txn.done])
+        body = context.format.render(tail.snapshot, change, info, context.now_ms())
+        key = context.format.entry_key(location, version)
+        started = context.clock.elapsed()
+        txn.tried = True
+        outcome = yield from put(key, body, ABSENT)
+        while not isinstance(outcome, Stored | Refused) and unclear < _MAX_UNKNOWN:
+            # The very same bytes under the very same number again: whichever
+            # of the attempts lands, it is one entry.
+            unclear += 1
+            outcome = yield from put(key, body, ABSENT)
+        if isinstance(outcome, Stored):
+            entry = context.format.parse_entry(location, version, body)
+            newer = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+            context.keep_tail(newer)
+            if context.clock.elapsed() - tail.seen_at > context.settings.checked_tip_seconds:
+                yield from _still_dense(txn, location, version)
+            if context.format.checkpoint_due(version, newer.snapshot):
+                context.checkpoints_due.append((location, version))
+            return version
+        if not isinstance(outcome, Refused):
+            raise CommitOutcomeUnknown(
+                f"could not settle whether transaction {txn.id} became version {version} of "
+                f"table {location}: the table's history shows it if it did",
+                table=location,
+                txn_id=txn.id,
+            )
+        tail = yield from probe(context, tail)
+        mine = yield from _own_version(txn, location, version, tail.tip)
+        if mine is not None:
+            return mine
+        txn.retries += 1
+        found = yield from examine(txn, None, exact=True)
+        if found.conflict is not None:
+            raise txn.fail(found.conflict)
+        yield from adopt(txn, None, found)
+        if attempt:
+            settings = context.settings
+            yield from sleep(settings.retry_base_seconds * context.ids.jitter())
+    raise txn.fail(
+        ConflictError(
+            f"transaction {txn.id} lost {_MAX_RACES} races for table {location}: run it again later",
+            table=location,
+            txn_id=txn.id,
+        )
+    )
+
+
+def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Program[int | None]:
+    """The version that holds this transaction, if an attempt landed after all."""
+    tail = txn.context.tails[location]
+    for version in range(first, tip + 1):
+        entry = yield from entry_at(txn.context, tail, version)
+        if entry is not None and txn.id in entry.txn_ids:
+            return version
+    return None
+
+
+def _still_dense(txn: Transaction, location: str, version: int) -> Program[None]:
+    """After more than an hour between reading the tip and the create, list again (hazard 10).
+
+    Log clean-up may have removed the number before ours meanwhile, and then
+    our entry was created where nobody looks.
+    """
+    context = txn.context
+    context.tails.pop(location, None)
+    tail = yield from open_tail(context, location)
+    entry = None
+    if tail.tip >= version:
+        entry = yield from entry_at(context, tail, version)
+    if entry is None or txn.id not in entry.txn_ids:
+        raise CommitOutcomeUnknown(
+            f"transaction {txn.id} took over an hour to commit and table {location} was cleaned up "
+            f"meanwhile: its version {version} can't be relied on; look for the id in the history",
+            table=location,
+            txn_id=txn.id,
+        )
+
+
+def _info(txn: Transaction, location: str) -> CommitInfo:
+    operation, parameters = describe([done.operation for done in txn.done])
+    metrics: dict[str, int] = {}
+    for done in txn.done:
+        for name, value in done.metrics.items():
+            metrics[name] = metrics.get(name, 0) + int(value)
+    blind = not txn.reads and all(
+        is_blind(done.operation) and not tables_read(done.operation) for done in txn.done
+    )
+    return CommitInfo(
+        operation=operation,
+        parameters=parameters,
+        metrics={name: str(value) for name, value in metrics.items()},
+        is_blind_append=blind,
+        txn_ids=(txn.id,),
+        nonce=txn.context.ids.nonce(),
+        metadata=txn.metadata,
+        applications=txn.applications,
+    )

@@ -1,0 +1,133 @@
+"""Ending a transaction: which commit point it takes, and what its caller is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import ForeignConflict, InvalidOperation, LakeVillaError
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import commits_since
+from lakevilla.store.effects import Program, parallel
+from lakevilla.transaction.commit import Decided, decide
+from lakevilla.transaction.entry_commit import commit_by_entry
+from lakevilla.transaction.publish import Published, publish_table
+from lakevilla.transaction.results import CommitResult
+from lakevilla.transaction.saving import forget
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Transaction
+
+__all__ = ["commit", "publish_decided"]
+
+
+def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
+    """Commit: nothing written asks nothing of the store.
+
+    With ``publish`` False it returns when decided, with ``versions`` None.
+
+    Raises
+    ------
+    ConflictError, TransactionAborted, CommitOutcomeUnknown
+        See ``decide`` and ``commit_by_entry``.
+    ForeignConflict
+        It is committed, and a client without LakeVilla interfered before it
+        was published; ``result`` is set.
+    """
+    if txn.state == "failed":
+        assert txn.failure is not None
+        raise txn.failure
+    if txn.state != "open":
+        raise InvalidOperation(
+            f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
+        )
+    if not txn.done:
+        version = None if txn.head is None else txn.bound_sequence
+        return _committed(txn, {}, version)
+    if not txn.through_head:
+        location = txn.done[0].table
+        entry_version = yield from commit_by_entry(txn)
+        return _committed(txn, {location: entry_version}, None)
+    decided = yield from decide(txn)
+    # From here on it is committed: nothing below may undo it.
+    txn.state = "committed"
+    txn.decided = decided
+    result = _committed(txn, None, decided.summary.sequence)
+    if publish:
+        result = yield from publish_decided(txn, decided)
+    yield from forget(txn)
+    return result
+
+
+def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]:
+    """Publish a decided transaction on all its tables at once, and tell what became of it."""
+    context = txn.context
+    head, summary = decided.held.head, decided.summary
+    pending = [
+        location
+        for location in summary.tables
+        if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
+    ]
+    outcomes = yield from parallel([_guarded(txn, head, location) for location in pending])
+    versions: dict[str, int | None] = {}
+    for location, published in zip(pending, outcomes, strict=True):
+        versions[location] = (
+            None if published is None else published.version_of(summary.sequence)
+        )
+    result = _committed(txn, versions, summary.sequence)
+    looked_at = [p for p in outcomes if p is not None and (p.helped or p.head is not head)]
+    if looked_at:
+        newest = max((p.head for p in looked_at), key=lambda other: other.replacement)
+        if newest.replacement <= head.replacement:
+            held = yield from context.head()
+            newest = newest if held is None else held.head
+        yield from _report_foreign(txn, newest, summary, result)
+    return result
+
+
+def _guarded(txn: Transaction, head: Head, location: str) -> Program[Published | None]:
+    """Publishing may fail, and then it is left to the next client: the commit stands."""
+    try:
+        return (yield from publish_table(txn.context, head, location))
+    except LakeVillaError as error:
+        txn.context.note_unpublished(txn.id, location, error)
+        return None
+
+
+def _report_foreign(
+    txn: Transaction, head: Head, mine: CommitSummary, result: CommitResult
+) -> Program[None]:
+    commits = yield from commits_since(head, mine.sequence)
+    for summary in commits or ():
+        if summary.kind != "reconcile" or mine.sequence not in summary.replaces:
+            continue
+        commit = yield from txn.context.commit_object(summary.txn, summary.hash)
+        if commit.quiet:
+            continue
+        table = next(iter(summary.tables))
+        reason = dict(commit.voided).get(txn.id)
+        if reason is not None:
+            told = f"its changes to the table could not be replayed and are void there: {reason}"
+        elif txn.id in commit.touched_reads:
+            told = "its operations were replayed, and rows that it had read were changed"
+        else:
+            told = "its operations were replayed on the changed rows"
+        raise ForeignConflict(
+            f"transaction {txn.id} is committed, but a client without lakevilla changed table "
+            f"{table} before it was published: {told}; check the table, and `guard` it to close "
+            "this window",
+            result=result,
+            table=table,
+            txn_id=txn.id,
+        )
+
+
+def _committed(
+    txn: Transaction,
+    versions: dict[str, int | None] | None,
+    sequence: int | None,
+) -> CommitResult:
+    txn.state = "committed"
+    txn.result = CommitResult(
+        txn.id, versions, sequence, txn.retries + txn.redos, len(txn.done)
+    )
+    return txn.result

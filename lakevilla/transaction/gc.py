@@ -1,0 +1,266 @@
+"""Cleaning up after those who will never come back (design, section 8).
+
+HEAD moves first: ``floor`` and ``aborted`` fence whoever might still write.
+Only then is anything deleted, and only what had been listed before and belongs
+to a fenced transaction: a create or a replacement that was under way is
+refused, and what was created after the listing is not looked at (hazards 19, 20).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lakevilla.global_log.codec import decode
+from lakevilla.global_log.commits import COMMITS_PREFIX
+from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
+from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
+from lakevilla.global_log.repo import commits_since, make_room, pages_before
+from lakevilla.ids import started_at, uuid7
+from lakevilla.store.base import Found, Match, ObjectInfo
+from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.absorb import absorb
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.operating import replace_until_stored
+from lakevilla.transaction.results import Finding, Report
+from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.view import pending_parts
+
+__all__ = ["gc"]
+
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: Files of transactions that commit through HEAD ("h"); those of log-entry
+#: committers can't be fenced and are VACUUM's alone.
+_DATA_FILE = re.compile(rf"(?:.*/)?lv-h-({_UUID})-[0-9a-f]+\.parquet")
+_COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
+_RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
+
+
+@dataclass(slots=True)
+class _Listed:
+    """What was there before HEAD moved."""
+
+    data: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    commits: list[tuple[str, str, str]] = field(default_factory=list)
+    records: list[tuple[str, str]] = field(default_factory=list)
+    keys: list[ObjectInfo] = field(default_factory=list)
+
+
+def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
+    """Fence what is too old, then delete what it left, and history past its retention."""
+    held = yield from context.head()
+    if held is None:
+        return Report(True)
+    context.refuse_foreign_root()
+    listed = yield from _list(context, held.head)
+    if dry_run:
+        head = yield from _raised(context, held.head)
+        head = held.head if head is None else head
+    else:
+        yield from _settle_keys(context, held.head, listed.keys)
+        head = yield from replace_until_stored(context, lambda old: _raised(context, old))
+    commits = yield from commits_since(head, head.history_start)
+    kept = commits or ()
+    doomed: list[str] = []
+    for location, files in listed.data.items():
+        doomed.extend((yield from _orphans(context, head, location, files)))
+    doomed.extend(_old_commits(head, kept, listed.commits))
+    for key, txn in listed.records:
+        if head.is_fenced(txn) or find_commit(kept, txn) is not None:
+            doomed.append(key)
+    doomed.extend((yield from _old_pages(context, held.head, head)))
+    if not dry_run:
+        yield from parallel([delete(key) for key in doomed])
+        yield from _drop_keys(context, head, listed.keys)
+        context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
+    word = "would be deleted" if dry_run else "was deleted"
+    return Report(True, tuple(Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed))
+
+
+def _list(context: Context, head: Head) -> Program[_Listed]:
+    listed = _Listed()
+    locations = list(head.tables)
+    results = yield from parallel(
+        [
+            list_objects(COMMITS_PREFIX),
+            list_objects(TXNS_PREFIX),
+            list_objects(KEYS_PREFIX),
+            *[list_objects(location) for location in locations],
+        ]
+    )
+    for info in results[0]:
+        if (found := _COMMIT.fullmatch(info.key)) is not None:
+            listed.commits.append((info.key, found[1], found[2]))
+    for info in results[1]:
+        if (found := _RECORD.fullmatch(info.key)) is not None:
+            listed.records.append((info.key, found[1]))
+    listed.keys = list(results[2])
+    for location, objects in zip(locations, results[3:], strict=True):
+        files = []
+        for info in objects:
+            path = info.key.removeprefix(f"{location}/")
+            if (found := _DATA_FILE.fullmatch(path)) is not None:
+                files.append((path, found[1]))
+        listed.data[location] = files
+    return listed
+
+
+def _raised(context: Context, head: Head) -> Program[Head | None]:
+    """HEAD with the floor past what is too old, and without what is published from ``pending``."""
+    now = context.clock.now()
+    oldest = int((now - context.settings.max_age_seconds) * 1000)
+    floor = max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
+    kept_since = (now - context.settings.outcome_retention_seconds) * 1000
+    history_start = head.history_start
+    for commit in (yield from commits_since(head, head.history_start)) or ():
+        # The first commit that is kept: the history begins after the one before it.
+        if commit.timestamp_ms >= kept_since or _is_pending(head, commit):
+            break
+        history_start = commit.sequence
+    live = {location: state for location, state in head.tables.items() if not state.dropped}
+    tails = yield from parallel(
+        [open_tail(context, location, missing_ok=True) for location in live]
+    )
+    yield from parallel([probe(context, tail) for tail in tails])
+    absorbed = yield from absorb(context, head, live)
+    tables = {
+        location: msgspec.structs.replace(
+            live[location], published=placement.logged, pending=placement.overlay
+        )
+        for location, placement in absorbed.placements.items()
+    }
+    tables = {location: state for location, state in tables.items() if state != live[location]}
+    aborted = tuple(txn for txn in head.aborted if txn > floor)
+    if (
+        floor == head.floor
+        and history_start == head.history_start
+        and not tables
+        and aborted == head.aborted
+    ):
+        return None
+    base, page = yield from make_room(head, context.ids)
+    return successor(
+        base,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=absorbed.commits,
+        tables=tables,
+        floor=floor,
+        aborted=aborted,
+        history_start=history_start,
+        page=page,
+    )
+
+
+def _is_pending(head: Head, commit: CommitSummary) -> bool:
+    return any(
+        ref.sequence == commit.sequence for state in head.tables.values() for ref in state.pending
+    )
+
+
+def _orphans(
+    context: Context, head: Head, location: str, files: Iterable[tuple[str, str]]
+) -> Program[list[str]]:
+    """Files of fenced transactions that no entry of the log, and nothing pending, names."""
+    candidates = {path for path, txn in files if head.is_fenced(txn)}
+    if not candidates:
+        return []
+    tail = yield from open_tail(context, location, missing_ok=True)
+    tail = yield from probe(context, tail)
+    named: set[str] = set()
+    if tail.tip >= 0:
+        live = yield from tail.snapshot.files()
+        named.update(live["path"].to_pylist())
+        named.update((yield from _named_in_log(context, location)))
+    state = head.tables[location]
+    for part in (yield from pending_parts(context, location, state.pending)):
+        named.update(file.path for file in part.change.adds)
+        named.update(file.path for file in part.change.change_files)
+    return [f"{location}/{path}" for path in sorted(candidates - named)]
+
+
+def _named_in_log(context: Context, location: str) -> Program[set[str]]:
+    """All files that any entry still in the log adds, removes or tells the changes of."""
+    objects = yield from list_objects(f"{location}/_delta_log")
+    versions = sorted(
+        int(name[:20])
+        for info in objects
+        for name in [info.key.rsplit("/", 1)[1]]
+        if re.fullmatch(r"\d{20}\.json", name)
+    )
+    named: set[str] = set()
+    entries = yield from parallel(
+        [context.format.entry(location, version) for version in versions]
+    )
+    for entry in entries:
+        if entry is not None:
+            change = entry.change
+            named.update(file.path for file in change.adds)
+            named.update(file.path for file in change.removes)
+            named.update(file.path for file in change.change_files)
+    return named
+
+
+def _old_commits(
+    head: Head, kept: tuple[CommitSummary, ...], listed: Iterable[tuple[str, str, str]]
+) -> list[str]:
+    """Commit objects of fenced ids that neither the history nor ``pending`` names."""
+    named = {(commit.txn, commit.hash) for commit in kept}
+    named |= {
+        (ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending
+    }
+    return [
+        key for key, txn, digest in listed if head.is_fenced(txn) and (txn, digest) not in named
+    ]
+
+
+def _old_pages(context: Context, before: Head, after: Head) -> Program[list[str]]:
+    keys = []
+    ref = before.page
+    for page in (yield from pages_before(before)):
+        assert ref is not None
+        if ref.last_sequence <= after.history_start:
+            keys.append(ref.key)
+        ref = page.previous
+    return keys
+
+
+def _settle_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Program[None]:
+    """Write into an application's key object what HEAD knows of its last use.
+
+    It must be known when the history that proves it goes: a pair is kept for ever.
+    """
+    for info in keys:
+        outcome = yield from get(info.key)
+        if not isinstance(outcome, Found):
+            continue
+        record = decode(info.key, outcome.body, KeyRecord)
+        if record.version is None or record.committed == record.version:
+            continue
+        commits = yield from commits_since(head, record.sequence)
+        if commits is not None and find_commit(commits, record.txn) is not None:
+            settled = msgspec.structs.replace(
+                record, nonce=context.ids.nonce(), committed=record.version
+            )
+            # Refused: a new use has read the old record and settles it itself.
+            yield from put(info.key, bound(settled), Match(outcome.token))
+
+
+def _drop_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Program[None]:
+    """Forget plain keys whose retention has passed."""
+    for info in keys:
+        outcome = yield from get(info.key)
+        if not isinstance(outcome, Found):
+            continue
+        record = decode(info.key, outcome.body, KeyRecord)
+        age = context.clock.now() - started_at(record.txn)
+        if (
+            record.version is None
+            and head.is_fenced(record.txn)
+            and age > context.settings.outcome_retention_seconds
+        ):
+            yield from delete(info.key)

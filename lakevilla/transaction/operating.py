@@ -1,0 +1,182 @@
+"""Operating on a lake's table map: register, unregister, delete data, settle keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lakevilla.errors import InvalidOperation, StoreError, TableNotFound
+from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, successor
+from lakevilla.global_log.keys import load_key
+from lakevilla.global_log.repo import (
+    HeldHead,
+    claim_table,
+    create_head,
+    make_room,
+    replace_head,
+)
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.outcome import outcome
+from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.results import CommitResult, Outcome
+from lakevilla.transaction.tail import open_tail, probe
+
+__all__ = ["delete_data", "outcome_of_key", "register", "replace_until_stored", "unregister"]
+
+_MAX_RACES = 200
+
+
+def replace_until_stored(
+    context: Context,
+    change: Callable[[Head], Program[Head | None]],
+    *,
+    adopting: bool = False,
+) -> Program[Head]:
+    """Replace HEAD by what ``change`` makes of it, again on each newer HEAD until it is stored.
+
+    For changes that may be made twice without harm; ``change`` returns None
+    when nothing is left to do.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            held = yield from create_head(context.ids, context.root)
+            context.remember(held)
+        if not adopting:
+            context.refuse_foreign_root()
+        new = yield from change(held.head)
+        if new is None:
+            return held.head
+        outcome = yield from replace_head(held, new)
+        if isinstance(outcome, Stored):
+            context.remember(HeldHead(new, outcome.token))
+            return new
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def register(
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, str | None]
+) -> Program[None]:
+    """Take tables into HEAD at the versions found; one replacement for all of them."""
+    tails = {}
+    for name, location in locations.items():
+        context.tails.pop(location, None)
+        tails[location] = yield from open_tail(context, location)
+        own = own_paths.get(name)
+        if own is not None and own != location:
+            there = yield from open_tail(context, own, missing_ok=True)
+            if there.tip >= 0:
+                raise InvalidOperation(
+                    f"name {name!r} could mean two tables: the one at {location}, and {own} under "
+                    "the root; choose another name",
+                    table=name,
+                )
+    held = yield from context.head()
+    if held is None:
+        held = yield from create_head(context.ids, context.root)
+        context.remember(held)
+    context.refuse_foreign_root()
+    head = held.head
+    yield from parallel([claim_table(location, head, context.ids) for location in tails])
+
+    def change(head: Head) -> Program[Head | None]:
+        names, tables, touches = dict(head.names), {}, {}
+        for name, location in locations.items():
+            if name in names and names[name] != location:
+                raise InvalidOperation(
+                    f"name {name!r} is registered for {names[name]}: unregister it first",
+                    table=name,
+                )
+            if name != location:
+                names[name] = location
+            state = head.tables.get(location)
+            if state is None or state.dropped:
+                tail = tails[location]
+                tables[location] = TableState(
+                    tail.snapshot.table_id, tail.tip, guarded=tail.snapshot.guarded
+                )
+                touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
+        if not tables and names == head.names:
+            return None
+        base, page = yield from make_room(head, context.ids)
+        commit = CommitSummary(
+            base.sequence + 1, 0, "register", context.ids.txn_id(above=base.floor), "", touches
+        )
+        return successor(
+            base,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            commits=[commit],
+            tables=tables,
+            names=names,
+            page=page,
+        )
+
+    yield from replace_until_stored(context, change)
+
+
+def unregister(context: Context, name: str, location: str) -> Program[None]:
+    """Take a table out of the lake: its pending commits are published, then a tombstone is left."""
+    held = yield from context.head()
+    if held is None or location not in held.head.tables:
+        raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
+
+    def change(head: Head) -> Program[Head | None]:
+        published = yield from publish_table(context, head, location)
+        if not published.complete:
+            raise StoreError(
+                f"table {name} has commits that could not be published now: try again", table=name
+            )
+        tail = yield from probe(context, published.tail)
+        state = published.head.tables.get(location)
+        if published.head is not head or state is None or state.dropped:
+            return None if state is None or state.dropped else (yield from change(published.head))
+        base, page = yield from make_room(head, context.ids)
+        commit = CommitSummary(
+            base.sequence + 1,
+            0,
+            "register",
+            context.ids.txn_id(above=base.floor),
+            "",
+            {location: Touch(published=tail.tip, metadata=True, data_change=False)},
+        )
+        return successor(
+            base,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            commits=[commit],
+            tables={location: TableState(state.table_id, tail.tip, dropped=True)},
+            names={key: where for key, where in base.names.items() if where != location},
+            page=page,
+        )
+
+    yield from replace_until_stored(context, change)
+    yield from delete(f"{location}/_lakevilla/lake.json")
+
+
+def delete_data(context: Context, location: str) -> Program[None]:
+    """Delete all objects of a dropped table; the log goes last, so that no reader sees half."""
+    objects = yield from list_objects(location)
+    log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]
+    data = [info.key for info in objects if not info.key.startswith(f"{location}/_delta_log/")]
+    # The newest log entries go first: what is left of the log is a table that was.
+    yield from parallel([delete(key) for key in data])
+    for key in sorted(log, reverse=True):
+        yield from delete(key)
+    context.tails.pop(location, None)
+
+
+def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:
+    """How the last use of an idempotency key ended."""
+    held = yield from load_key(key, version)
+    if held is None:
+        return Outcome("expired")
+    record = held.record
+    if version is not None and record.committed is not None and version <= record.committed:
+        return Outcome("committed", CommitResult(record.txn, None, None))
+    told = yield from outcome(context, record.txn)
+    if version is not None and told.state == "committed" and version > (record.version or 0):
+        return Outcome("aborted")
+    return told

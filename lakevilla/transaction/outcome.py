@@ -1,0 +1,131 @@
+"""Outcomes: how a transaction ended, and ending one that has not.
+
+An answer never changes afterwards. So what may still be under way is fenced
+first: an undecided transaction by its id in HEAD's ``aborted``, which also moves
+HEAD, so that a delayed replacement of its owner can no longer match.
+"""
+
+from __future__ import annotations
+
+from lakevilla.errors import CommitOutcomeUnknown, InvalidOperation
+from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
+from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
+from lakevilla.ids import is_txn_id, started_at
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, sleep
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.results import CommitResult, Outcome
+
+__all__ = ["fence", "find_in_history", "outcome", "result_of"]
+
+_MAX_RACES = 100
+
+
+def outcome(context: Context, txn_id: str) -> Program[Outcome]:
+    """Settle and tell how a transaction that commits through HEAD ended.
+
+    Raises
+    ------
+    CommitOutcomeUnknown
+        HEAD could not be replaced, so nothing could be settled.
+    """
+    check_id(txn_id)
+    held = yield from context.head()
+    if held is None:
+        return Outcome("expired")
+    found = yield from find_in_history(held.head, txn_id)
+    if found is not None:
+        return Outcome("committed", (yield from result_of(context, held.head, found)))
+    if _is_expired(context, held.head, txn_id):
+        # Older than anything that is remembered: it may have committed.
+        return Outcome("expired")
+    if held.head.is_fenced(txn_id):
+        return Outcome("aborted")
+    found = yield from fence(context, txn_id)
+    if found is not None:
+        assert context.held is not None
+        return Outcome("committed", (yield from result_of(context, context.held.head, found)))
+    return Outcome("aborted")
+
+
+def check_id(txn_id: str) -> None:
+    if not is_txn_id(txn_id):
+        raise InvalidOperation(
+            f"{txn_id!r} is not a transaction id: expected a UUIDv7 in canonical form"
+        )
+
+
+def _is_expired(context: Context, head: Head, txn_id: str) -> bool:
+    age = context.clock.now() - started_at(txn_id)
+    return txn_id <= head.floor and age > context.settings.outcome_retention_seconds
+
+
+def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
+    """A transaction's commit, in HEAD or in any page that is kept."""
+    found = find_commit(head.commits, txn_id)
+    if found is not None:
+        return found
+    for page in (yield from pages_before(head)):
+        found = find_commit(page.commits, txn_id)
+        if found is not None:
+            return found
+    return None
+
+
+def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
+    """The result as far as HEAD and its commit object tell; versions only where they are known."""
+    commit = yield from context.commit_object(summary.txn, summary.hash)
+    versions: dict[str, int | None] = {}
+    for location, part in commit.tables.items():
+        if part.change.is_empty:
+            continue
+        versions[location] = None
+        tail = context.tails.get(location)
+        if tail is not None:
+            for version in sorted(tail.entries):
+                if summary.txn in tail.entries[version].txn_ids:
+                    versions[location] = version
+    return CommitResult(
+        summary.txn, versions, summary.sequence, operations=len(commit.operations)
+    )
+
+
+def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
+    """Put transactions into HEAD's ``aborted``; the summary of the first that has committed, if any.
+
+    Safe because every replacement of HEAD looks at ``aborted`` of the very HEAD
+    that it replaces: after this one is stored, none of theirs can be.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            return None
+        head = held.head
+        for txn_id in txn_ids:
+            found = yield from find_in_history(head, txn_id)
+            if found is not None:
+                return found
+        fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
+        if not fresh:
+            return None
+        context.refuse_foreign_root()
+        new = successor(
+            head,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            aborted=(*head.aborted, *fresh),
+        )
+        stored = yield from replace_head(held, new)
+        if isinstance(stored, Stored):
+            context.remember(HeldHead(new, stored.token))
+            for txn_id in fresh:
+                context.notify(Event("abort", txn_id, f"transaction {txn_id} was aborted"))
+            return None
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise CommitOutcomeUnknown(
+        f"could not settle transaction {txn_ids[0]}: HEAD was replaced by others "
+        f"{_MAX_RACES} times in a row; try again",
+        txn_id=txn_ids[0],
+    )
+
+

@@ -1,0 +1,187 @@
+"""Publishing: bringing decided commits into their tables' logs, exactly once, by anybody.
+
+Entries go in HEAD's order, each with the lake's ``txn`` action: a table whose
+value is at least a commit's sequence has published it (section 8). Exactly once,
+because a publisher has read every entry below its own and creates the next
+number only if absent: whoever loses reads what came and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakevilla.formats.base import CommitInfo, FileRef
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import Head, PendingRef, application_id
+from lakevilla.store.base import ABSENT, Stored, Unknown
+from lakevilla.store.effects import Program, put, sleep
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.fitness import first_unfit, unpublished
+from lakevilla.transaction.reconcile import reconcile
+from lakevilla.transaction.tail import Tail, open_tail, probe
+from lakevilla.transaction.view import compose, pending_parts
+
+__all__ = ["Published", "publish_table"]
+
+#: Numbers lost to other writers, and unclear answers, before publishing is left to the next client.
+_MAX_ATTEMPTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """How far a table's log has come. ``head`` is the newest HEAD that publishing had to read.
+
+    ``complete`` is False when time ran out: whoever comes next goes on.
+    """
+
+    head: Head
+    tail: Tail
+    complete: bool
+    helped: bool = False
+
+    def version_of(self, sequence: int) -> int | None:
+        """The log version that holds a commit, or None if that isn't known (yet)."""
+        application = application_id(self.head)
+        for version in sorted(self.tail.entries):
+            value = self.tail.entries[version].applications.get(application)
+            if value is not None and value >= sequence:
+                return version
+        return None
+
+
+def publish_table(
+    context: Context, head: Head, location: str, *, patience_seconds: float | None = None
+) -> Program[Published]:
+    """Publish all that ``head`` shows as pending on one table.
+
+    Stops when ``patience_seconds`` have passed (default: the setting
+    ``publish_timeout_seconds``). What a foreign writer has made unfit is
+    reconciled first.
+    """
+    limit = context.settings.publish_timeout_seconds
+    limit = limit if patience_seconds is None else patience_seconds
+    deadline = context.clock.elapsed() + limit
+    helped = False
+    tail = yield from open_tail(context, location, missing_ok=True)
+    for attempt in range(_MAX_ATTEMPTS):
+        state = head.tables.get(location)
+        if state is not None and tail.tip < state.published:
+            tail = yield from probe(context, tail)
+        waiting = unpublished(head, location, tail)
+        if not waiting:
+            return Published(head, tail, complete=True, helped=helped)
+        if attempt and context.clock.elapsed() > deadline:
+            break
+        parts = yield from pending_parts(context, location, waiting)
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        if unfit == 0:
+            newer = yield from reconcile(context, location)
+            if newer is None:
+                break
+            head, tail = newer, context.tails[location]
+            continue
+        fitting = len(waiting) if unfit is None else unfit
+        count = _batch(parts[:fitting], tail)
+        tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
+        if not stored:
+            helped = True
+            yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
+    return Published(head, tail, complete=False, helped=helped)
+
+
+def _batch(parts: Sequence[TablePart], tail: Tail) -> int:
+    """How many commits at the head of the pending may share one entry.
+
+    Those that touch none of each other's files; one with new metadata stands
+    alone, and so does each commit of a table with a change data feed, whose
+    readers take an entry's change files for all of its changes (hazard 32).
+    """
+    if _alone(parts[0]) or (tail.tip >= 0 and tail.snapshot.layout.change_data_feed):
+        return 1
+    touched = _refs(parts[0])
+    count = 1
+    for part in parts[1:]:
+        mine = _refs(part)
+        if _alone(part) or touched & mine:
+            break
+        touched |= mine
+        count += 1
+    return count
+
+
+def _refs(part: TablePart) -> set[FileRef]:
+    added = {file.ref for file in part.change.adds}
+    return added | {file.ref for file in part.change.removes}
+
+
+def _alone(part: TablePart) -> bool:
+    change = part.change
+    return part.created or bool(change.metadata or change.protocol or change.domains)
+
+
+def _create(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    refs: Sequence[PendingRef],
+    parts: Sequence[TablePart],
+) -> Program[tuple[Tail, bool]]:
+    """Create the next entry; on a lost race follow the log instead."""
+    commits: list[CommitObject] = []
+    for ref in refs:
+        commits.append((yield from context.commit_object(ref.txn, ref.hash)))
+    info = _info(context, head, refs, parts, commits)
+    started = context.clock.elapsed()
+    body = context.format.render(
+        tail.snapshot, compose([part.change for part in parts]), info, context.now_ms()
+    )
+    version = tail.tip + 1
+    outcome = yield from put(context.format.entry_key(tail.location, version), body, ABSENT)
+    if not isinstance(outcome, Stored):
+        # Refused: somebody has the number. Unknown: ours may land yet, or
+        # another's; whichever does, the next walk finds it, and nobody can
+        # ever store a second entry under the number.
+        if isinstance(outcome, Unknown):
+            message = f"publishing version {version} of {tail.location}: {outcome.reason}"
+            context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
+        return (yield from probe(context, tail)), False
+    entry = context.format.parse_entry(tail.location, version, body)
+    tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+    context.keep_tail(tail)
+    if context.format.checkpoint_due(version, tail.snapshot):
+        context.checkpoints_due.append((tail.location, version))
+    return tail, True
+
+
+def _info(
+    context: Context,
+    head: Head,
+    refs: Sequence[PendingRef],
+    parts: Sequence[TablePart],
+    commits: Sequence[CommitObject],
+) -> CommitInfo:
+    applications: dict[str, int] = {}
+    metadata: dict[str, str] = {}
+    txns: list[str] = []
+    for commit in commits:
+        applications.update(commit.applications)
+        metadata.update(commit.metadata)
+        txns.extend(txn for _, txn, _ in commit.replaces)
+        txns.append(commit.txn)
+    applications[application_id(head)] = refs[-1].sequence
+    metrics: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.metrics.items():
+            metrics[name] = metrics.get(name, 0) + int(value)
+    one = parts[0] if len(parts) == 1 else None
+    return CommitInfo(
+        operation="TRANSACTION" if one is None else one.operation,
+        parameters={} if one is None else one.parameters,
+        metrics={name: str(value) for name, value in metrics.items()},
+        is_blind_append=all(part.blind for part in parts),
+        txn_ids=tuple(txns),
+        nonce=context.ids.nonce(),
+        metadata=metadata,
+        applications=applications,
+    )

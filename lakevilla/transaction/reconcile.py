@@ -1,0 +1,324 @@
+"""Reconciling: a decided commit that a foreign writer has made unfit is replayed on the log's state.
+
+The commit is decided, so it can't be undone; the log can't be changed, so it
+can't be published as it is. One HEAD replacement puts a ``reconcile`` commit in
+the place of the unfit one and of all behind it: their logical operations,
+replayed. A ``foreign`` commit before it stands for what the other client did;
+others validate against the difference of the two states (``view.net_change``).
+
+Any number of helpers may do this at once: HEAD's replacement picks one of them,
+and the others find nothing unfit any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lakevilla.errors import LakeVillaError, TableNotFound
+from lakevilla.formats.base import Change, Snapshot
+from lakevilla.global_log.codec import FORMAT
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    PendingRef,
+    TableState,
+    Touch,
+    application_id,
+    successor,
+)
+from lakevilla.global_log.repo import HeldHead, make_room, replace_head
+from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.sublogs.operations import Append, Operation
+from lakevilla.transaction.conflicts import Verdict, judge, still_fits
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.perform import file_namer, perform
+from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
+from lakevilla.transaction.view import View, build_view, compose, net_change, place
+
+__all__ = ["reconcile"]
+
+_MAX_ATTEMPTS = 50
+
+
+@dataclass(slots=True)
+class _Replay:
+    """The outcome of replaying the pending commits of one table."""
+
+    snapshot: Snapshot
+    changes: list[Change] = field(default_factory=list)
+    voided: list[tuple[str, str]] = field(default_factory=list)
+    metrics: dict[str, int] = field(default_factory=dict)
+    operation: str = "RECONCILE"
+
+
+def reconcile(context: Context, location: str) -> Program[Head | None]:
+    """Replay what does not fit the table's log any more; returns the HEAD to go on with.
+
+    None if HEAD could not be replaced in the attempts allowed.
+    """
+    for _ in range(_MAX_ATTEMPTS):
+        held = yield from context.head()
+        if held is None:
+            return None
+        head = held.head
+        state = head.tables.get(location)
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        waiting = unpublished(head, location, tail)
+        parts = []
+        for ref in waiting:
+            commit = yield from context.commit_object(ref.txn, ref.hash)
+            parts.append(commit.tables[location])
+        if state is None or not waiting:
+            return head
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        if unfit is None or unfit > 0:
+            return head
+        commit, digest, replay = yield from _replayed(context, head, location, tail, waiting, parts)
+        new = yield from _successor(context, held, location, tail, waiting, commit, digest)
+        outcome = yield from replace_head(held, new)
+        if isinstance(outcome, Stored):
+            context.remember(HeldHead(new, outcome.token))
+            _tell(context, location, waiting, commit, replay)
+            return new
+        # Another HEAD came first. If it does not hold our commit object, our
+        # files are nobody's; they stay for gc, which knows when that is sure.
+    return None
+
+
+def _replayed(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    parts: list[TablePart],
+) -> Program[tuple[CommitObject, str, _Replay]]:
+    txn = context.ids.txn_id(above=head.floor)
+    state = head.tables[location]
+    lost = is_lost(head, location, tail)
+    replay = _Replay(tail.snapshot)
+    if lost:
+        reason = f"table {location} was dropped or made anew by another client"
+        replay.voided.extend((ref.txn, reason) for ref in waiting)
+    elif parts[0].created:
+        reason = f"another client made table {location} first"
+        replay.voided.extend((ref.txn, reason) for ref in waiting)
+    else:
+        for ref in waiting:
+            yield from _replay_commit(context, head, location, txn, ref, replay)
+    change = compose(replay.changes) if replay.changes else Change()
+    table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
+    part = TablePart(
+        table_id=table_id,
+        change=change,
+        operation=replay.operation,
+        parameters={"replaces": ",".join(ref.txn for ref in waiting)},
+        metrics={name: str(value) for name, value in replay.metrics.items()},
+    )
+    touched: tuple[str, ...] = ()
+    if not lost and tail.tip >= 0:
+        touched = yield from _touched_reads(context, head, location, tail, waiting, part)
+    commit = CommitObject(
+        FORMAT,
+        context.ids.nonce(),
+        txn,
+        {location: part},
+        touched_reads=touched,
+        quiet=not replay.voided and _is_quiet(tail, state.published, application_id(head)),
+        replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
+        voided=tuple(replay.voided),
+        operations=(yield from _operations(context, location, waiting, replay)),
+    )
+    digest, body = seal(commit)
+    yield from put(commit_key(txn, digest), body, ABSENT)
+    context.keep_commit(digest, commit)
+    return commit, digest, replay
+
+
+def _operations(
+    context: Context, location: str, waiting: tuple[PendingRef, ...], replay: _Replay
+) -> Program[tuple[Operation, ...]]:
+    """The logical operations that the reconcile commit stands for: it may become unfit itself."""
+    voided = {txn for txn, _ in replay.voided}
+    operations: list[Operation] = []
+    for ref in waiting:
+        if ref.txn in voided:
+            continue
+        commit = yield from context.commit_object(ref.txn, ref.hash)
+        operations.extend(op for op in commit.operations if op.table == location)
+    return tuple(operations)
+
+
+def _replay_commit(
+    context: Context, head: Head, location: str, txn: str, ref: PendingRef, replay: _Replay
+) -> Program[None]:
+    """Replay one commit's operations on the table; one that can't be is voided here, whole."""
+    commit = yield from context.commit_object(ref.txn, ref.hash)
+    name = file_namer(context, txn, through_head=True)
+    snapshot = replay.snapshot
+    changes: list[Change] = []
+
+    def lookup(other: str) -> Program[Snapshot]:
+        if other == location:
+            return snapshot
+        tail = yield from open_tail(context, other)
+        view = yield from build_view(context, head, other, tail)
+        return view.snapshot
+
+    try:
+        base = yield from _base_layout(context, head, location)
+        for operation in commit.operations:
+            if operation.table != location:
+                continue
+            if isinstance(operation, Append) and not still_fits(base.layout, snapshot.layout):
+                raise TableNotFound(f"rows appended to {location} no longer fit its schema")
+            performed = yield from perform(context, operation, snapshot, name, lookup)
+            fresh = performed.bodies
+            if fresh:
+                yield from parallel([Put(key, body, ANY) for key, body in fresh.items()])
+            snapshot = snapshot.apply(performed.change)
+            changes.append(performed.change)
+            for metric, value in performed.metrics.items():
+                replay.metrics[metric] = replay.metrics.get(metric, 0) + int(value)
+    except LakeVillaError as error:
+        if error.kind in ("store", "corrupt_object", "unsupported_format"):
+            raise
+        replay.voided.append((ref.txn, error.message))
+        return
+    replay.snapshot = snapshot
+    replay.changes.extend(changes)
+
+
+def _base_layout(context: Context, head: Head, location: str) -> Program[Snapshot]:
+    """The table as HEAD holds it, before the foreign commits: the files were made for that."""
+    tail = context.tails[location]
+    state = head.tables[location]
+    return (yield from snapshot_at(context, tail, min(state.published, tail.tip)))
+
+
+def _touched_reads(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    part: TablePart,
+) -> Program[tuple[str, ...]]:
+    """The transactions whose observed reads the foreign change touches: told, not undone."""
+    old = yield from build_view(context, head, location, tail, accept_hidden=False)
+    placement = yield from place(context, None, location, tail)
+    after = tail.snapshot.apply(part.change)
+    new = View(location, head.tables[location], placement, (part,), tail.snapshot, after, tail.tip)
+    net = yield from net_change(context, old, new, tail)
+    touched: list[str] = []
+    for ref in waiting:
+        commit = yield from context.commit_object(ref.txn, ref.hash)
+        for read in commit.reads:
+            if read.table == location:
+                verdict = yield from judge(context, old, new, net, read.where)
+                if verdict is Verdict.CHANGED:
+                    touched.append(ref.txn)
+                    break
+    return tuple(touched)
+
+
+def _is_quiet(tail: Tail, published: int, application: str) -> bool:
+    """Whether the foreign entries only moved rows: then nobody need be told."""
+    for version in range(published + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None:
+            return False
+        if application not in entry.applications and (
+            entry.change.changes_data or entry.change.metadata is not None
+        ):
+            return False
+    return True
+
+
+def _successor(
+    context: Context,
+    held: HeldHead,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commit: CommitObject,
+    digest: str,
+) -> Program[Head]:
+    base, page = yield from make_room(held.head, context.ids)
+    state = base.tables[location]
+    entries = [tail.entries.get(version) for version in range(state.published + 1, tail.tip + 1)]
+    opaque = not entries or None in entries
+    foreign = CommitSummary(
+        base.sequence + 1,
+        0,
+        "foreign",
+        commit.txn,
+        digest,
+        {
+            location: Touch(
+                published=max(tail.tip, -1),
+                adds=True,
+                removes=True,
+                metadata=opaque
+                or any(
+                    entry.change.metadata is not None or entry.change.protocol is not None
+                    for entry in entries
+                    if entry is not None
+                ),
+                first=state.published + 1,
+            )
+        },
+    )
+    own = CommitSummary(
+        base.sequence + 2,
+        0,
+        "reconcile",
+        commit.txn,
+        digest,
+        {location: Touch(published=tail.tip, data_change=False)},
+        replaces=tuple(ref.sequence for ref in waiting),
+    )
+    change = commit.tables[location].change
+    pending = (
+        ()
+        if change.is_empty
+        else (PendingRef(own.sequence, commit.txn, digest, tail.tip),)
+    )
+    table = TableState(
+        table_id=commit.tables[location].table_id,
+        published=tail.tip,
+        pending=pending,
+        guarded=tail.tip >= 0 and tail.snapshot.guarded,
+        dropped=tail.tip < 0,
+    )
+    return successor(
+        base,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=(foreign, own),
+        tables={location: table},
+        page=page,
+    )
+
+
+def _tell(
+    context: Context,
+    location: str,
+    waiting: tuple[PendingRef, ...],
+    commit: CommitObject,
+    replay: _Replay,
+) -> None:
+    context.notify(
+        Event(
+            "reconcile",
+            commit.txn,
+            f"replayed {len(waiting)} commits of {location} on a foreign change"
+            + (f"; voided: {replay.voided}" if replay.voided else ""),
+            {"table": location, "transactions": [ref.txn for ref in waiting]},
+        )
+    )
+

@@ -1,0 +1,136 @@
+"""What a caller gets back: results, outcomes and reports, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["CommitResult", "Counts", "Finding", "OperationResult", "Outcome", "Report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rows and files of one operation."""
+
+    rows_matched: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    files_added: int = 0
+    files_removed: int = 0
+
+    @property
+    def rows(self) -> tuple[int, int, int, int]:
+        """The counts that a caller may act on; those of files he may not."""
+        return self.rows_matched, self.rows_inserted, self.rows_updated, self.rows_deleted
+
+
+class OperationResult:
+    """What a write verb did.
+
+    Looking at a row count makes it part of the transaction: should a redo
+    change it, the commit raises ``ConflictError`` instead (design, section 12).
+
+    Attributes
+    ----------
+    rows_matched, rows_inserted, rows_updated, rows_deleted : int
+    files_added, files_removed : int
+    """
+
+    __slots__ = ("_counts", "_observe")
+
+    def __init__(self, counts: Callable[[], Counts], observe: Callable[[], None]) -> None:
+        self._counts = counts
+        self._observe = observe
+
+    def _look(self) -> Counts:
+        self._observe()
+        return self._counts()
+
+    @property
+    def rows_matched(self) -> int:
+        return self._look().rows_matched
+
+    @property
+    def rows_inserted(self) -> int:
+        return self._look().rows_inserted
+
+    @property
+    def rows_updated(self) -> int:
+        return self._look().rows_updated
+
+    @property
+    def rows_deleted(self) -> int:
+        return self._look().rows_deleted
+
+    @property
+    def files_added(self) -> int:
+        return self._counts().files_added
+
+    @property
+    def files_removed(self) -> int:
+        return self._counts().files_removed
+
+    def __repr__(self) -> str:
+        counts = self._look()
+        return (
+            f"OperationResult(rows_matched={counts.rows_matched}, "
+            f"rows_inserted={counts.rows_inserted}, rows_updated={counts.rows_updated}, "
+            f"rows_deleted={counts.rows_deleted}, files_added={counts.files_added}, "
+            f"files_removed={counts.files_removed})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """A committed transaction.
+
+    Attributes
+    ----------
+    id : str
+    versions : dict of str to (int or None), or None
+        Per table written, the log version that holds the commit; None for a
+        table that could not be published in time. None as a whole under
+        ``wait="decided"``.
+    global_version : int or None
+        The lake's version that the commit made; None if it did not go through HEAD.
+    retries : int
+        Lost races and redos on the way.
+    operations : int
+        Write verbs in the transaction.
+    """
+
+    id: str
+    versions: Mapping[str, int | None] | None
+    global_version: int | None
+    retries: int = 0
+    operations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a transaction ended; once told, it never changes."""
+
+    state: Literal["committed", "aborted", "expired"]
+    result: CommitResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found (or done) on the lake. ``severity`` is ``note``, ``warning`` or ``error``."""
+
+    severity: Literal["note", "warning", "error"]
+    kind: str
+    message: str
+    table: str | None = None
+    txn_id: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ``recover``, ``gc`` or ``doctor`` found and did."""
+
+    ok: bool
+    findings: tuple[Finding, ...] = field(default_factory=tuple)

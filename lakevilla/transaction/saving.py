@@ -1,0 +1,295 @@
+"""Saving and resuming: a transaction that outlives its process (design, sections 5, 6 and 8).
+
+A saved transaction commits through HEAD, and keeps its id when it is resumed.
+Two owners of one id cannot both commit: whoever replaces HEAD has read every
+commit since the transaction began, and its id among them means done.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    CorruptObject,
+    StoreError,
+    TransactionAborted,
+    TransactionNotFound,
+)
+from lakevilla.global_log.codec import FORMAT, decode, encode
+from lakevilla.global_log.head import PendingRef, TableState
+from lakevilla.store.base import ABSENT, ANY, Found, Match, Stored, Token
+from lakevilla.store.effects import Program, delete, get, parallel, put
+from lakevilla.sublogs.record import (
+    SavedOperation,
+    SavedTable,
+    Sublog,
+    TxnRecord,
+    record_key,
+    sublog_key,
+)
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.core import Done, Transaction, Working
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.outcome import check_id, find_in_history, result_of
+from lakevilla.transaction.results import Counts
+from lakevilla.transaction.tail import open_tail, probe, snapshot_at
+from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.view import Placement, View, pending_parts
+
+__all__ = ["HeldRecord", "forget", "is_due", "resume", "save"]
+
+
+class HeldRecord(msgspec.Struct, frozen=True):
+    """The record of a saved transaction, with the token under which its owner replaces it."""
+
+    record: TxnRecord
+    token: Token
+    saved_at: float
+    operations: int
+    sublogs: tuple[str, ...]
+
+
+def is_due(txn: Transaction) -> bool:
+    """Whether a transaction with Feature.R has lived, or done, enough to be written down."""
+    if Feature.R not in txn.features or txn.state != "open":
+        return False
+    settings = txn.context.settings
+    since = txn.began_at if txn.record is None else txn.record.saved_at
+    count = 0 if txn.record is None else txn.record.operations
+    return (
+        txn.context.clock.elapsed() - since >= settings.save_interval_seconds
+        or len(txn.done) - count >= settings.save_interval_operations
+    )
+
+
+def save(txn: Transaction) -> Program[None]:
+    """Write the transaction's files, sublog and record to the store.
+
+    Raises
+    ------
+    TransactionAborted
+        Another process has resumed it.
+    """
+    if not txn.through_head or txn.held is None:
+        yield from _join_head(txn)
+    yield from txn.store_bodies()
+    context = txn.context
+    body = encode(_sublog(txn))
+    digest = blake3(body).hexdigest(length=16)
+    stored = yield from put(sublog_key(txn.id, digest), body, ANY)
+    if not isinstance(stored, Stored):
+        raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
+    record = TxnRecord(
+        FORMAT,
+        context.ids.nonce(),
+        txn.id,
+        txn.owner,
+        0 if txn.record is None else txn.record.record.heartbeat + 1,
+        context.settings.lease_seconds,
+        txn.began,
+        digest,
+    )
+    condition = ABSENT if txn.record is None else Match(txn.record.token)
+    outcome = yield from put(record_key(txn.id), encode(record), condition)
+    if not isinstance(outcome, Stored):
+        raise txn.fail(_rescued(txn))
+    earlier = () if txn.record is None else txn.record.sublogs
+    txn.record = HeldRecord(
+        record, outcome.token, context.clock.elapsed(), len(txn.done), (*earlier, digest)
+    )
+
+
+def _rescued(txn: Transaction) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {txn.id} was resumed by another process: what it did here since its last "
+        "save is undone",
+        txn_id=txn.id,
+    )
+
+
+def _join_head(txn: Transaction) -> Program[None]:
+    """A transaction that was to commit by its log entry will commit through HEAD.
+
+    It moves from the log's own state to the one that HEAD tells; should that
+    be another, it is a conflict like any other.
+    """
+    txn.through_head = True
+    txn.bound = False
+    yield from txn.bind()
+    assert txn.held is not None
+    tails = yield from parallel([open_tail(txn.context, location) for location in txn.tables])
+    yield from parallel([probe(txn.context, tail) for tail in tails])
+    found = yield from examine(txn, txn.held.head, exact=True)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    yield from adopt(txn, txn.held, found)
+    yield from txn.store_bodies()
+
+
+def _sublog(txn: Transaction) -> Sublog:
+    return Sublog(
+        FORMAT,
+        txn.context.ids.nonce(),
+        txn.id,
+        txn.features.value,
+        txn.started_ms,
+        txn.bound_sequence,
+        {location: _saved_table(working) for location, working in txn.tables.items()},
+        tuple(
+            SavedOperation(
+                done.operation,
+                done.change,
+                (*done.counts.rows, done.counts.files_added, done.counts.files_removed),
+                done.metrics,
+                done.observed,
+            )
+            for done in txn.done
+        ),
+        tuple(txn.reads.values()),
+        txn.metadata,
+        txn.applications,
+        tuple(txn.stored),
+    )
+
+
+def _saved_table(working: Working) -> SavedTable:
+    view = working.view
+    return SavedTable(
+        view.placement.logged,
+        tuple((ref.sequence, ref.txn, ref.hash, ref.base) for ref in view.placement.overlay),
+        view.placement.hidden,
+        view.probed,
+        working.probed,
+        None if view.state is None else msgspec.Raw(msgspec.json.encode(view.state)),
+    )
+
+
+def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
+    """Take over a saved transaction, as it was when it was last saved.
+
+    Raises
+    ------
+    AlreadyCommitted, TransactionAborted
+        It has ended.
+    TransactionNotFound
+        Nothing was saved under that id.
+    """
+    check_id(txn_id)
+    held = yield from context.head()
+    if held is not None:
+        summary = yield from find_in_history(held.head, txn_id)
+        if summary is not None:
+            raise AlreadyCommitted(
+                f"transaction {txn_id} has committed: nothing is left to do",
+                result=(yield from result_of(context, held.head, summary)),
+                txn_id=txn_id,
+            )
+        if held.head.is_fenced(txn_id):
+            raise TransactionAborted(
+                f"transaction {txn_id} was aborted: run it again", txn_id=txn_id
+            )
+    key = record_key(txn_id)
+    outcome = yield from get(key)
+    if held is None or not isinstance(outcome, Found):
+        raise TransactionNotFound(
+            f"no transaction {txn_id} was saved in this lake: only saved ones can be resumed",
+            txn_id=txn_id,
+        )
+    record = decode(key, outcome.body, TxnRecord)
+    sublog = yield from _load_sublog(txn_id, record.sublog)
+    taken = msgspec.structs.replace(
+        record, nonce=context.ids.nonce(), owner=owner, heartbeat=record.heartbeat + 1
+    )
+    stored = yield from put(key, encode(taken), Match(outcome.token))
+    if not isinstance(stored, Stored):
+        raise CommitOutcomeUnknown(
+            f"transaction {txn_id} was saved or resumed by another process just now: "
+            "look at it again before resuming it",
+            txn_id=txn_id,
+        )
+    txn = Transaction(context, Feature(sublog.features), txn_id, owner=owner)
+    txn.through_head = True
+    txn.metadata = dict(sublog.metadata)
+    txn.applications = dict(sublog.applications)
+    txn.held = held
+    txn.bound = True
+    txn.bound_sequence = sublog.bound_sequence
+    txn.began = record.began
+    txn.began_at = context.clock.elapsed()
+    txn.started_ms = sublog.started_ms
+    txn.stored = list(sublog.stored)
+    txn.record = HeldRecord(
+        taken,
+        stored.token,
+        context.clock.elapsed(),
+        len(sublog.operations),
+        (record.sublog,),
+    )
+    # The old owner may be at its commit point right now: its files are no
+    # longer this process's alone to delete.
+    txn.tried = True
+    for location, saved in sublog.tables.items():
+        txn.tables[location] = yield from _working(context, location, saved)
+    for operation in sublog.operations:
+        done = Done(
+            operation.operation,
+            operation.change,
+            Counts(*operation.counts),
+            dict(operation.metrics),
+            operation.observed,
+        )
+        txn.done.append(done)
+        working = txn.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+    txn.reads = {(read.table, read.where): read for read in sublog.reads}
+    return txn
+
+
+def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
+    key = sublog_key(txn_id, digest)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(
+            f"{key}, the sublog of transaction {txn_id}, is missing: it can't be resumed; "
+            f"`lake.abort({txn_id!r})` ends it",
+            key=key,
+            txn_id=txn_id,
+        )
+    return decode(key, outcome.body, Sublog)
+
+
+def _working(context: Context, location: str, saved: SavedTable) -> Program[Working]:
+    """The state that the transaction was bound to, built again from what its sublog says."""
+    refs = tuple(PendingRef(*ref) for ref in saved.overlay)
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < saved.logged:
+        tail = yield from probe(context, tail)
+    base = yield from snapshot_at(context, tail, saved.logged)
+    parts = yield from pending_parts(context, location, refs)
+    snapshot = base
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    state = None if saved.state is None else msgspec.json.decode(saved.state, type=TableState)
+    placement = Placement(saved.logged, refs, saved.hidden)
+    view = View(location, state, placement, tuple(parts), base, snapshot, saved.probed)
+    return Working(view, snapshot, saved.probed_for_reading)
+
+
+def forget(txn: Transaction) -> Program[None]:
+    """Delete the record and sublogs of a transaction that has ended, or is about to be undone.
+
+    The record goes first: without it nobody can resume, and the rest is garbage.
+    """
+    held, txn.record = txn.record, None
+    if held is None:
+        return
+    current = yield from get(record_key(txn.id))
+    if not isinstance(current, Found):
+        return
+    if decode(record_key(txn.id), current.body, TxnRecord).nonce != held.record.nonce:
+        return  # another process has resumed it and owns it now
+    yield from delete(record_key(txn.id))
+    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in held.sublogs])

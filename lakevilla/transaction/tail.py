@@ -1,0 +1,187 @@
+"""A table's log as this process knows it: the tip, and the entries just before it.
+
+Absence of a number proves nothing (design, section 9): log clean-up deletes old
+numbers, and a create there succeeds and is seen by nobody. So a tip counts only
+while this process has read it, or a later one, within the hour; after that it
+is listed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import TableNotFound, VersionNotFound
+from lakevilla.formats.base import Entry, Snapshot
+from lakevilla.store.effects import Program
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.context import Context
+
+__all__ = ["Tail", "entry_at", "known_tail", "open_tail", "probe", "same_contract", "snapshot_at"]
+
+_KEPT = 160
+
+#: Table properties that say what a data file must look like.
+_CONTRACT = (
+    "delta.constraints.",
+    "delta.columnMapping.",
+    "delta.enableChangeDataFeed",
+    "delta.appendOnly",
+    "delta.enableRowTracking",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
+
+    ``tip`` is -1 for a table that has no log yet. ``contract_changes`` are the
+    versions whose metadata asks something else of data files than before.
+    """
+
+    location: str
+    tip: int
+    snapshots: Mapping[int, Snapshot]
+    entries: Mapping[int, Entry] = field(default_factory=dict)
+    contract_changes: frozenset[int] = frozenset()
+    seen_at: float = 0.0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.snapshots[self.tip]
+
+    def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
+        """This tail one entry on; the oldest are forgotten."""
+        assert entry.version == self.tip + 1
+        changes = self.contract_changes
+        if entry.change.metadata is not None and not same_contract(
+            self.snapshot.metadata, snapshot.metadata
+        ):
+            changes |= {entry.version}
+        oldest = entry.version - _KEPT
+        return Tail(
+            self.location,
+            entry.version,
+            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
+            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
+            changes,
+            seen_at,
+        )
+
+
+def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    if any(before.get(name) != after.get(name) for name in _SHAPE):
+        return False
+    return _contract_properties(before) == _contract_properties(after)
+
+
+_SHAPE = ("id", "schemaString", "partitionColumns", "format")
+
+
+def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
+    configuration = metadata.get("configuration") or {}
+    assert isinstance(configuration, Mapping)
+    return {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
+
+
+def known_tail(context: Context, location: str) -> Tail | None:
+    """The cached tail while it still counts."""
+    tail = context.tails.get(location)
+    if tail is None:
+        return None
+    age = context.clock.elapsed() - tail.seen_at
+    return tail if age < context.settings.checked_tip_seconds else None
+
+
+def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> Program[Tail]:
+    """The tail, from the cache if it counts, else by LIST. Not probed.
+
+    Raises
+    ------
+    TableNotFound
+        There is no log, unless ``missing_ok``: then the tip is -1.
+    """
+    tail = known_tail(context, location)
+    if tail is not None and (tail.tip >= 0 or missing_ok):
+        return tail
+    started = context.clock.elapsed()
+    try:
+        snapshot = yield from context.format.open(location, location)
+    except TableNotFound:
+        if not missing_ok:
+            raise
+        snapshot = context.format.blank(location, location)
+    old = context.tails.get(location)
+    if (
+        old is not None
+        and old.tip == snapshot.version
+        and old.tip >= 0
+        and old.snapshot.table_id == snapshot.table_id
+    ):
+        tail = Tail(location, old.tip, old.snapshots, old.entries, old.contract_changes, started)
+    else:
+        tail = Tail(location, snapshot.version, {snapshot.version: snapshot}, seen_at=started)
+    return context.keep_tail(tail)
+
+
+def probe(context: Context, tail: Tail) -> Program[Tail]:
+    """Follow the log from the tip until a number is absent: one GET when nothing is new."""
+    while True:
+        started = context.clock.elapsed()
+        entry = yield from context.format.entry(tail.location, tail.tip + 1)
+        if entry is None:
+            break
+        tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+    return context.keep_tail(tail)
+
+
+def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
+    """An entry at or below the tip; None if it can no longer be read."""
+    assert 0 <= version <= tail.tip, (version, tail.tip)
+    known = tail.entries.get(version)
+    if known is not None:
+        return known
+    entry = yield from context.format.entry(tail.location, version)
+    if entry is not None:
+        current = context.tails.get(tail.location, tail)
+        if current.tip >= version:
+            context.tails[tail.location] = Tail(
+                current.location,
+                current.tip,
+                current.snapshots,
+                {**current.entries, version: entry},
+                # Without the snapshot before it nobody can tell how much the
+                # metadata changed, so any new metadata counts.
+                current.contract_changes
+                | ({version} if entry.change.metadata is not None else set()),
+                current.seen_at,
+            )
+    return entry
+
+
+def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]:
+    """The table's own state at a version at or below the tip."""
+    known = tail.snapshots.get(version)
+    if known is not None:
+        return known
+    if version == -1:
+        return context.format.blank(tail.location, tail.location)
+    try:
+        snapshot = yield from context.format.open_at(tail.location, tail.location, version)
+    except TableNotFound as error:
+        raise VersionNotFound(
+            f"table {tail.location} has no version {version}: {error.message}", table=tail.location
+        ) from error
+    current = context.tails.get(tail.location, tail)
+    context.tails[tail.location] = Tail(
+        current.location,
+        current.tip,
+        {**current.snapshots, version: snapshot},
+        current.entries,
+        current.contract_changes,
+        current.seen_at,
+    )
+    return snapshot

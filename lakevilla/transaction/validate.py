@@ -1,0 +1,298 @@
+"""Validation: may a transaction move to a newer HEAD, and what must it do again there?
+
+The precise validation of design section 9: by the predicates and files of what
+came between, not by version numbers. ``examine`` only tells; ``adopt`` moves
+the transaction, redoing what is in conflict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakevilla.engines.base import FileNamer
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    TableExists,
+    TableNotFound,
+)
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import HeldHead
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import Alter, Append, Create, Guard, is_blind, tables_read
+from lakevilla.transaction.conflicts import Verdict, judge, still_fits
+from lakevilla.transaction.context import Event
+from lakevilla.transaction.perform import file_namer, perform
+from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.view import NetChange, View, build_view, net_change
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Done, Transaction
+
+__all__ = ["Examination", "adopt", "examine", "extend"]
+
+
+@dataclass(slots=True)
+class Examination:
+    """What moving to a newer HEAD means for a transaction.
+
+    ``views`` are the tables' states there, where they differ; ``redo_from`` the
+    first operation in conflict; ``conflict`` what cannot be mended.
+    """
+
+    views: dict[str, View] = field(default_factory=dict)
+    redo_from: int | None = None
+    conflict: LakeVillaError | None = None
+
+
+def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Program[Examination]:
+    """Hold everything the transaction relied on against ``head`` and the known logs.
+
+    Tables that the transaction only appends to are passed over while nobody
+    changed their metadata, unless ``exact``: then a lost race costs no request
+    besides HEAD's.
+    """
+    found = Examination()
+    nets: dict[str, NetChange] = {}
+    for location, working in txn.tables.items():
+        old = working.view
+        state = None if head is None else head.tables.get(location)
+        tail = txn.context.tails[location]
+        if state == old.state and tail.tip == old.probed:
+            continue
+        if not exact and _only_appends(txn, location) and not _new_metadata(txn, head, location):
+            continue
+        if state is not None and state.published > tail.tip:
+            tail = yield from open_tail(txn.context, location, missing_ok=True)
+            tail = yield from probe(txn.context, tail)
+        try:
+            new = yield from build_view(txn.context, head, location, tail)
+        except TableNotFound as error:
+            found.conflict = _conflict(txn, location, error.message)
+            return found
+        if _creates(txn, location):
+            found.conflict = TableExists(
+                f"table {location} was created by another client meanwhile",
+                table=location,
+                txn_id=txn.id,
+            )
+            return found
+        found.views[location] = new
+        nets[location] = yield from net_change(txn.context, old, new, tail)
+    if not nets:
+        return found
+    yield from _operations(txn, nets, found)
+    if found.conflict is None:
+        yield from _reads(txn, nets, found)
+    return found
+
+
+def _only_appends(txn: Transaction, location: str) -> bool:
+    return not any(table == location for table, _ in txn.reads) and all(
+        isinstance(done.operation, Append) and done.operation.columns is None
+        if done.table == location
+        else location not in tables_read(done.operation)
+        for done in txn.done
+    )
+
+
+def _new_metadata(txn: Transaction, head: Head | None, location: str) -> bool:
+    """Whether what came between may have changed the table's metadata, by summaries alone."""
+    old = txn.tables[location].view
+    tail = txn.context.tails[location]
+    for version in range(old.probed + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None or entry.change.metadata is not None or entry.change.protocol is not None:
+            return True
+    if head is None:
+        return False
+    if old.state is None and location in head.tables:
+        return True
+    if head.tables[location].dropped or old.state is None:
+        return True
+    first = head.commits[0].sequence if head.commits else head.sequence + 1
+    if txn.bound_sequence + 1 < first:
+        return True  # some have moved to a page: look closer
+    return any(
+        commit.tables[location].metadata
+        for commit in head.commits
+        if commit.sequence > txn.bound_sequence and location in commit.tables
+    )
+
+
+def _creates(txn: Transaction, location: str) -> bool:
+    return any(
+        done.table == location and isinstance(done.operation, Create) for done in txn.done
+    )
+
+
+def _operations(
+    txn: Transaction, nets: dict[str, NetChange], found: Examination
+) -> Program[None]:
+    for index, done in enumerate(txn.done):
+        if (yield from _in_conflict(txn, done, nets, found)):
+            if found.conflict is None:
+                found.redo_from = index
+            return
+
+
+def _in_conflict(
+    txn: Transaction, done: Done, nets: dict[str, NetChange], found: Examination
+) -> Program[bool]:
+    operation = done.operation
+    target = nets.get(done.table)
+    if is_blind(operation):
+        if target is not None and target.contract:
+            old, new = txn.tables[done.table].view, found.views[done.table]
+            if not still_fits(old.snapshot.layout, new.snapshot.layout):
+                found.conflict = _conflict(
+                    txn, done.table, "its schema or constraints were changed meanwhile"
+                )
+                return True
+        # Rows appended with new columns must add them on the new state again.
+        return (
+            target is not None
+            and target.metadata
+            and isinstance(operation, Append)
+            and operation.columns is not None
+        )
+    if isinstance(operation, Alter | Guard) and target is not None and target.metadata:
+        return True
+    for table, where in tables_read(operation).items():
+        net = nets.get(table)
+        if net is None:
+            continue
+        verdict = yield from judge(
+            txn.context, txn.tables[table].view, found.views[table], net, where
+        )
+        if verdict is Verdict.CHANGED:
+            return True
+    return target is not None and any(
+        removed.ref in target.removes for removed in done.change.removes
+    )
+
+
+def _reads(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
+    redone = set()
+    if found.redo_from is not None:
+        redone = {done.table for done in txn.done[found.redo_from :]}
+    for record in txn.reads.values():
+        net = nets.get(record.table)
+        if net is not None:
+            verdict = yield from judge(
+                txn.context,
+                txn.tables[record.table].view,
+                found.views[record.table],
+                net,
+                record.where,
+            )
+            if verdict is Verdict.CHANGED:
+                found.conflict = _conflict(
+                    txn, record.table, "rows that the transaction has read were changed meanwhile"
+                )
+                return
+        if (
+            found.redo_from is not None
+            and record.after > found.redo_from
+            and record.table in redone
+        ):
+            # The caller has seen what an operation made that would now be made
+            # anew: nobody can tell whether he acted on it.
+            found.conflict = _conflict(
+                txn, record.table, "the transaction has read rows of its own that must be redone"
+            )
+            return
+
+
+def _conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
+    return ConflictError(
+        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
+        "(`lake.run` does so by itself)",
+        table=table,
+        txn_id=txn.id,
+    )
+
+
+def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
+    """Move the transaction to ``held``; operations from ``redo_from`` on are done again there.
+
+    Raises
+    ------
+    ConflictError
+        Too many redos, an operation that fits no longer, or a count that the
+        caller has looked at and that would change.
+    """
+    context = txn.context
+    txn.held = held
+    if held is not None:
+        txn.bound_sequence = held.head.sequence
+    for location, working in txn.tables.items():
+        new = found.views.get(location)
+        if new is not None:
+            working.view = new
+        working.snapshot = working.view.snapshot
+    first = len(txn.done) if found.redo_from is None else found.redo_from
+    if found.redo_from is not None:
+        txn.redos += 1
+        table = txn.done[first].table
+        if txn.redos > context.settings.max_redos:
+            raise txn.fail(_conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
+        context.notify(
+            Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
+        )
+    name = file_namer(context, txn.id, txn.through_head)
+    kept, txn.done = txn.done, []
+    for index, done in enumerate(kept):
+        if index >= first and not _stands(done):
+            yield from _redo(txn, done, name)
+        txn.done.append(done)
+        working = txn.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+
+
+def _stands(done: Done) -> bool:
+    """Whether an operation after the first in conflict keeps its physical side."""
+    return isinstance(done.operation, Create) or (
+        isinstance(done.operation, Append) and done.operation.columns is None
+    )
+
+
+def _redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
+    own = {f"{done.table}/{file.path}" for file in done.change.adds}
+    if not isinstance(done.operation, Append):
+        for key in own:
+            txn.bodies.pop(key, None)
+    yield from txn.store_bodies(done.table)
+    try:
+        again = yield from perform(
+            txn.context,
+            done.operation,
+            txn.tables[done.table].snapshot,
+            name,
+            txn.lookup,
+        )
+    except InvalidOperation as error:
+        raise txn.fail(_conflict(txn, done.table, error.message)) from error
+    if done.observed and again.counts.rows != done.counts.rows:
+        raise txn.fail(
+            _conflict(txn, done.table, "row counts that the caller has looked at would change")
+        )
+    done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
+    txn.bodies.update(again.bodies)
+
+
+def extend(txn: Transaction) -> Program[bool]:
+    """Move to the newest HEAD if everything relied on is unchanged there."""
+    if not txn.through_head:
+        return False
+    yield from parallel([probe(txn.context, txn.context.tails[loc]) for loc in txn.tables])
+    held = yield from txn.context.head()
+    if held is None:
+        return False
+    found = yield from examine(txn, held.head, exact=True)
+    if found.conflict is not None or found.redo_from is not None:
+        return False
+    yield from adopt(txn, held, found)
+    return True

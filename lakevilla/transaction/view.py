@@ -1,0 +1,376 @@
+"""Views: the state of one table as a HEAD and the table's log together tell it.
+
+The state at HEAD is log[..published] plus the pending commits in order, and
+never anything else (design, section 9). The log runs on beside it: some of what
+is pending may be published there, and clients without LakeVilla may have
+appended. ``place`` says how far the log may be used as it is, what must be laid
+over it, and which entries HEAD does not know yet (hidden versions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lakevilla.errors import TableNotFound
+from lakevilla.formats.base import (
+    Change,
+    ChangeFile,
+    DataFile,
+    Entry,
+    FileRef,
+    RemovedFile,
+    Snapshot,
+    removal,
+)
+from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.store.effects import Program
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.tail import Tail, entry_at, same_contract, snapshot_at
+
+__all__ = [
+    "NetChange",
+    "Placement",
+    "View",
+    "breaks",
+    "build_view",
+    "changes_contract",
+    "compose",
+    "net_change",
+    "place",
+    "pending_parts",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a table stands between HEAD and its log.
+
+    Attributes
+    ----------
+    logged : int
+        The newest log version that holds nothing but what the view holds.
+    overlay : tuple of PendingRef
+        Decided commits that are not in log[..logged], in order.
+    hidden : tuple of int
+        Foreign versions up to ``logged`` that HEAD does not know.
+    stale : bool
+        The log has a commit of this lake that the HEAD at hand does not know.
+    unfit_from : int or None
+        The first foreign version that a pending commit does not fit.
+    """
+
+    logged: int
+    overlay: tuple[PendingRef, ...]
+    hidden: tuple[int, ...] = ()
+    stale: bool = False
+    unfit_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One table as a transaction sees it; immutable.
+
+    ``state`` is HEAD's entry (None: the table is not in HEAD), ``probed`` the
+    log's tip when the view was built.
+    """
+
+    location: str
+    state: TableState | None
+    placement: Placement
+    parts: tuple[TablePart, ...]
+    base: Snapshot
+    snapshot: Snapshot
+    probed: int
+
+    @property
+    def log_version(self) -> int | None:
+        """The log version that shows this state to any reader; None if there is none (yet)."""
+        return self.placement.logged if not self.placement.overlay else None
+
+    @property
+    def guarded(self) -> bool:
+        """Guarded once the log has the entry with the feature, unguarded from the decision to lift it."""
+        return self.base.guarded and self.snapshot.guarded
+
+
+def changes_contract(tail: Tail, entry: Entry) -> bool:
+    """Whether the entry asks something else of data files than the one before."""
+    if entry.version in tail.contract_changes:
+        return True
+    # Without the state before it nobody can tell how much the metadata changed.
+    return entry.change.metadata is not None and entry.version - 1 not in tail.snapshots
+
+
+def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
+    """Why a foreign entry makes a pending commit unfit, or None.
+
+    Only a physical conflict counts once a commit is decided (section 8): a file
+    that it removes is gone, or the metadata no longer fits. A new deletion
+    vector on such a file removes the file as the commit knew it.
+    """
+    if part.created:
+        return f"version {entry.version} made the table first"
+    if contract:
+        return f"version {entry.version} changed the table's metadata"
+    if entry.change.metadata is not None and part.change.metadata is not None:
+        return f"version {entry.version} changed the table's metadata, as the commit does"
+    if entry.change.protocol is not None and part.change.protocol is not None:
+        return f"version {entry.version} changed the table's protocol, as the commit does"
+    ours = {file.ref for file in part.change.removes}
+    for removed in entry.change.removes:
+        if removed.ref in ours:
+            return f"version {entry.version} removed {removed.path}"
+    return None
+
+
+def pending_parts(
+    context: Context, location: str, refs: Sequence[PendingRef]
+) -> Program[list[TablePart]]:
+    """What pending commits do to one table."""
+    parts: list[TablePart] = []
+    for ref in refs:
+        commit = yield from context.commit_object(ref.txn, ref.hash)
+        parts.append(commit.tables[location])
+    return parts
+
+
+def place(
+    context: Context,
+    head: Head | None,
+    location: str,
+    tail: Tail,
+    *,
+    accept_hidden: bool = True,
+    up_to: int | None = None,
+) -> Program[Placement]:
+    """Walk the known log from ``published`` on and sort its entries into ours and foreign.
+
+    Asks the store only for entries and commit objects that are not cached.
+    ``up_to`` bounds the walk (a bound transaction does not look past what it
+    has seen).
+    """
+    state = None if head is None else head.tables.get(location)
+    tip = tail.tip if up_to is None else min(up_to, tail.tip)
+    if head is None or state is None or (state.dropped and tip < 0):
+        return Placement(logged=tip, overlay=())
+    application = application_id(head)
+    newest = state.pending[-1].sequence if state.pending else -1
+    logged, waiting = state.published, state.pending
+    hidden: list[int] = []
+    for version in range(state.published + 1, tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None:
+            return (yield from _place_unreadable(context, head, state, tail, tip))
+        sequence = entry.applications.get(application)
+        if sequence is not None:
+            if sequence > max(newest, head.sequence):
+                return Placement(logged, waiting, tuple(hidden), stale=True)
+            waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
+            logged = version
+            continue
+        parts = yield from pending_parts(context, location, waiting)
+        contract = changes_contract(tail, entry)
+        if any(breaks(entry, contract, part) for part in parts):
+            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
+        if not accept_hidden:
+            break
+        hidden.append(version)
+        logged = version
+    return Placement(logged, waiting, tuple(hidden))
+
+
+def _place_unreadable(
+    context: Context, head: Head, state: TableState, tail: Tail, tip: int
+) -> Program[Placement]:
+    """Clean-up has removed entries between ``published`` and the tip (hazards 10, 26).
+
+    Then the ``txn`` action of the tip's state, which survives clean-up, tells
+    how much of what is pending was published. What happened besides cannot be
+    told apart, so all of it counts as hidden.
+    """
+    snapshot = yield from snapshot_at(context, tail, tip)
+    done = snapshot.application_version(application_id(head))
+    if done is not None and done > head.sequence:
+        return Placement(state.published, state.pending, stale=True)
+    waiting = tuple(ref for ref in state.pending if done is None or ref.sequence > done)
+    parts = yield from pending_parts(context, tail.location, waiting)
+    for part in parts:
+        gone = yield from snapshot.missing([file.ref for file in part.change.removes])
+        if gone:
+            return Placement(tip, waiting, unfit_from=tip)
+    return Placement(tip, waiting, tuple(range(state.published + 1, tip + 1)))
+
+
+def build_view(
+    context: Context,
+    head: Head | None,
+    location: str,
+    tail: Tail,
+    *,
+    accept_hidden: bool = True,
+    up_to: int | None = None,
+) -> Program[View]:
+    """The table's state at ``head``, with the hidden versions that fit laid over it.
+
+    Raises
+    ------
+    TableNotFound
+        HEAD has a tombstone for it, or there is no such table.
+    """
+    state = None if head is None else head.tables.get(location)
+    if state is not None and state.dropped:
+        raise TableNotFound(
+            f"table {location} was dropped from this lake; `register` revives it while its log exists",
+            table=location,
+        )
+    placement = yield from place(
+        context, head, location, tail, accept_hidden=accept_hidden, up_to=up_to
+    )
+    if state is None and placement.logged < 0:
+        raise TableNotFound(
+            f"there is no table {location}: `create_table` makes one", table=location
+        )
+    parts = yield from pending_parts(context, location, placement.overlay)
+    base = yield from snapshot_at(context, tail, placement.logged)
+    snapshot = base
+    for part in parts:
+        if not part.change.is_empty:
+            snapshot = snapshot.apply(part.change)
+    return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange:
+    """The difference between two views of a table.
+
+    ``contract`` says that the metadata asks something else of data files, or
+    that the difference can't be told, which comes to the same.
+    """
+
+    adds: Mapping[FileRef, DataFile]
+    removes: Mapping[FileRef, RemovedFile]
+    contract: bool = False
+    metadata: bool = False
+    data_change: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.adds or self.removes or self.contract or self.metadata)
+
+
+_EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
+
+
+def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[NetChange]:
+    """What a transaction on ``old`` would see change if it moved to ``new``.
+
+    The two may differ in how far they use the log and what they lay over it.
+    Each file that either touched is looked at once: was it live, is it live.
+    """
+    if new.placement.logged < old.placement.logged or new.snapshot.table_id != old.snapshot.table_id:
+        return _EVERYTHING
+    between: list[Change] = []
+    for version in range(old.placement.logged + 1, new.placement.logged + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None:
+            return _EVERYTHING
+        between.append(entry.change)
+    between.extend(part.change for part in new.parts)
+    before = _Touches(part.change for part in old.parts)
+    after = _Touches(between)
+    adds: dict[FileRef, DataFile] = {}
+    removes: dict[FileRef, RemovedFile] = {}
+    data_change = False
+    for ref in {**before.last, **after.last}:
+        was_live = before.ends_live(ref, otherwise=after.began_live(ref))
+        is_live = after.ends_live(ref, otherwise=before.began_live(ref))
+        if is_live and not was_live:
+            adds[ref] = after.added.get(ref) or before.restored(ref)
+            data_change |= adds[ref].data_change
+        elif was_live and not is_live:
+            removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
+            data_change |= removes[ref].data_change
+    contract = not _same_contract(old, new)
+    metadata = old.snapshot.metadata != new.snapshot.metadata
+    return NetChange(adds, removes, contract, metadata, data_change)
+
+
+def _same_contract(old: View, new: View) -> bool:
+    from_old, to_new = old.snapshot, new.snapshot
+    return from_old.metadata == to_new.metadata or same_contract(from_old.metadata, to_new.metadata)
+
+
+class _Touches:
+    """The first and last thing that a run of changes did to each file."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self.first: dict[FileRef, bool] = {}
+        self.last: dict[FileRef, bool] = {}
+        self.added: dict[FileRef, DataFile] = {}
+        self.removed: dict[FileRef, RemovedFile] = {}
+        for change in changes:
+            # Within one commit a removal comes before an addition of the same path.
+            for removed in change.removes:
+                self.first.setdefault(removed.ref, False)
+                self.last[removed.ref] = False
+                self.removed[removed.ref] = removed
+            for added in change.adds:
+                self.first.setdefault(added.ref, True)
+                self.last[added.ref] = True
+                self.added[added.ref] = added
+
+    def began_live(self, ref: FileRef) -> bool:
+        """Whether the file was there before these changes: the first of them removed it."""
+        return self.first.get(ref) is False
+
+    def ends_live(self, ref: FileRef, *, otherwise: bool) -> bool:
+        return self.last.get(ref, otherwise)
+
+    def restored(self, ref: FileRef) -> DataFile:
+        """A file whose removal is no longer part of the view; its statistics are not known."""
+        file = self.removed[ref]
+        return DataFile(
+            path=file.path,
+            size=file.size or 0,
+            modification_time=0,
+            partition_values=file.partition_values or {},
+            stats=file.stats,
+            deletion_vector=file.deletion_vector,
+            data_change=file.data_change,
+        )
+
+    def withdrawn(self, ref: FileRef) -> RemovedFile:
+        """A file whose addition is no longer part of the view."""
+        return removal(self.added[ref])
+
+
+def compose(changes: Sequence[Change]) -> Change:
+    """One change that does what ``changes`` do in order: files that come and go are left out."""
+    if len(changes) == 1:
+        return changes[0]
+    adds: dict[FileRef, DataFile] = {}
+    removes: dict[FileRef, RemovedFile] = {}
+    change_files: list[ChangeFile] = []
+    metadata = protocol = None
+    domains: dict[str, dict[str, object]] = {}
+    for change in changes:
+        for removed in change.removes:
+            if adds.pop(removed.ref, None) is None:
+                removes[removed.ref] = removed
+        for added in change.adds:
+            adds[added.ref] = added
+        change_files.extend(change.change_files)
+        metadata = change.metadata or metadata
+        protocol = change.protocol or protocol
+        for domain in change.domains:
+            domains[domain["domain"]] = domain
+    return Change(
+        adds=tuple(adds.values()),
+        removes=tuple(removes.values()),
+        change_files=tuple(change_files),
+        metadata=metadata,
+        protocol=protocol,
+        domains=tuple(domains.values()),
+    )

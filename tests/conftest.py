@@ -1,0 +1,3 @@
+"""Fixtures that all tests share."""
+
+pytest_plugins = ["tests.fixtures.s3"]

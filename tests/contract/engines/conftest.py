@@ -1,0 +1,23 @@
+"""The lakes on which every engine test runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakevilla.settings import Settings
+from tests.contract.engines.lake import Lake
+
+# Each file through memory; each by the path for large files; no local paths.
+_WAYS = {
+    "small": {},
+    "large": {"settings": Settings(in_memory_file_limit_bytes=0)},
+    "remote": {"remote": True},
+    "remote-large": {"remote": True, "settings": Settings(in_memory_file_limit_bytes=0)},
+}
+
+
+@pytest.fixture(params=_WAYS)
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    return Lake(str(tmp_path), **_WAYS[request.param])

@@ -1,0 +1,228 @@
+"""MERGE does what deltalake does, and refuses what has no single answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from lakevilla.errors import InvalidOperation
+from tests.contract.engines.lake import Lake, ordered
+
+TARGET = pa.table(
+    {
+        "k": pa.array([1, 2, 3, 4, None], pa.int64()),
+        "v": pa.array(["a", "b", None, "d", "n"]),
+        "n": pa.array([10, 20, 30, None, 50], pa.int32()),
+    }
+)
+SOURCE = pa.table(
+    {
+        "k": pa.array([2, 3, 4, 7, 8, None], pa.int64()),
+        "v": pa.array(["B", None, "D", "G", None, "N"]),
+        "n": pa.array([200, 300, -1, 700, None, 0], pa.int32()),
+    }
+)
+ALL = {"k": "source.k", "v": "source.v", "n": "source.n"}
+
+
+def clause(kind: str, predicate: str | None = None, **assignments: str) -> dict[str, Any]:
+    return {"kind": kind, "predicate": predicate, "set": assignments}
+
+
+def deltalake_merge(
+    lake: Lake, name: str, on: str, clauses: list[dict[str, Any]]
+) -> dict[str, Any]:
+    merger = DeltaTable(f"{lake.root}/{name}").merge(
+        SOURCE, on, source_alias="source", target_alias="target"
+    )
+    verbs = {
+        "matched_update": "when_matched_update",
+        "matched_delete": "when_matched_delete",
+        "not_matched_insert": "when_not_matched_insert",
+        "not_matched_by_source_update": "when_not_matched_by_source_update",
+        "not_matched_by_source_delete": "when_not_matched_by_source_delete",
+    }
+    for one in clauses:
+        arguments: dict[str, Any] = {"predicate": one["predicate"]}
+        if not one["kind"].endswith("delete"):
+            arguments["updates"] = one["set"]
+        merger = getattr(merger, verbs[one["kind"]])(**arguments)
+    return merger.execute()
+
+
+MERGES = {
+    "upsert": [
+        clause("matched_update", v="source.v", n="source.n"),
+        clause("not_matched_insert", **ALL),
+    ],
+    "insert only": [clause("not_matched_insert", "source.n > 0", **ALL)],
+    "insert some columns": [clause("not_matched_insert", k="source.k", n="1")],
+    "update by predicate": [
+        clause("matched_update", "source.n > target.n", n="source.n + target.n"),
+    ],
+    "first true clause of several": [
+        clause("matched_delete", "source.n < 0"),
+        clause("matched_update", "target.v IS NULL", v="'was null'"),
+        clause("matched_update", v="source.v"),
+        clause("not_matched_insert", "source.v IS NULL", k="source.k", v="'no v'"),
+        clause("not_matched_insert", **ALL),
+    ],
+    "a predicate that is NULL is not true": [
+        clause("matched_delete", "target.n > 0 AND target.v <> 'b'"),
+        clause("matched_update", "target.v <> 'zzz'", v="'kept'"),
+    ],
+    "delete matched": [clause("matched_delete")],
+    "by source": [
+        clause("matched_update", n="source.n"),
+        clause("not_matched_by_source_update", "target.k = 1", v="'lonely'"),
+        clause("not_matched_by_source_delete"),
+        clause("not_matched_insert", **ALL),
+    ],
+    "by source delete only": [clause("not_matched_by_source_delete", "target.v = 'a'")],
+}
+
+
+def make(lake: Lake, name: str) -> None:
+    lake.make(name, TARGET.slice(0, 2))
+    lake.make(name, TARGET.slice(2), mode="append")
+
+
+@pytest.mark.parametrize("case", MERGES)
+def test_merge_makes_what_deltalake_makes(lake: Lake, case: str) -> None:
+    make(lake, "ours")
+    make(lake, "theirs")
+    on = "source.k = target.k"
+    metrics = deltalake_merge(lake, "theirs", on, MERGES[case])
+    result = lake.merge("ours", SOURCE, on, *MERGES[case])
+    assert ordered(lake.rows("ours")) == ordered(lake.rows("theirs"))
+    assert (result.rows_inserted, result.rows_updated, result.rows_deleted) == (
+        metrics["num_target_rows_inserted"],
+        metrics["num_target_rows_updated"],
+        metrics["num_target_rows_deleted"],
+    )
+
+
+def test_two_source_rows_for_one_target_row_are_refused(lake: Lake) -> None:
+    make(lake, "t")
+    files = lake.files()
+    twice = pa.table({"k": [2, 2], "v": ["x", "y"]})
+    with pytest.raises(InvalidOperation, match=r"two source rows.*make the source unique"):
+        lake.merge("t", twice, "source.k = target.k", clause("matched_update", v="source.v"))
+    assert lake.files() == files
+
+
+def test_a_second_source_row_that_no_clause_takes_is_no_ambiguity(lake: Lake) -> None:
+    make(lake, "t")
+    twice = pa.table({"k": [2, 2], "v": ["x", "y"]})
+    result = lake.merge(
+        "t", twice, "source.k = target.k", clause("matched_update", "source.v = 'y'", v="source.v")
+    )
+    assert (result.rows_updated, result.rows_matched) == (1, 1)
+    assert {"k": 2, "v": "y", "n": 20} in lake.rows("t")
+
+
+def test_duplicate_rows_that_match_nothing_are_inserted_each(lake: Lake) -> None:
+    make(lake, "t")
+    twice = pa.table({"k": [9, 9], "v": ["x", "x"]})
+    result = lake.merge(
+        "t", twice, "source.k = target.k", clause("not_matched_insert", k="source.k")
+    )
+    assert result.rows_inserted == 2
+    assert result.removed == ()
+
+
+def test_files_without_an_action_are_left_alone(lake: Lake) -> None:
+    make(lake, "t")
+    before = set(lake.input("t").files.column("path").to_pylist())
+    lake.merge(
+        "t",
+        SOURCE,
+        "source.k = target.k AND target.k <= 2",
+        clause("matched_update", v="source.v"),
+    )
+    after = set(lake.input("t").files.column("path").to_pylist())
+    assert len(before & after) == 1
+
+
+def test_a_merge_that_does_nothing_writes_nothing(lake: Lake) -> None:
+    make(lake, "t")
+    result = lake.merge(
+        "t", SOURCE, "source.k = target.k", clause("matched_update", "false", v="source.v")
+    )
+    assert (result.written, result.removed) == ((), ())
+
+
+def test_merge_into_partitions_and_moves_between_them(lake: Lake) -> None:
+    lake.make("t", pa.table({"k": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
+    source = pa.table({"k": [1, 3], "p": ["y", "w"]})
+    lake.merge(
+        "t",
+        source,
+        "source.k = target.k",
+        clause("matched_update", p="source.p"),
+        clause("not_matched_insert", k="source.k", p="source.p"),
+    )
+    assert ordered(lake.rows("t")) == ordered(
+        [{"k": 1, "p": "y"}, {"k": 2, "p": "y"}, {"k": 3, "p": "w"}]
+    )
+
+
+def test_constraints_hold_for_merged_rows(lake: Lake) -> None:
+    lake.make("t", pa.table({"k": [1], "v": [1]}))
+    DeltaTable(f"{lake.root}/t").alter.add_constraint({"small": "v < 10"})
+    files = lake.files()
+    for source in (pa.table({"k": [1], "v": [10]}), pa.table({"k": [2], "v": [11]})):
+        with pytest.raises(InvalidOperation, match="small"):
+            lake.merge(
+                "t",
+                source,
+                "source.k = target.k",
+                clause("matched_update", v="source.v"),
+                clause("not_matched_insert", k="source.k", v="source.v"),
+            )
+    assert lake.files() == files
+
+
+def test_merge_change_files_tell_what_happened(lake: Lake) -> None:
+    lake.make(
+        "t",
+        pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}),
+        configuration={"delta.enableChangeDataFeed": "true"},
+    )
+    lake.merge(
+        "t",
+        pa.table({"k": [1, 2, 9], "v": ["A", "B", "I"]}),
+        "source.k = target.k",
+        clause("matched_delete", "source.k = 2"),
+        clause("matched_update", v="source.v"),
+        clause("not_matched_insert", k="source.k", v="source.v"),
+    )
+    table = pa.table(DeltaTable(f"{lake.root}/t").load_cdf(starting_version=1).read_all())
+    seen = table.select(["k", "v", "_change_type"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in seen) == [
+        (1, "A", "update_postimage"),
+        (1, "a", "update_preimage"),
+        (2, "b", "delete"),
+        (9, "I", "insert"),
+    ]
+
+
+def test_an_error_of_the_source_is_raised_as_it_is(lake: Lake) -> None:
+    make(lake, "t")
+    table = lake.input("t")
+
+    def rows() -> Any:
+        yield SOURCE.to_batches()[0]
+        raise KeyError("of the caller")
+
+    reader = pa.RecordBatchReader.from_batches(SOURCE.schema, rows())
+    from tests.contract.engines.lake import merge_spec
+
+    spec = merge_spec(
+        table.layout, SOURCE.schema, "source.k = target.k", (clause("matched_delete"),)
+    )
+    with pytest.raises(KeyError, match="of the caller"):
+        lake.runner.run(lake.engine.merge(table, reader, spec, lake.name))

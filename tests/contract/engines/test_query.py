@@ -1,0 +1,217 @@
+"""A user's SELECT sees the tables and views it is given, and nothing else whatever it tries."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.query import open_for
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from tests.contract.engines.lake import Lake, ordered
+
+
+def query(
+    lake: Lake,
+    sql: str,
+    tables: Mapping[str, str] | None = None,
+    views: Mapping[str, pa.Table] | None = None,
+    params: Mapping[str, object] | None = None,
+) -> list[dict[str, Any]]:
+    """``tables`` maps names as ``referenced_tables`` gives them to tables of the lake."""
+    inputs = {name: lake.input(table) for name, table in (tables or {}).items()}
+    readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
+    return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
+
+
+@pytest.fixture
+def sales(lake: Lake) -> Lake:
+    lake.make(
+        "sales/orders",
+        pa.table({"id": [1, 2, 3], "c": [1, 1, 2], "p": ["x", "y", "x"]}),
+        partition_by=["p"],
+    )
+    lake.make("customers", pa.table({"c": [1, 2], "name": ["Ann", "Bo"]}))
+    return lake
+
+
+ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}
+
+
+@pytest.mark.parametrize(
+    "name", ['"sales/orders"', "sales.orders", '"sales"."orders"', "sales.orders AS o"]
+)
+def test_tables_are_named_as_paths_or_with_dots(sales: Lake, name: str) -> None:
+    assert query(sales, f"SELECT sum(id)::INT AS s FROM {name}", ORDERS) == [{"s": 6}]
+
+
+def test_three_part_names(sales: Lake) -> None:
+    found = query(
+        sales,
+        "SELECT t.name FROM prod.ns.customers AS t WHERE c = 1",
+        {"prod/ns/customers": "customers"},
+    )
+    assert found == [{"name": "Ann"}]
+
+
+def test_joins_ctes_windows_and_views(sales: Lake) -> None:
+    sql = """
+        WITH customers AS (SELECT * FROM customers WHERE c < 3),
+             totals AS (SELECT c, count(*) AS n FROM sales.orders GROUP BY ALL)
+        SELECT name, n, bonus, rank() OVER (ORDER BY n DESC) AS r
+        FROM totals JOIN customers USING (c) JOIN extra USING (c), (SELECT 1 FROM extra LIMIT 1)
+    """
+    extra = pa.table({"c": [1, 2], "bonus": [Decimal("1.5"), None]})
+    assert ordered(query(sales, sql, ORDERS, {"extra": extra})) == ordered(
+        [
+            {"name": "Ann", "n": 2, "bonus": Decimal("1.5"), "r": 1},
+            {"name": "Bo", "n": 1, "bonus": None, "r": 2},
+        ]
+    )
+
+
+def test_parameters_by_name_of_every_kind(sales: Lake) -> None:
+    sql = """
+        SELECT id FROM sales.orders
+        WHERE p = :p AND id >= :low AND list_contains(:ids, id) AND :moment < now()
+          AND 'a:p' <> :p AND {'low': 1}.low = 1 AND [1, 2, 3][1:2] = [1, 2]
+    """
+    params = {
+        "p": "x",
+        "low": Decimal("1.5"),
+        "ids": [3, 4],
+        "moment": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+    }
+    assert query(sales, sql, ORDERS, params=params) == [{"id": 3}]
+    with pytest.raises(InvalidOperation, match="not used"):
+        query(sales, "SELECT id FROM sales.orders", ORDERS, params={"p": 1})
+    with pytest.raises(InvalidOperation, match="low"):
+        query(sales, "SELECT id FROM sales.orders WHERE id > :low", ORDERS)
+
+
+def test_an_unknown_table_is_named(sales: Lake) -> None:
+    with pytest.raises(InvalidOperation, match="elsewhere"):
+        query(sales, "SELECT * FROM elsewhere", ORDERS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT missing FROM customers", "SELECT 'x'::INT", "SELECT FROM WHERE", "SELECT (((", "'"],
+)
+def test_mistakes_are_invalid_operations(sales: Lake, sql: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        query(sales, sql, ORDERS if "customers" in sql else {})
+    assert caught.value.__cause__ is None
+    assert str(caught.value)[0].islower() or str(caught.value)[0] == "'"
+
+
+ATTACKS = [
+    "SELECT * FROM '{secret}'",
+    'SELECT * FROM "{secret}"',
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM read_csv_auto('{secret}')",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM read_json('{secret}')",
+    "SELECT * FROM read_parquet('{parquet}')",
+    "SELECT * FROM parquet_scan('{parquet}')",
+    "SELECT * FROM parquet_metadata('{parquet}')",
+    "SELECT * FROM glob('{directory}/*')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM query('SELECT * FROM ''{secret}''')",
+    "SELECT * FROM query_table('{secret}')",
+    "SELECT (SELECT count(*) FROM read_text('{secret}'))",
+    "SELECT 1 WHERE EXISTS (FROM '{secret}')",
+    "WITH x AS (FROM read_text('{secret}')) SELECT * FROM x",
+    "FROM '{secret}'",
+    "SELECT getenv('HOME')",
+    "SELECT current_setting('temp_directory')",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM 'https://example.com/x.parquet'",
+    "SELECT * FROM read_parquet('s3://bucket/x.parquet')",
+    "COPY (SELECT 1) TO '{out}'",
+    "COPY customers FROM '{secret}'",
+    "ATTACH '{out}' AS x",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "PRAGMA database_list",
+    "SET enable_external_access = true",
+    "RESET enable_external_access",
+    "EXPORT DATABASE '{out}'",
+    "CREATE TABLE x AS SELECT * FROM '{secret}'",
+    "CREATE MACRO f() AS TABLE FROM '{secret}'",
+    "CALL pragma_version()",
+    "EXPLAIN ANALYZE SELECT 1",
+    "SELECT 1; COPY (SELECT 1) TO '{out}'",
+    "DROP VIEW customers",
+    "DELETE FROM customers",
+    "SELECT * FROM python_variable",
+]
+
+
+@pytest.fixture
+def prey(tmp_path: Path) -> dict[str, str]:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.csv").write_text("password\nhunter2\n")
+    pq.write_table(pa.table({"password": ["hunter2"]}), outside / "secret.parquet")
+    return {
+        "secret": str(outside / "secret.csv"),
+        "parquet": str(outside / "secret.parquet"),
+        "directory": str(outside),
+        "out": str(outside / "out.bin"),
+    }
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_nothing_outside_is_reached(sales: Lake, prey: dict[str, str], attack: str) -> None:
+    python_variable = pa.table({"password": ["hunter2"]})  # noqa: F841 (bait for replacement scans)
+    sql = attack.format(**prey)
+    with pytest.raises(LakeVillaError):
+        query(sales, sql, ORDERS)
+    assert not os.path.exists(prey["out"])
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_database_holds_even_if_the_statement_was_not_looked_at(
+    tmp_path: Path, prey: dict[str, str], attack: str
+) -> None:
+    """The second wall alone: whatever SQL runs, no file is read or written."""
+    lake = Lake(str(tmp_path / "lake"))
+    lake.make("customers", pa.table({"c": [1]}))
+    python_variable = pa.table({"password": ["hunter2"]})  # noqa: F841 (bait for replacement scans)
+    connection = open_for(lake.engine._database, {("customers",)}, {}, {})
+    try:
+        found = repr(connection.execute(attack.format(**prey)).fetchall())
+    except duckdb.Error as error:
+        found = str(error)
+    assert "hunter2" not in found
+    assert not os.path.exists(prey["out"])
+
+
+def test_the_files_of_one_table_are_no_way_to_another(sales: Lake) -> None:
+    path = next(Path(sales.root, "customers").glob("*.parquet"))
+    with pytest.raises(InvalidOperation):
+        query(sales, f"SELECT * FROM read_parquet('{path}')", ORDERS)
+
+
+def test_columns_of_the_engine_are_not_shown(sales: Lake) -> None:
+    assert list(query(sales, "SELECT * FROM customers LIMIT 1", ORDERS)[0]) == ["c", "name"]
+
+
+def test_a_database_is_closed_to_settings(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    assert isinstance(lake.engine._database, Database)
+    connection = open_for(lake.engine._database, set(), {}, {})
+    with pytest.raises(duckdb.Error, match="locked"):
+        connection.execute("SET threads = 1")

@@ -1,0 +1,62 @@
+"""Every backend, through the one interface: the same tests must hold for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from lakevilla.clock import SystemClock
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.routing import LakeStore
+from lakevilla.store.runner import Runner
+
+BACKENDS = ["memory", "local", "s3"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store is, so that another process can open it too."""
+
+    root: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+
+    def open(self) -> LakeStore:
+        return open_store(self.root, self.storage_options)
+
+
+def make_place(backend: str, request: pytest.FixtureRequest) -> Place:
+    if backend == "memory":
+        return Place("memory://")
+    if backend == "local":
+        return Place(str(request.getfixturevalue("tmp_path") / "lake"))
+    server = request.getfixturevalue("s3_server")
+    return Place(request.getfixturevalue("s3_root"), server.storage_options)
+
+
+@pytest.fixture(params=BACKENDS)
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+@pytest.fixture(params=["local", "s3"])
+def shared_place(request: pytest.FixtureRequest) -> Place:
+    """A place that other processes reach."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture
+def store(place: Place) -> LakeStore:
+    return place.open()
+
+
+@pytest.fixture
+def ids() -> Ids:
+    return Ids(SystemClock())
+
+
+@pytest.fixture
+def runner(store: LakeStore, ids: Ids) -> Runner:
+    return Runner(store, ids, Settings())

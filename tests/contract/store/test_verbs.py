@@ -1,0 +1,265 @@
+"""The five verbs, on every backend."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from pathlib import Path
+
+import pytest
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.store.base import (
+    ABSENT,
+    ANY,
+    Found,
+    Match,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Stored,
+    Token,
+    Unchanged,
+)
+from lakevilla.store.readback import same_object
+from lakevilla.store.routing import LakeStore
+
+STRANGE_KEYS = [
+    "with space/and more.json",
+    "percent%20literal/a%2Fb",
+    "pct%",
+    "ünï/日本語/é",
+    "hash#12/x#3",
+    "plus+and&equals=1/col=a b",
+    "question?mark",
+    "colon:semi;comma,",
+    "quote'\"back`tick",
+    "brackets[1]{2}(3)|^~*<>$!@",
+    "back\\slash",
+    "_hidden/.dot",
+]
+
+
+def stored(outcome: object) -> Token:
+    assert isinstance(outcome, Stored), outcome
+    return outcome.token
+
+
+def body_of(store: LakeStore, key: str) -> bytes:
+    found = store.get(key)
+    assert isinstance(found, Found), found
+    return found.body
+
+
+def test_a_body_comes_back_with_the_token_of_its_write(store: LakeStore) -> None:
+    token = stored(store.put("a/b", b"hello", ABSENT))
+    found = store.get("a/b")
+    assert isinstance(found, Found)
+    assert (found.body, found.size) == (b"hello", 5)
+    assert same_object(found.token, token)
+    info = store.head("a/b")
+    assert isinstance(info, ObjectInfo)
+    assert (info.key, info.size) == ("a/b", 5)
+    assert same_object(info.token, token)
+    assert abs(info.modified_seconds - time.time()) < 60
+
+
+def test_an_absent_key_is_missing_for_every_verb(store: LakeStore) -> None:
+    stored(store.put("file", b"x", ABSENT))
+    for key in ("nothing", "no/such/directory", "file/below"):
+        assert store.get(key) == Missing()
+        assert store.get(key, byte_range=(0, 4)) == Missing()
+        assert store.get(key, byte_range=(-4, 0)) == Missing()
+        assert store.head(key) == Missing()
+        assert store.delete(key) is None
+    assert store.list("nothing") == []
+
+
+def test_a_directory_is_not_an_object(store: LakeStore) -> None:
+    stored(store.put("dir/file", b"x", ABSENT))
+    assert store.get("dir") == Missing()
+    assert store.head("dir") == Missing()
+    assert store.delete("dir") is None
+    assert body_of(store, "dir/file") == b"x"
+
+
+def test_a_second_create_is_refused_and_changes_nothing(store: LakeStore) -> None:
+    stored(store.put("k", b"first", ABSENT))
+    assert store.put("k", b"second", ABSENT) == Refused()
+    assert body_of(store, "k") == b"first"
+
+
+def test_a_match_replaces_only_the_state_it_names(store: LakeStore) -> None:
+    first = stored(store.put("k", b"1", ABSENT))
+    second = stored(store.put("k", b"2", Match(first)))
+    assert not same_object(first, second)
+    assert store.put("k", b"3", Match(first)) == Refused()
+    assert body_of(store, "k") == b"2"
+    found = store.get("k")
+    assert isinstance(found, Found)
+    stored(store.put("k", b"3", Match(found.token)))
+    assert body_of(store, "k") == b"3"
+
+
+def test_a_match_on_an_absent_key_is_refused(store: LakeStore) -> None:
+    token = stored(store.put("k", b"1", ABSENT))
+    assert store.put("other", b"2", Match(token)) == Refused()
+    assert store.put("no/directory/yet", b"2", Match(token)) == Refused()
+    assert store.delete("k") is None
+    assert store.put("k", b"2", Match(token)) == Refused()
+    assert store.get("k") == Missing()
+    assert store.get("other") == Missing()
+
+
+def test_a_token_never_comes_back_for_another_state(store: LakeStore) -> None:
+    token = stored(store.put("k", b"0000", ABSENT))
+    seen = [token]
+    for number in range(1, 200):
+        token = stored(store.put("k", f"{number:04}".encode(), Match(token)))
+        assert not any(same_object(token, earlier) for earlier in seen)
+        seen.append(token)
+
+
+def test_an_unconditional_put_replaces_what_is_there(store: LakeStore) -> None:
+    stored(store.put("k", b"1", ANY))
+    stored(store.put("k", b"22", ANY))
+    assert body_of(store, "k") == b"22"
+
+
+def test_an_object_that_has_not_changed_costs_no_body(store: LakeStore) -> None:
+    token = stored(store.put("k", b"1", ABSENT))
+    assert store.get("k", known=token) == Unchanged()
+    stored(store.put("k", b"2", Match(token)))
+    found = store.get("k", known=token)
+    assert isinstance(found, Found)
+    assert found.body == b"2"
+
+
+def test_ranges_are_slices(store: LakeStore) -> None:
+    body = bytes(range(100))
+    stored(store.put("k", body, ABSENT))
+    for byte_range, expected in [
+        ((0, 10), body[0:10]),
+        ((90, 100), body[90:100]),
+        ((90, 1000), body[90:]),
+        ((-10, 0), body[-10:]),
+        ((-1000, 0), body),
+        ((100, 110), b""),
+        ((5, 5), b""),
+    ]:
+        found = store.get("k", byte_range=byte_range)
+        assert isinstance(found, Found), byte_range
+        assert (found.body, found.size) == (expected, 100), byte_range
+
+
+def test_an_empty_object_is_an_object(store: LakeStore) -> None:
+    stored(store.put("k", b"", ABSENT))
+    for byte_range in (None, (0, 10), (-10, 0)):
+        found = store.get("k", byte_range=byte_range)
+        assert isinstance(found, Found), byte_range
+        assert (found.body, found.size) == (b"", 0)
+
+
+def test_a_list_is_recursive_and_stays_below_its_directory(store: LakeStore) -> None:
+    for key in ("t/a", "t/b/c", "t/b/d/e", "t2/x", "u"):
+        stored(store.put(key, key.encode(), ABSENT))
+    listed = store.list("t")
+    assert isinstance(listed, list)
+    assert sorted(info.key for info in listed) == ["t/a", "t/b/c", "t/b/d/e"]
+    assert {info.key: info.size for info in listed} == {"t/a": 3, "t/b/c": 5, "t/b/d/e": 7}
+    everything = store.list("")
+    assert isinstance(everything, list)
+    assert len(everything) == 5
+
+
+def test_a_list_gives_the_tokens_that_a_get_gives(store: LakeStore) -> None:
+    token = stored(store.put("t/a", b"1", ABSENT))
+    listed = store.list("t")
+    assert isinstance(listed, list)
+    assert listed[0].token.e_tag == token.e_tag
+
+
+def test_start_after_leaves_out_what_comes_before_and_itself(store: LakeStore) -> None:
+    for number in range(12):
+        stored(store.put(f"log/{number:020}.json", b"{}", ABSENT))
+    listed = store.list("log", start_after=f"log/{8:020}.json")
+    assert isinstance(listed, list)
+    assert sorted(info.key for info in listed) == [f"log/{n:020}.json" for n in (9, 10, 11)]
+
+
+def test_more_objects_than_a_page_are_all_listed(store: LakeStore) -> None:
+    keys = [f"many/{number:05}" for number in range(1050)]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for outcome in pool.map(lambda key: store.put(key, b"x", ANY), keys):
+            stored(outcome)
+    listed = store.list("many")
+    assert isinstance(listed, list)
+    assert sorted(info.key for info in listed) == keys
+
+
+@pytest.mark.parametrize("key", STRANGE_KEYS)
+def test_a_strange_key_round_trips_through_every_verb(store: LakeStore, key: str) -> None:
+    token = stored(store.put(key, b"1", ABSENT))
+    assert body_of(store, key) == b"1"
+    stored(store.put(key, b"2", Match(token)))
+    info = store.head(key)
+    assert isinstance(info, ObjectInfo)
+    assert info.key == key
+    listed = store.list(key.rpartition("/")[0])
+    assert isinstance(listed, list)
+    assert [info.key for info in listed] == [key]
+    assert store.delete(key) is None
+    assert store.get(key) == Missing()
+
+
+@pytest.mark.parametrize("key", ["../out", "a/../b", "a/./b", "a//b", "a/", "nul\x00", "nl\n"])
+def test_a_key_that_is_no_plain_path_is_refused(store: LakeStore, key: str) -> None:
+    with pytest.raises(InvalidOperation):
+        store.get(key)
+    with pytest.raises(InvalidOperation):
+        store.put(key, b"x", ANY)
+
+
+def test_a_deleted_object_is_gone_and_may_be_created_again(store: LakeStore) -> None:
+    stored(store.put("k", b"1", ABSENT))
+    assert store.delete("k") is None
+    assert store.delete("k") is None
+    assert store.get("k") == Missing()
+    stored(store.put("k", b"2", ABSENT))
+
+
+def test_a_local_file_is_uploaded_and_stays(store: LakeStore, tmp_path: Path) -> None:
+    body = bytes(i % 251 for i in range(1000)) * 20_000  # 20 MB: several parts
+    source = tmp_path / "source.parquet"
+    source.write_bytes(body)
+    stored(store.put_file("t/part=a b/x.parquet", str(source)))
+    assert body_of(store, "t/part=a b/x.parquet") == body
+    assert source.read_bytes() == body
+    source.write_bytes(b"short")
+    stored(store.put_file("t/part=a b/x.parquet", str(source)))
+    assert body_of(store, "t/part=a b/x.parquet") == b"short"
+
+
+def test_a_local_file_that_is_not_there_is_named(store: LakeStore, tmp_path: Path) -> None:
+    with pytest.raises(InvalidOperation, match=r"nowhere\.parquet"):
+        store.put_file("x", str(tmp_path / "nowhere.parquet"))
+
+
+def test_a_large_unconditional_body_arrives_whole(store: LakeStore) -> None:
+    body = b"0123456789abcdef" * (40 * 1024 * 1024 // 16)
+    stored(store.put("large", body, ANY))
+    found = store.get("large", byte_range=(-16, 0))
+    assert isinstance(found, Found)
+    assert (found.body, found.size) == (b"0123456789abcdef", len(body))
+
+
+def test_threads_race_for_a_create_and_one_wins(store: LakeStore) -> None:
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for number in range(20):
+            outcomes = list(
+                pool.map(
+                    lambda who, n=number: store.put(f"race/{n}", f"{who}".encode(), ABSENT),
+                    range(16),
+                )
+            )
+            assert sum(isinstance(outcome, Stored) for outcome in outcomes) == 1

@@ -1,0 +1,113 @@
+"""Run a command with an S3 server on loopback: ``with_minio.py -- COMMAND ...``.
+
+``LAKEVILLA_S3_ENDPOINT`` names a server that is already there. Without it MinIO
+is built with Go (once, into ``.cache``), started on a free port with an empty
+directory, and stopped when the command ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache"
+SOURCE = "github.com/minio/minio@latest"
+START_SECONDS = 60.0
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status of the command."""
+    command = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if not command:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if os.environ.get("LAKEVILLA_S3_ENDPOINT"):
+        return subprocess.run(command).returncode
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="minio-", dir=CACHE) as data:
+        return run_with_server(minio(), Path(data), command)
+
+
+def run_with_server(binary: Path, data: Path, command: list[str]) -> int:
+    """Start the server, run the command, stop the server."""
+    credentials = {"user": "lakevilla", "password": "lakevilla-on-loopback"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    server_environment = {
+        **os.environ,
+        "MINIO_ROOT_USER": credentials["user"],
+        "MINIO_ROOT_PASSWORD": credentials["password"],
+        "MINIO_BROWSER": "off",
+        "MINIO_UPDATE": "off",
+    }
+    server = subprocess.Popen(
+        [str(binary), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(data)],
+        env=server_environment,
+    )
+    try:
+        wait_until_alive(endpoint, server)
+        return subprocess.run(
+            command,
+            env={
+                **os.environ,
+                "LAKEVILLA_S3_ENDPOINT": endpoint,
+                "LAKEVILLA_S3_ACCESS_KEY": credentials["user"],
+                "LAKEVILLA_S3_SECRET_KEY": credentials["password"],
+            },
+        ).returncode
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def minio() -> Path:
+    """The server's program, built if need be."""
+    installed = shutil.which("minio")
+    if installed:
+        return Path(installed)
+    binary = CACHE / "bin" / "minio"
+    if not binary.exists():
+        if shutil.which("go") is None:
+            sys.exit("MinIO is built with Go: install it, or set LAKEVILLA_S3_ENDPOINT")
+        print("building MinIO, some minutes the first time", flush=True)
+        subprocess.run(
+            ["go", "install", SOURCE],
+            check=True,
+            env={
+                **os.environ,
+                "GOPATH": str(CACHE / "go"),
+                "GOBIN": str(binary.parent),
+                "GOCACHE": str(CACHE / "go-build"),
+                # Else the module cache is read-only and `make clean` fails.
+                "GOFLAGS": "-modcacherw",
+            },
+        )
+    return binary
+
+
+def wait_until_alive(endpoint: str, server: subprocess.Popen[bytes]) -> None:
+    """Until the server answers its health check."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            sys.exit(f"MinIO ended with status {server.returncode} before it was up")
+        try:
+            with urllib.request.urlopen(f"{endpoint}/minio/health/live", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    sys.exit(f"MinIO did not answer within {START_SECONDS:.0f} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

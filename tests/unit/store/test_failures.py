@@ -1,0 +1,63 @@
+"""From what a backend says to what may be done about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.store.base import Failure
+from lakevilla.store.failures import classify_failure
+
+
+def said(status: int, code: str = "") -> str:
+    return (
+        f"Generic S3 error: Error performing PUT http://h/b/k?X-Amz-Signature=hunter2 in 1ms - "
+        f"Server returned non-2xx status code: {status} Words: <Error><Code>{code}</Code>"
+        f"<Message>hunter2</Message></Error>"
+    )
+
+
+def broke(kind: str, detail: str = "") -> str:
+    return f"Generic S3 error: HTTP error\n Http(\n HttpError {{\n  kind: {kind},\n {detail} }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (said(500), {"ambiguous"}),
+        (said(502), {"ambiguous"}),
+        (said(504), {"ambiguous"}),
+        (said(408), {"ambiguous"}),
+        (said(400, "RequestTimeout"), {"ambiguous"}),
+        (said(503), {"ambiguous", "throttled"}),
+        (said(429), {"throttled"}),
+        (said(409, "ConditionalRequestConflict"), {"conflict"}),
+        (said(403, "AccessDenied"), {"permanent"}),
+        (said(400, "ExpiredToken"), {"permanent"}),
+        (said(404, "NoSuchBucket"), {"permanent"}),
+        (said(501), {"permanent"}),
+        (broke("Timeout"), {"ambiguous"}),
+        (broke("Request"), {"ambiguous"}),
+        (broke("Connect"), set()),
+        (broke("Unknown", "BadScheme"), {"permanent"}),
+        ("Error after redirect", {"permanent"}),
+        ("Error performing PUT http://169.254.169.254/latest/api/token", {"permanent"}),
+        ("something new", {"ambiguous"}),
+    ],
+)
+def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
+    text: str, flags: set[str]
+) -> None:
+    failure = classify_failure(text)
+    names = ("ambiguous", "throttled", "conflict", "permanent")
+    assert {name for name in names if getattr(failure, name)} == flags
+    assert "hunter2" not in failure.reason
+    assert failure.reason
+
+
+def test_a_read_leaves_nothing_in_doubt() -> None:
+    for text in (said(500), said(503), broke("Timeout"), "something new"):
+        assert not classify_failure(text, reading=True).ambiguous
+
+
+def test_a_failure_is_in_doubt_unless_it_says_otherwise() -> None:
+    assert Failure("?").ambiguous

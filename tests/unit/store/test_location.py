@@ -1,0 +1,120 @@
+"""One place, one spelling."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.store.location import check_key, normalise_location, parse_location, root_location
+
+
+@pytest.mark.parametrize(
+    ("root", "name", "expected"),
+    [
+        ("s3://lake", "orders", "orders"),
+        ("s3://lake/", "sales/orders/", "sales/orders"),
+        ("s3://lake/base", "s3://lake/base/orders", "orders"),
+        ("s3a://lake/base", "s3://lake//base///orders/", "orders"),
+        ("s3://lake/base", "s3n://lake/base/a b/%20", "a b/%20"),
+        ("s3://lake/base", "s3://lake/basement/orders", "s3://lake/basement/orders"),
+        ("s3://lake/base", "s3a://other/orders/", "s3://other/orders"),
+        ("gs://lake", "gcs://lake/orders", "orders"),
+        ("az://box/base", "abfs://box/base/t", "t"),
+        (
+            "abfss://box@account.dfs.core.windows.net/base",
+            "abfss://box@account.blob.core.windows.net/base/t",
+            "t",
+        ),
+        (
+            "s3://lake",
+            "abfss://box@account.dfs.core.windows.net/t",
+            "abfss://box@account.dfs.core.windows.net/t",
+        ),
+        ("s3://lake", "/data/orders/", "/data/orders"),
+        ("/data/lake", "/data/lake/orders", "orders"),
+        ("/data/lake/", "file:///data//lake/orders/", "orders"),
+        ("/data/lake", "file://localhost/data/lake/a%20b", "a b"),
+        ("file:///data/lake%20x", "/data/lake x/t", "t"),
+        ("/data/lake", "/data/lake%20/t", "/data/lake%20/t"),
+        ("/data/x/../lake", "/data/lake/t", "t"),
+        ("/", "/data/t", "data/t"),
+        ("memory://m", "t/./u", "t/u"),
+    ],
+)
+def test_a_table_has_one_location_however_it_is_spelled(
+    root: str, name: str, expected: str
+) -> None:
+    assert normalise_location(root, name) == expected
+    assert normalise_location(root, expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("root", "name", "says"),
+    [
+        ("s3://lake", "../other", r"'\.\.'"),
+        ("s3://lake", "a/../../b", r"'\.\.'"),
+        ("s3://lake", "a/%2e%2E/b", r"'\.\.'"),
+        ("s3://lake/base", "s3://lake/base/../t", r"'\.\.'"),
+        ("/data/lake", "/data/lake/../t", r"'\.\.'"),
+        ("/data/lake", "file:///data/lake/../t", r"'\.\.'"),
+        ("s3://lake", "", "empty"),
+        ("s3://lake", "./", "empty"),
+        ("s3://lake/base", "s3://lake/base/", "root"),
+        ("s3://lake", "s3:///t", "no bucket"),
+        ("s3://lake", "ftp://host/t", "unknown scheme"),
+        ("s3://lake", "file://host/t", "host"),
+        ("s3://lake", "bad\nname", "control character"),
+        ("az://box", "abfss://box@account.dfs.core.windows.net/t", "two ways"),
+        ("az://box", "abfss://box@account.example.org/t", "not of the form"),
+    ],
+)
+def test_a_name_that_could_mean_another_place_is_refused(root: str, name: str, says: str) -> None:
+    with pytest.raises(InvalidOperation, match=says):
+        normalise_location(root, name)
+
+
+def test_credentials_in_a_location_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidOperation) as error:
+        parse_location("s3://AKIA:hunter2@bucket/t")
+    assert "hunter2" not in error.value.message
+
+
+def test_a_place_reached_by_two_paths_is_one_place(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "orders").mkdir(parents=True)
+    os.symlink(tmp_path / "lake", tmp_path / "link")
+    assert normalise_location(str(tmp_path / "link"), str(tmp_path / "lake" / "orders")) == "orders"
+    assert normalise_location(str(tmp_path / "lake"), str(tmp_path / "link" / "orders")) == "orders"
+    assert root_location(str(tmp_path / "link")) == root_location(str(tmp_path / "lake"))
+
+
+def test_a_relative_root_is_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert root_location("../lake").uri == os.path.realpath(tmp_path / "lake")
+    assert root_location("lake") == root_location(str(tmp_path / "work" / "lake"))
+
+
+SEGMENT = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="/"),
+    min_size=1,
+    max_size=8,
+).filter(lambda part: part != "." and "%2" not in part and part != "..")
+
+
+@given(st.lists(SEGMENT, min_size=1, max_size=4), st.sampled_from(["s3://b/lake", "/lake"]))
+def test_any_plain_name_is_kept_and_spelled_below_the_root_gives_itself(
+    parts: list[str], root: str
+) -> None:
+    name = "/".join(parts)
+    if "://" in name:
+        return
+    assert normalise_location(root, name) == name
+    assert normalise_location(root, f"{root}//{name}/") == name
+    assert check_key(name) == name

@@ -1,0 +1,360 @@
+"""The runner: programs, parallel parts, errors, interrupts, counts."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lakevilla.clock import SystemClock
+from lakevilla.errors import StoreError
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import ABSENT, ANY, Failure, Found, Missing, Stored
+from lakevilla.store.effects import (
+    Effect,
+    Get,
+    Parallel,
+    Program,
+    Put,
+    Sleep,
+    delete,
+    get,
+    head,
+    list_objects,
+    parallel,
+    put,
+    put_file,
+    sleep,
+)
+from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.pool import POOL_SIZE
+from lakevilla.store.routing import LakeStore
+from lakevilla.store.runner import Counts, Runner
+
+QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
+
+
+class Hooked:
+    """A memory store whose gets first call a function of the key."""
+
+    def __init__(self, on_get: Callable[[str], Any]) -> None:
+        self._store = open_store("memory://")
+        self._on_get = on_get
+
+    def get(self, key: str, *arguments: Any) -> Any:
+        answer = self._on_get(key)
+        return answer if answer is not None else self._store.get(key, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def make_runner(store: Any = None) -> Runner:
+    return Runner(store or open_store("memory://"), Ids(SystemClock()), QUICK)
+
+
+def read(key: str) -> Program[bytes | None]:
+    found = yield from get(key)
+    return found.body if isinstance(found, Found) else None
+
+
+def test_a_program_is_sent_the_outcome_of_each_effect() -> None:
+    def program() -> Program[list[object]]:
+        stored = yield from put("k", b"1", ABSENT)
+        found = yield from get("k")
+        assert isinstance(found, Found)
+        info = yield from head("k")
+        listed = yield from list_objects("")
+        yield from sleep(0)
+        yield from delete("k")
+        gone = yield from get("k")
+        return [type(stored), found.body, info.size, [i.key for i in listed], gone]
+
+    assert make_runner().run(program()) == [Stored, b"1", 1, ["k"], Missing()]
+
+
+def test_parallel_gives_results_in_order_of_its_parts_however_they_end() -> None:
+    runner = make_runner(Hooked(lambda key: time.sleep(0.02 - int(key) * 0.002)))
+
+    def program() -> Program[list[bytes | None]]:
+        yield from parallel([Put(str(n), str(n).encode(), ANY) for n in range(10)])
+        return (yield from parallel([read(str(n)) for n in range(10)]))
+
+    assert runner.run(program()) == [str(n).encode() for n in range(10)]
+
+
+def test_parallel_of_effects_programs_sleeps_and_parallels_at_once() -> None:
+    def program() -> Program[list[object]]:
+        return (
+            yield from parallel(
+                [
+                    Put("a", b"1", ABSENT),
+                    read("none"),
+                    Sleep(0.001),
+                    Parallel((Get("x"), Parallel(()), read("y"))),
+                ]
+            )
+        )
+
+    stored, nothing, slept, nested = make_runner().run(program())
+    assert isinstance(stored, Stored)
+    assert (nothing, slept, nested) == (None, None, [Missing(), [], None])
+
+
+def test_requests_really_run_at_the_same_time() -> None:
+    together = threading.Barrier(32)
+
+    def wait(_: str) -> None:
+        together.wait(10)  # breaks, and fails the test, unless 32 are there at once
+
+    def program() -> Program[list[object]]:
+        return (yield from parallel([Get(str(n)) for n in range(32)]))
+
+    assert make_runner(Hooked(wait)).run(program()) == [Missing()] * 32
+
+
+def test_nested_parallel_wider_than_the_pool_does_not_starve() -> None:
+    def leaf(n: int) -> Program[int]:
+        yield from parallel([Get(f"{n}/a"), Get(f"{n}/b"), Get(f"{n}/c")])
+        return n
+
+    def program() -> Program[list[int]]:
+        return (yield from parallel([leaf(n) for n in range(3 * POOL_SIZE)]))
+
+    assert make_runner().run(program()) == list(range(3 * POOL_SIZE))
+
+
+def test_sleeping_parts_hold_no_thread() -> None:
+    def part() -> Program[None]:
+        yield from sleep(0.05)
+
+    def program() -> Program[list[None]]:
+        return (yield from parallel([part() for _ in range(4 * POOL_SIZE)]))
+
+    started = time.monotonic()
+    make_runner().run(program())
+    assert time.monotonic() - started < 1.0
+
+
+def test_the_first_error_is_raised_after_all_parts_have_ended() -> None:
+    ended: list[str] = []
+
+    def slow() -> Program[None]:
+        yield from sleep(0.05)
+        yield from get("x")
+        ended.append("slow")
+
+    def failing() -> Program[None]:
+        yield from get("y")
+        raise ValueError("first")
+
+    def late() -> Program[None]:
+        yield from sleep(0.02)
+        raise ValueError("second")
+
+    def program() -> Program[list[None]]:
+        return (yield from parallel([slow(), failing(), late()]))
+
+    with pytest.raises(ValueError, match="first"):
+        make_runner().run(program())
+    assert ended == ["slow"]
+
+
+def test_an_error_is_thrown_into_the_program_where_it_waits() -> None:
+    runner = make_runner(Hooked(lambda key: Failure("403", permanent=True) if key == "x" else None))
+
+    def part() -> Program[str]:
+        try:
+            yield from get("x")
+        except StoreError:
+            yield from put("cleaned", b"1", ANY)
+            return "handled"
+        return "not raised"
+
+    def program() -> Program[list[str]]:
+        first = yield from part()
+        return [first, *(yield from parallel([part(), part()]))]
+
+    assert runner.run(program()) == ["handled"] * 3
+    assert runner.run(read("cleaned")) == b"1"
+
+
+def test_what_a_store_raises_reaches_the_program_too() -> None:
+    def broken(_: str) -> None:
+        raise ZeroDivisionError
+
+    runner = make_runner(Hooked(broken))
+    with pytest.raises(ZeroDivisionError):
+        runner.run(get("x"))
+
+    def program() -> Program[list[object]]:
+        return (yield from parallel([Get("x"), Get("y")]))
+
+    with pytest.raises(ZeroDivisionError):
+        runner.run(program())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
+    cleaned: list[int] = []
+    inside = threading.Semaphore(0)
+
+    def slow_get(_: str) -> None:
+        inside.release()
+        time.sleep(0.1)
+
+    def part(n: int) -> Program[None]:
+        try:
+            for _ in range(100):
+                yield from get(f"{n}")
+        except KeyboardInterrupt:
+            yield from put(f"cleaned/{n}", b"1", ANY)
+            cleaned.append(n)
+            raise
+
+    def sleeper() -> Program[None]:
+        try:
+            yield from sleep(60)
+        except KeyboardInterrupt:
+            cleaned.append(-1)
+            raise
+
+    def program() -> Program[object]:
+        if parts == 1:
+            return (yield from part(0))
+        return (yield from parallel([*(part(n) for n in range(parts)), sleeper()]))
+
+    def interrupt() -> None:
+        for _ in range(parts):
+            inside.acquire()
+        _thread.interrupt_main()
+
+    helper = threading.Thread(target=interrupt)
+    runner = make_runner(Hooked(slow_get))
+    helper.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(program())
+    helper.join()
+    assert time.monotonic() - started < 5
+    expected = list(range(parts)) + ([-1] if parts > 1 else [])
+    assert sorted(cleaned) == sorted(expected)
+    assert len(runner.run(list_objects("cleaned"))) == parts
+
+
+def test_ctrl_c_at_any_moment_never_hangs() -> None:
+    """The signal is sent at many different moments of one wide, nested, busy program."""
+
+    def leaf(n: int) -> Program[None]:
+        yield from parallel([Get(f"{n}"), read(f"{n}/x")])
+        yield from sleep(0.0005)
+        yield from put(f"{n}", b"x", ANY)
+
+    def program() -> Program[list[None]]:
+        return (yield from parallel([leaf(n) for n in range(12)]))
+
+    runner = make_runner()
+    interrupted = 0
+    for moment in range(120):
+        previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.00004 * moment)
+            try:
+                runner.run(program())
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            signal.signal(signal.SIGALRM, previous)
+    assert interrupted > 20
+
+
+def test_requests_are_counted_by_verb_attempts_and_read_backs_too() -> None:
+    answers = iter([Failure("503"), Failure("503"), None])
+    runner = make_runner(Hooked(lambda key: next(answers) if key == "flaky" else None))
+
+    def program() -> Program[None]:
+        yield from put("a", b"1", ABSENT)
+        yield from put("a", b"2", ABSENT)
+        yield from parallel([Get("a"), Get("b")])
+        yield from head("a")
+        yield from list_objects("")
+        yield from delete("a")
+        yield from get("flaky")
+
+    with runner.requests.counting() as counted:
+        runner.run(program())
+    assert counted == Counts(get=6, put=2, head=1, list=1, delete=1)
+    assert counted.total == 11
+    assert runner.requests.snapshot() == counted
+    with runner.requests.counting() as nothing:
+        pass
+    assert nothing.total == 0
+
+
+def test_failed_attempts_are_reported() -> None:
+    answers = iter([Failure("503, slow down"), None])
+    told: list[tuple[str, str]] = []
+    runner = Runner(
+        Hooked(lambda key: next(answers)),
+        Ids(SystemClock()),
+        QUICK,
+        on_failure=lambda request, failure: told.append((request.key, failure.reason)),
+    )
+    assert runner.run(get("k")) == Missing()
+    assert told == [("k", "503, slow down")]
+
+
+def test_many_threads_share_a_runner() -> None:
+    runner = make_runner()
+
+    def program(n: int) -> Program[list[bytes | None]]:
+        yield from parallel([Put(f"{n}/{i}", f"{n}{i}".encode(), ABSENT) for i in range(8)])
+        return (yield from parallel([read(f"{n}/{i}") for i in range(8)]))
+
+    results: dict[int, list[bytes | None]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: results.update({n: runner.run(program(n))}))
+        for n in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {n: [f"{n}{i}".encode() for i in range(8)] for n in range(16)}
+
+
+def test_a_forked_child_runs_programs_on_its_own_pool(tmp_path: Any) -> None:
+    store: LakeStore = open_store(str(tmp_path / "lake"))
+    runner = make_runner(store)
+    effects: list[Effect] = [Put(f"{n}", b"1", ABSENT) for n in range(8)]
+    runner.run(parallel(effects))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            parts: list[Effect] = [Get(f"{n}") for n in range(8)]
+            found = runner.run(parallel(parts))
+            os._exit(0 if all(isinstance(outcome, Found) for outcome in found) else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_put_file_is_an_upload(tmp_path: Any) -> None:
+    (tmp_path / "f").write_bytes(b"body")
+    runner = make_runner()
+    with runner.requests.counting() as counted:
+        runner.run(put_file("k", str(tmp_path / "f")))
+    assert counted == Counts(put=1)
+    assert runner.run(read("k")) == b"body"

@@ -1,0 +1,142 @@
+"""The command line: what it prints, in both forms, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from lakevilla.cli.output import Output, plain
+from lakevilla.transaction.results import Finding, Report
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}])
+        lake.create_table("sales/orders", [{"sku": "tea", "qty": 1}])
+    return str(tmp_path)
+
+
+def run(*arguments: str, status: int = 0) -> Any:
+    """The JSON that a command prints; None for none."""
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
+
+
+def test_tables_are_listed(root: str) -> None:
+    rows = run("tables", root)
+    assert [row["name"] for row in rows] == ["sales/orders", "stock"]
+    assert all(row["format"] == "delta" and not row["guarded"] for row in rows)
+    shown = CliRunner().invoke(app, ["tables", root])
+    assert shown.exit_code == 0
+    assert "sales/orders" in shown.stdout
+
+
+def test_a_query_reads_one_state_of_all_tables(root: str) -> None:
+    query = 'SELECT qty FROM stock UNION ALL SELECT qty FROM "sales/orders" ORDER BY qty'
+    assert run("sql", root, query) == [{"qty": 1}, {"qty": 1}, {"qty": 5}]
+
+
+def test_a_write_needs_leave_and_commits(root: str) -> None:
+    update = "UPDATE stock SET qty = qty - 1 WHERE sku = 'tea'"
+    assert run("sql", root, update, status=2)["error"] == "invalid_operation"
+    committed = run("sql", root, update, "--write")
+    assert committed[0]["rows_updated"] == 1
+    assert run("sql", root, "SELECT qty FROM stock WHERE sku = 'tea'") == [{"qty": 4}]
+
+
+def test_a_snapshot_names_versions_that_fit_together(root: str) -> None:
+    state = run("snapshot", root)
+    assert {row["table"]: row["version"] for row in state["tables"]} == {
+        "sales/orders": 0,
+        "stock": 0,
+    }
+    assert state["version"] is not None
+    error = run("snapshot", root, "--timestamp", "yesterday", status=2)
+    assert "yesterday" in error["message"]
+
+
+def test_a_table_elsewhere_is_registered(root: str, tmp_path_factory: Any) -> None:
+    elsewhere = str(tmp_path_factory.mktemp("elsewhere") / "prices")
+    lv.connect(str(Path(elsewhere).parent)).create_table("prices", [{"sku": "tea", "price": 2}])
+    error = run("register", root, "prices", elsewhere, status=2)
+    assert "lake" in error["message"]  # a table belongs to one lake
+
+
+def test_guard_and_unguard(root: str) -> None:
+    run("guard", root, "stock")
+    assert [row["name"] for row in run("tables", root) if row["guarded"]] == ["stock"]
+    run("unguard", root, "stock")
+    assert not any(row["guarded"] for row in run("tables", root))
+
+
+@pytest.mark.parametrize("command", ["doctor", "recover", "gc"])
+def test_a_healthy_lake_is_well(root: str, command: str) -> None:
+    assert run(command, root)["ok"] is True
+    assert "well" in CliRunner().invoke(app, [command, root]).stdout
+
+
+def test_our_errors_go_to_stderr_with_status_2(root: str) -> None:
+    result = CliRunner().invoke(app, ["sql", root, "SELECT * FROM nowhere"])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "nowhere" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_malformed_option_is_refused_without_its_value(root: str) -> None:
+    result = CliRunner().invoke(app, ["tables", root, "--option", "secret-without-a-key"])
+    assert result.exit_code == 2
+    ill = CliRunner().invoke(app, ["tables", root, "--option", "=hunter2"])
+    assert ill.exit_code == 2
+    assert "hunter2" not in ill.output
+
+
+def test_abort_of_an_unknown_transaction_says_so(root: str) -> None:
+    error = run("abort", root, "01930000-0000-7000-8000-000000000000", status=2)
+    assert "01930000-0000-7000-8000-000000000000" in error["message"]
+
+
+def test_findings_are_shown_with_what_they_are_about(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = Finding("warning", "pending", "2 commits [wait]", table="stock", txn_id="0193")
+    Output(as_json=False).report(Report(False, (finding,)))
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("warning", "2 commits [wait]", "stock", "0193", "1 findings"):
+        assert text in shown
+    Output(as_json=True).report(Report(False, (finding,)))
+    assert json.loads(capsys.readouterr().out)["findings"][0]["table"] == "stock"
+
+
+def test_values_that_json_lacks_become_text() -> None:
+    value = {
+        "d": Decimal("1.10"),
+        "t": datetime(2026, 1, 2, tzinfo=UTC),
+        "day": date(2026, 1, 2),
+        "b": b"\x01",
+        "n": [None, True, (1, 2.5)],
+        "f": Finding("note", "k", "m"),
+    }
+    assert plain(value) == {
+        "d": "1.10",
+        "t": "2026-01-02T00:00:00+00:00",
+        "day": "2026-01-02",
+        "b": "01",
+        "n": [None, True, [1, 2.5]],
+        "f": {
+            "severity": "note",
+            "kind": "k",
+            "message": "m",
+            "table": None,
+            "txn_id": None,
+            "key": None,
+        },
+    }
