@@ -204,6 +204,7 @@ class Lake:
             raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
         for attempt in range(attempts):
             txn = self.transaction(**transaction_options)
+            value: T | None = None
             try:
                 with txn:
                     value = fn(txn, *args)  # type: ignore[call-arg]
@@ -211,10 +212,11 @@ class Lake:
             except AlreadyCommitted:
                 return None
             except CommitOutcomeUnknown:
-                # Only HEAD can be asked; a lost log entry stays for the caller.
-                if not txn.through_head or self.outcome(txn.id).state != "aborted":
-                    if txn.through_head:
-                        return value
+                # Only HEAD can be asked; a log entry is the caller's to look for.
+                told = self.outcome(txn.id).state if txn.through_head else "expired"
+                if told == "committed":
+                    return value
+                if told != "aborted":
                     raise
                 error: LakeVillaError | None = None
             except (ConflictError, TransactionAborted) as conflict:

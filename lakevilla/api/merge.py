@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
 from lakevilla.errors import InvalidOperation
@@ -32,6 +33,7 @@ class Merge:
         parse: Parse,
         parse_assignments: ParseAssignments,
         perform: Callable[[tuple[MergeClauseRecord, ...]], OperationResult],
+        placing: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._source_columns = source_columns
         self._target_columns = target_columns
@@ -39,64 +41,85 @@ class Merge:
         self._parse = parse
         self._parse_assignments = parse_assignments
         self._perform = perform
+        self._placing = placing
         self._clauses: list[MergeClauseRecord] = []
-        self.executed = False
+        self._executed = False
+        #: Executed, or given up with an error that its user has seen.
+        self.ended = False
 
     def when_matched_update(
         self, updates: Mapping[str, object], predicate: str | None = None
     ) -> Self:
         """Set columns of a target row that a source row matches."""
-        return self._add("matched_update", predicate, self._parse_assignments(updates))
+        return self._add("matched_update", predicate, lambda: self._parse_assignments(updates))
 
     def when_matched_update_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> Self:
         """Set all columns of a matched target row to those of its source row."""
-        return self._add("matched_update", predicate, self._all(except_cols))
+        return self._add("matched_update", predicate, lambda: self._all(except_cols))
 
     def when_matched_delete(self, predicate: str | None = None) -> Self:
         """Delete a target row that a source row matches."""
-        return self._add("matched_delete", predicate, {})
+        return self._add("matched_delete", predicate)
 
     def when_not_matched_insert(
         self, updates: Mapping[str, object], predicate: str | None = None
     ) -> Self:
         """Insert a row for a source row that matches none."""
-        return self._add("not_matched_insert", predicate, self._parse_assignments(updates))
+        return self._add("not_matched_insert", predicate, lambda: self._parse_assignments(updates))
 
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> Self:
         """Insert a source row that matches none."""
-        return self._add("not_matched_insert", predicate, self._all(except_cols))
+        return self._add("not_matched_insert", predicate, lambda: self._all(except_cols))
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, object], predicate: str | None = None
     ) -> Self:
         """Set columns of a target row that no source row matches."""
-        assignments = self._parse_assignments(updates)
-        return self._add("not_matched_by_source_update", predicate, assignments)
+        return self._add(
+            "not_matched_by_source_update", predicate, lambda: self._parse_assignments(updates)
+        )
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> Self:
         """Delete a target row that no source row matches."""
-        return self._add("not_matched_by_source_delete", predicate, {})
+        return self._add("not_matched_by_source_delete", predicate)
 
     def execute(self) -> OperationResult:
         """Perform the merge."""
-        if self.executed:
-            raise InvalidOperation("this merge has been executed already: describe a new one")
-        if not self._clauses:
-            raise InvalidOperation(
-                "a merge needs at least one clause, such as when_matched_update_all()"
-            )
-        result = self._perform(tuple(self._clauses))
-        self.executed = True
+        with self._giving_up():
+            if self._executed:
+                raise InvalidOperation("this merge has been executed already: describe a new one")
+            if not self._clauses:
+                raise InvalidOperation(
+                    "a merge needs at least one clause, such as when_matched_update_all()"
+                )
+            result = self._perform(tuple(self._clauses))
+        self._executed = self.ended = True
         return result
 
-    def _add(self, kind: str, predicate: str | None, assignments: dict[str, Expr]) -> Self:
-        condition = None if predicate is None else self._parse(predicate)
-        self._clauses.append(MergeClauseRecord(kind, condition, assignments))
+    def _add(
+        self,
+        kind: str,
+        predicate: str | None,
+        assignments: Callable[[], dict[str, Expr]] = dict,
+    ) -> Self:
+        with self._giving_up():
+            condition = None if predicate is None else self._parse(predicate)
+            self._clauses.append(MergeClauseRecord(kind, condition, assignments()))
         return self
+
+    @contextmanager
+    def _giving_up(self) -> Generator[None]:
+        """A verb that raises has had no effect, so the commit need not wait for this merge."""
+        try:
+            with self._placing():
+                yield
+        except BaseException:
+            self.ended = True
+            raise
 
     def _all(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
         left_out = {name.lower() for name in except_cols or ()}

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
@@ -135,7 +136,17 @@ class Transaction:
         if kind is not None:
             self._undo()
         elif self._core.state in ("open", "failed"):
-            self.commit()
+            try:
+                self.commit()
+            except BaseException:
+                # Before its commit point was tried nothing of it can become
+                # visible, and a failed one never will: what it stored goes. In
+                # between, only `outcome` may tell, so nothing is touched.
+                if self._core.state == "failed" or (
+                    self._core.state == "open" and not self._core.tried
+                ):
+                    self._undo()
+                raise
 
     def _undo(self) -> None:
         """Abort because of an exception, which must not be hidden by one of ours."""
@@ -181,8 +192,12 @@ class Transaction:
         params: Mapping[str, object] | None = None,
     ) -> pa.RecordBatchReader:
         """As ``read``, streamed in bounded memory; valid until the transaction ends."""
-        with self._alone():
+        with self._alone("read", table):
             self._core.check_open("read")
+            if isinstance(columns, str):
+                raise InvalidOperation(
+                    f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
+                )
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
             return self._run(self._core.scan(location, columns, predicate))
@@ -223,7 +238,7 @@ class Transaction:
         schema_mode : {None, "merge"}
             ``"merge"`` adds columns that the table lacks.
         """
-        with self._alone():
+        with self._alone("append", table):
             location = self._written(table, "append")
             reader, columns = self._incoming(location, data, schema_mode)
             return self._done(self._core.append(location, reader, columns))
@@ -238,7 +253,7 @@ class Transaction:
         schema_mode: Literal["merge"] | None = None,
     ) -> OperationResult:
         """Replace all rows, or those for which ``where`` is true; then ``data`` must satisfy it."""
-        with self._alone():
+        with self._alone("overwrite", table):
             location = self._written(table, "overwrite")
             predicate = self._optional_predicate(where, params)
             reader, columns = self._incoming(location, data, schema_mode)
@@ -275,7 +290,7 @@ class Transaction:
         names = [keys] if isinstance(keys, str) else list(keys)
         if not names:
             raise InvalidOperation(f"upsert into {table} needs at least one key column")
-        with self._alone():
+        with self._alone("upsert", table):
             location = self._written(table, "upsert")
             source = self._materialised(location, data)
             columns = {name.lower(): name for name in source.schema.names}
@@ -334,11 +349,11 @@ class Transaction:
         """
         if source_alias == target_alias:
             raise InvalidOperation(f"merge: both aliases are {source_alias!r}: choose two names")
-        with self._alone():
+        with self._alone("merge", table):
             location = self._written(table, "merge")
             rows = self._source_rows(source)
             together = self._together(params)
-            return self._merge_builder(
+            builder = self._merge_builder(
                 table,
                 location,
                 rows.schema,
@@ -347,6 +362,8 @@ class Transaction:
                 together,
                 (source_alias, target_alias),
             )
+            self._merges.append((table, builder))
+            return builder
 
     def create_table(
         self,
@@ -357,7 +374,7 @@ class Transaction:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create a table, with rows if data is given."""
-        with self._alone():
+        with self._alone("create_table", name):
             self._core.check_open("create_table")
             location = self._resolve(name)
             is_schema = isinstance(data_or_schema, pa.Schema)
@@ -378,7 +395,7 @@ class Transaction:
 
     def drop_table(self, name: str) -> None:
         """Take a table out of the lake; its data stays."""
-        with self._alone():
+        with self._alone("drop_table", name):
             location = self._written(name, "drop_table")
             self._run(self._core.drop(location))
 
@@ -408,7 +425,7 @@ class Transaction:
         request = {name: value for name, value in request.items() if value}
         if not request and add_columns is None:
             raise InvalidOperation(f"alter {table}: nothing to change was given", table=table)
-        with self._alone():
+        with self._alone("alter", table):
             location = self._written(table, "alter")
             columns = None if add_columns is None else add_columns.serialize().to_pybytes()
             self._done(self._core.execute(Alter(location, request, columns), "alter"))
@@ -433,7 +450,7 @@ class Transaction:
         """
         with self._alone():
             for table, merge in self._merges:
-                if not merge.executed:
+                if not merge.ended:
                     raise InvalidOperation(
                         f"a merge into {table} was described and never executed: call execute()",
                         table=table,
@@ -464,7 +481,7 @@ class Transaction:
 
     def look(self, table: str) -> View:
         """A table's state without its rows: nothing becomes part of the transaction's reads."""
-        with self._alone():
+        with self._alone("look", table):
             location = self._resolve(table)
             self._run(self._core.touch([location], probing=True))
             return self._core.tables[location].view
@@ -478,19 +495,31 @@ class Transaction:
     # -- inside ------------------------------------------------------------------
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
+    def _alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
         if not self._lock.acquire(blocking=False):
             raise InvalidOperation(
                 f"transaction {self.id} is in use by another thread: give each thread its own",
                 txn_id=self.id,
             )
         try:
+            with self._placing(verb, table):
+                yield
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def _placing(self, verb: str, table: str | None) -> Generator[None]:
+        """Errors from inside name the transaction, and the verb and table that they befell."""
+        try:
             yield
         except LakeVillaError as error:
             error.txn_id = error.txn_id or self.id
+            if error.table is None and isinstance(table, str):
+                error.table = table
+                if isinstance(error, InvalidOperation):
+                    error.message = f"{verb} {table}: {error.message}"
+                    error.args = (error.message,)
             raise
-        finally:
-            self._lock.release()
 
     def _run(self, program: Program[T]) -> T:
         return self._lake.runner.run(program)
@@ -607,20 +636,19 @@ class Transaction:
         layout = self._run(self._core.layout(location))
 
         def perform(clauses: tuple[MergeClauseRecord, ...]) -> OperationResult:
-            together.finish()
-            with self._alone():
+            with self._alone("merge", table):
+                together.finish()
                 return self._merge(location, rows, stored, condition, aliases, clauses)
 
-        builder = Merge(
+        return Merge(
             source_columns=rows.names,
             target_columns=layout.schema.names,
             source_alias=aliases[0],
             parse=together.predicate,
             parse_assignments=together.assignments,
             perform=perform,
+            placing=partial(self._placing, "merge", table),
         )
-        self._merges.append((table, builder))
-        return builder
 
     # -- what sql adds to the verbs ----------------------------------------------
 
@@ -632,7 +660,7 @@ class Transaction:
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:
-        with self._alone():
+        with self._alone("update", table):
             location = self._written(table, "update")
             together = self._together(params)
             condition = together.predicate(where)
@@ -653,7 +681,7 @@ class Transaction:
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:
-        with self._alone():
+        with self._alone("delete", table):
             location = self._written(table, "delete")
             condition = parse_predicate(where, params, self._fixed_now())
             schema = self._run(self._core.layout(location)).schema
@@ -689,7 +717,7 @@ class Transaction:
     def _insert(
         self, statement: Insert, params: dict[str, object], views: Mapping[str, object]
     ) -> OperationResult:
-        with self._alone():
+        with self._alone("insert", statement.table):
             location = self._written(statement.table, "insert")
             layout = self._run(self._core.layout(location))
             columns = statement.columns or tuple(layout.schema.names)
@@ -700,7 +728,7 @@ class Transaction:
     def _merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> Merge:
-        with self._alone():
+        with self._alone("merge", statement.table):
             location = self._written(statement.table, "merge")
             source = self._query_source(statement.source, params, views)
             rows = self._run(read_source(self._lake.context, source, self._core.lookup))

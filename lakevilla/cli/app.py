@@ -6,14 +6,14 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, ParamSpec
 
 import pyarrow as pa
 import typer
 
-from lakevilla.api import Lake, connect
+from lakevilla.api.connect import connect
+from lakevilla.api.lake import Lake
 from lakevilla.cli import demo as demo_command
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -118,18 +118,15 @@ def sql(
     write: Annotated[
         bool, typer.Option("--write", help="Allow INSERT, UPDATE, DELETE and MERGE, and commit.")
     ] = False,
-    version: Annotated[int | None, typer.Option(help="Read this global version.")] = None,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
     """Run one statement: a SELECT over one consistent state of all tables, or a write."""
     text = sys.stdin.read() if query == "-" else query
     output = Output(as_json)
-    if write and version is not None:
-        raise InvalidOperation("a write works on the newest version: leave out --version")
     with _open(root, option) as lake:
         if not write:
-            output.frame(lake.snapshot(version=version).sql(text))
+            output.frame(lake.snapshot().sql(text))
             return
         with lake.transaction() as txn:
             result = txn.sql(text)
@@ -140,22 +137,19 @@ def sql(
             name: getattr(result, name)
             for name in ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
         }
-        committed = {"id": txn.id, "global_version": txn.result.global_version, **counts}
+        version = None if txn.result is None else txn.result.global_version
+        committed = {"id": txn.id, "global_version": version, **counts}
         output.rows(list(committed), [committed])
 
 
 @command
 def snapshot(
     root: Root,
-    version: Annotated[int | None, typer.Option(help="A global version.")] = None,
-    timestamp: Annotated[
-        str | None, typer.Option(help="An ISO 8601 time with its zone: the version then.")
-    ] = None,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
     """Show which version of each table fits together, for use with any other reader."""
-    with _open(root, option) as lake, lake.snapshot(version, _timestamp(timestamp)) as state:
+    with _open(root, option) as lake, lake.snapshot() as state:
         rows = [
             {"table": name, "version": table.version, "format": table.format, "uri": table.uri}
             for name, table in sorted(state.versions.items())
@@ -210,12 +204,15 @@ def unguard(
 @command
 def doctor(
     root: Root,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Give a copied or moved lake a new identity.")
+    ] = False,
     option: Options = None,
     as_json: Json = False,
 ) -> Report:
-    """Look for what is pending, left over or wrong; change nothing."""
+    """Look for what is pending, left over or wrong; change nothing, but for --adopt."""
     with _open(root, option) as lake:
-        return lake.doctor()
+        return lake.doctor(adopt=adopt)
 
 
 @command
@@ -277,16 +274,5 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
     return options
 
 
-def _open(root: str, pairs: list[str] | None) -> Lake[Any]:
+def _open(root: str, pairs: list[str] | None) -> Lake:
     return connect(root, storage_options=storage_options(pairs) or None)
-
-
-def _timestamp(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidOperation(
-            f"--timestamp {text!r} is not a time: write 2026-01-31T12:00:00+00:00"
-        ) from None

@@ -33,7 +33,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from lakevilla.api import connect
+from lakevilla.api.connect import connect
+from lakevilla.api.lake import Lake
+from lakevilla.api.transaction import Transaction
 from lakevilla.cli import demo_bank
 from lakevilla.cli.demo_checks import (
     Check,
@@ -144,7 +146,7 @@ class _Demo:
         self._check(held)
         return self._shown
 
-    def _transfers(self, lake: Any) -> None:
+    def _transfers(self, lake: Lake) -> None:
         """Four processes move money; the last one dies in the middle of a commit."""
         workers = [self._start(number) for number in range(WORKERS)]
         seen: list[Decimal] = []
@@ -200,7 +202,7 @@ class _Demo:
             f" {_short(stopped.stored)} and before {_short(stopped.key)}"
         )
 
-    def _recover(self, lake: Any) -> None:
+    def _recover(self, lake: Lake) -> None:
         """What everyone sees of the half-published commit; then another process finishes it."""
         with deltalake_reader(self._root, self._options) as reader:
             torn = bank_total(reader)
@@ -279,7 +281,7 @@ class _Worker:
         self.pipe.close()
 
 
-def _ingest(txn: Any, batch: Batch) -> None:
+def _ingest(txn: Transaction, batch: Batch) -> None:
     """New orders, their lines, and what their customers pay for them: all or nothing."""
     txn.append("orders", batch.orders)
     txn.append("lineitem", batch.lines)
@@ -288,7 +290,7 @@ def _ingest(txn: Any, batch: Batch) -> None:
     ).execute()
 
 
-def _total(lake: Any) -> Decimal:
+def _total(lake: Lake) -> Decimal:
     """The money in both banks, in one consistent state."""
     north, south = BANKS
     query = f"SELECT sum(balance) AS total FROM (FROM {north} UNION ALL FROM {south})"
@@ -298,7 +300,7 @@ def _total(lake: Any) -> Decimal:
 
 
 @contextmanager
-def _watching(lake: Any, seen: list[Decimal]) -> Iterator[None]:
+def _watching(lake: Lake, seen: list[Decimal]) -> Iterator[None]:
     """Read both banks again and again, beside those who write them."""
     done = threading.Event()
     failures: list[BaseException] = []

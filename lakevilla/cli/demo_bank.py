@@ -15,8 +15,11 @@ from decimal import Decimal
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lakevilla.api import connect
+from lakevilla.api.connect import connect
+from lakevilla.api.lake import Lake
+from lakevilla.api.transaction import Transaction
 from lakevilla.cli.demo_tables import ACCOUNTS, BANKS
+from lakevilla.settings import Settings
 from lakevilla.store.base import (
     Absent,
     Condition,
@@ -29,6 +32,8 @@ from lakevilla.store.base import (
     Stored,
     Token,
 )
+from lakevilla.store.location import root_location
+from lakevilla.store.obstore_backend import open_store
 
 __all__ = ["Done", "Stopped", "recover", "transfer", "transfer_until_killed", "transfer_many"]
 
@@ -51,7 +56,9 @@ class Stopped:
     stored: str
 
 
-def transfer(txn: Any, source: str, target: str, payer: int, payee: int, amount: Decimal) -> None:
+def transfer(
+    txn: Transaction, source: str, target: str, payer: int, payee: int, amount: Decimal
+) -> None:
     """Move money from an account in one table to an account in another."""
     paid = txn.update(
         source,
@@ -83,8 +90,9 @@ def transfer_until_killed(
     """The same, and then one more that stops for ever in the middle of its commit."""
     with connect(root, storage_options=dict(options) or None) as lake:
         _compete(lake, number, transfers, pipe)
-        pipe.recv()
-        lake.wrap_store(lambda store: StopBeforeSecondEntry(store, pipe))
+    pipe.recv()
+    store = StopBeforeSecondEntry(open_store(root, options or None), pipe)
+    with Lake(root_location(root).uri, store, settings=Settings()) as lake:
         lake.run(transfer, *BANKS, 0, 0, LAST_AMOUNT)
         raise AssertionError("the commit came to its end")
 
@@ -121,6 +129,14 @@ class StopBeforeSecondEntry:
                 self._stored = key
             return outcome
 
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        """Upload."""
+        return self._inner.put_file(key, path)
+
+    def local_path(self, key: str) -> str | None:
+        """Where the object lies on this machine."""
+        return self._inner.local_path(key)
+
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
@@ -140,7 +156,7 @@ class StopBeforeSecondEntry:
         return self._inner.delete(key)
 
 
-def _compete(lake: Any, number: int, transfers: int, pipe: Connection) -> None:
+def _compete(lake: Lake, number: int, transfers: int, pipe: Connection) -> None:
     choice = random.Random(number)
     for _ in range(transfers):
         source, target = choice.sample(BANKS, 2)
@@ -151,6 +167,6 @@ def _compete(lake: Any, number: int, transfers: int, pipe: Connection) -> None:
         pipe.send(Done(next(attempts)))
 
 
-def _attempt(txn: Any, attempts: Iterator[int], *arguments: Any) -> None:
+def _attempt(txn: Transaction, attempts: Iterator[int], *arguments: Any) -> None:
     next(attempts)
     transfer(txn, *arguments)

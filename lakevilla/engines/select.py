@@ -95,9 +95,15 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
             or name.start != colon.end + 1
             or not re.fullmatch(r"[A-Za-z_]\w*", name.text)
             or (before is not None and before.token_type in _VALUE_ENDS)
-            or (names is not None and name.text not in names)
         ):
             continue
+        if names is not None and name.text not in names:
+            if before is not None and before.token_type is TokenType.L_BRACKET:
+                continue  # a slice without its first bound
+            raise InvalidOperation(
+                f"parameter :{name.text} has no value; give it in params, which has "
+                f"{', '.join(sorted(names)) or 'none'}"
+            )
         pieces += [sql[position : colon.start], "$"]
         position = colon.end + 1
         used.add(name.text)

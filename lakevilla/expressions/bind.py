@@ -208,7 +208,7 @@ def _unknown(
         options = ", ".join(dict.fromkeys(field.name for field in ambiguous))
         return InvalidOperation(f"column {name} could be any of {options}: write its full name")
     known = {path.lower(): path for schema in schemas for path in _paths(schema)}
-    near = get_close_matches(name.lower(), known, n=3) or list(known)[:10]
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5) or list(known)[:10]
     hint = ", ".join(known[key] for key in near)
     return InvalidOperation(f"there is no column {name}: did you mean {hint}?")
 

@@ -140,7 +140,8 @@ class _Renderer:
         if isinstance(expr, Cast):
             arg = self.render(expr.arg)
             raises = arg.raises or common_type(arg.type, expr.type) != expr.type
-            return _SQL(_cast(arg.text, arg.type, expr.type, render_sql(expr)), expr.type, raises)
+            text = _row_by_row(expr.arg, arg.text) if raises else arg.text
+            return _SQL(_cast(text, arg.type, expr.type, render_sql(expr)), expr.type, raises)
         if isinstance(expr, Case):
             return self._case(expr)
         args = [self.render(arg) for arg in expr.args]
@@ -151,6 +152,8 @@ class _Renderer:
         _, type_ = resolve(expr.name, expr.args, types)
         compares = expr.name in COMPARISONS or expr.name == "in"
         texts = [_opaque(arg) if compares else arg.text for arg in args]
+        if expr.name in RAISING:
+            texts = [_row_by_row(*pair) for pair in zip(expr.args, texts, strict=True)]
         text = _call(expr, texts, types, type_)
         raises = expr.name in RAISING or any(arg.raises for arg in args)
         return _SQL(f"({text})", type_, raises)
@@ -173,6 +176,16 @@ def _opaque(sql: _SQL) -> str:
     that was to raise is gone. It does not look into lists.
     """
     return f"list_extract([{sql.text}], 1)" if sql.raises else sql.text
+
+
+def _row_by_row(expr: Expr, text: str) -> str:
+    """The operand of something that can raise, computed for the rows in question alone.
+
+    DuckDB casts a struct's field for all rows of a chunk, those that a filter or a CASE
+    has left out too, and raises for them.
+    """
+    nested = isinstance(expr, Column) and len(expr.path) > 1
+    return f"list_extract([{text}], 1)" if nested else text
 
 
 def _logic(name: str, terms: Sequence[_SQL]) -> str:

@@ -417,6 +417,6 @@ def documentation() -> str:
     """The table of operators and functions, in Markdown."""
     rows = ["| write | gives | meaning |", "|---|---|---|"]
     for function in FUNCTIONS.values():
-        usage = ", ".join(f"`{part}`" for part in [function.usage]).replace("|", "\\|")
+        usage = f"`{function.usage}`".replace("|", "\\|")
         rows.append(f"| {usage} | {function.gives} | {function.meaning} |")
     return "\n".join(rows) + "\n"

@@ -110,7 +110,7 @@ def parse_assignments(
 def _refuse_unused(reader: Reader) -> None:
     if unused := sorted(set(reader.params) - reader.used):
         raise InvalidOperation(
-            f"parameters not used: {', '.join(unused)}; write them as :{unused[0]} or leave them out"
+            f"parameters not used: {', '.join(unused)}; write :{unused[0]} or leave them out"
         )
 
 

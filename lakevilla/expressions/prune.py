@@ -119,6 +119,11 @@ class _Range:
     nan: bool = False
     exact: bool = False
 
+    def of_all(self) -> _Range:
+        """The range of one file as that of all files."""
+        low, high, null, value = (part[0] for part in (self.low, self.high, self.null, self.value))
+        return _Range(low, high, null, value, self.nan, self.exact)
+
 
 class _Pruner:
     """A predicate made ready to be followed over batches of files."""
@@ -231,7 +236,8 @@ class _Follower:
         constants = [value_of(item) for item in items if isinstance(item, Literal)]
         some = [c for c in constants if c is not None and c == c]
         if isinstance(value.low, pa.Scalar):
-            found: _Mask = _YES
+            own = value.low.as_py()
+            found: _Mask = pa.scalar(not value.exact or any(compare(c, own) == 0 for c in some))
         elif value.exact and not is_fractional(type_):
             found = pc.is_in(value.low, value_set=pa.array(some, arrow_type(type_)))
         else:
@@ -291,12 +297,15 @@ class _Follower:
         return _Range(nothing, nothing, _YES, _YES, nan=is_fractional(type_))
 
     def _exact(self, expr: Expr) -> bool:
-        used = columns(expr)
-        return bool(used) and all(column in self._partitions for column in used)
+        return all(column in self._partitions for column in columns(expr))
 
     def _evaluated(self, expr: Expr) -> _Range:
         """An expression over partition columns alone, once for each combination of values."""
         used = columns(expr)
+        type_ = arrow_type(type_of(expr, self._schema))
+        if not used:
+            value, known = _once(expr, (), (), ())
+            return _exact_range(pa.array([value], type_), pa.array([known])).of_all()
         parts = [self._partitions[column] for column in used]
         seen: dict[tuple[int | None, ...], tuple[Any, bool]] = {}
         places: list[tuple[int | None, ...]] = list(
@@ -306,7 +315,7 @@ class _Follower:
             if place not in seen:
                 seen[place] = _once(expr, used, parts, place)
         found = [seen[place] for place in places]
-        values = pa.array([value for value, _ in found], arrow_type(type_of(expr, self._schema)))
+        values = pa.array([value for value, _ in found], type_)
         sure = pa.array([known for _, known in found], pa.bool_())
         return _exact_range(values, sure)
 

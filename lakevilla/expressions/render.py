@@ -16,7 +16,18 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 #: Words that a reader could take for something else than a name.
 _RESERVED = frozenset(
-    ["all", "and", "any", "array", "as", "asc", "at", "between", "binary", "both", "by", "case", "cast", "collate", "concat", "cross", "current_date", "current_time", "current_timestamp", "current_user", "date", "default", "desc", "distinct", "div", "double", "else", "end", "escape", "except", "exists", "extract", "false", "float", "for", "from", "full", "glob", "group", "having", "if", "ilike", "in", "inner", "integer", "intersect", "interval", "into", "is", "isnull", "join", "json", "kind", "lateral", "left", "like", "limit", "localtime", "localtimestamp", "map", "natural", "next", "not", "notnull", "null", "offset", "on", "or", "order", "outer", "over", "overlaps", "partition", "pivot", "regexp", "replace", "right", "rlike", "row", "rows", "select", "session_user", "set", "similar", "some", "struct", "table", "then", "time", "timestamp", "timestamp_ntz", "to", "trim", "true", "try_cast", "union", "unknown", "unnest", "unpivot", "using", "values", "when", "where", "window", "with", "xor", "zone"]
+    word
+    for line in (
+        "all and any array as asc at between binary both by case cast collate concat cross",
+        "current_date current_time current_timestamp current_user date default desc distinct div",
+        "double else end escape except exists extract false float for from full glob group having",
+        "if ilike in inner integer intersect interval into is isnull join json kind lateral left",
+        "like limit localtime localtimestamp map natural next not notnull null offset on or order",
+        "outer over overlaps partition pivot regexp replace right rlike row rows select",
+        "session_user set similar some struct table then time timestamp timestamp_ntz to trim true",
+        "try_cast union unknown unnest unpivot using values when where window with xor zone",
+    )
+    for word in line.split()
 )
 
 _LEVELS = {

@@ -23,7 +23,7 @@ class Together:
 
     def predicate(self, sql: str | None) -> Expr:
         """A required predicate."""
-        if sql is None or (isinstance(sql, str) and not sql.strip()):
+        if sql is None or not sql.strip():
             raise InvalidOperation('a predicate is required: pass "true" to mean all rows')
         return parse_with(sql, self._reader)
 

@@ -11,7 +11,7 @@ import ctypes
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from decimal import InvalidOperation as _DecimalError
 
@@ -321,7 +321,7 @@ def _to_timestamp(value: object, type_: str) -> object:
     if isinstance(value, str):
         value = parse_timestamp(value)
     elif isinstance(value, date) and not isinstance(value, datetime):
-        value = datetime(value.year, value.month, value.day)
+        value = datetime.combine(value, time())
     if not isinstance(value, datetime):
         raise TypeError
     if value.tzinfo is None:

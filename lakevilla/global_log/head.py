@@ -119,13 +119,6 @@ class Page(msgspec.Struct, frozen=True):
     previous: PageRef | None
 
 
-class Reservation(msgspec.Struct, frozen=True):
-    """A place that an escalated transaction holds against optimistic ones."""
-
-    txn: str
-    tables: tuple[str, ...]
-
-
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/HEAD.json`` (design, section 9)."""
 
@@ -137,7 +130,6 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int = 0
     floor: str = NO_TXN
     aborted: tuple[str, ...] = ()
-    reserved: tuple[Reservation, ...] = ()
     history_start: int = 0
     tables: dict[str, TableState] = {}
     names: dict[str, str] = {}

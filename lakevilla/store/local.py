@@ -58,6 +58,8 @@ _TEMPORARY = f"{_HIDDEN}tmp-"
 #: longer finds it gone, fails before anything is visible, and tries again.
 _LEFT_OVER_SECONDS = 24 * 3600.0
 
+_DIRECTORY = OSError(errno.EISDIR, "is a directory")
+
 _PERMANENT = {
     errno.EACCES: "permission denied; give this user the right to read and write there",
     errno.EPERM: "not permitted by the file system; it may not allow hard links",
@@ -117,7 +119,8 @@ class LocalStore:
         match condition:
             case Absent():
                 if os.path.exists(path):
-                    return Refused()
+                    is_directory = os.path.isdir(path)
+                    return _failure(_DIRECTORY, False) if is_directory else Refused()
             case Match(token):
                 # Safe before the lock: a token that is gone never comes back.
                 if not _may_hold(path, token):
@@ -177,8 +180,8 @@ class LocalStore:
         temporary = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
         visible = False
         try:
-            status = with_directories(directory, lambda: fill(temporary))
             try:
+                status = with_directories(directory, lambda: fill(temporary))
                 match condition:
                     case Absent():
                         try:
@@ -204,7 +207,7 @@ class LocalStore:
                         os.rename(temporary, path)
                 visible = True
             finally:
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     os.unlink(temporary)
             sync_directory(directory)
         except OSError as error:

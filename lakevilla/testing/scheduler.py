@@ -18,13 +18,13 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Generator
-from typing import Any, Literal
+from typing import Any
 
-from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
 from lakevilla.store.effects import Delete, Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.store.readback import expand
+from lakevilla.testing.client import EPOCH, Client, ClientClock
 from lakevilla.testing.faults import Fault, Faults, NoFaults, Strike
 from lakevilla.testing.reader import as_program
 from lakevilla.testing.schedules import RandomSchedule, Schedule
@@ -33,61 +33,12 @@ from lakevilla.testing.trace import Line, key_of, outcome_of, verb_of
 
 __all__ = ["EPOCH", "Client", "ClientClock", "ClientFailed", "Line", "Simulation", "Stuck"]
 
-#: Virtual time 0, in seconds since the epoch.
-EPOCH = 1_750_000_000.0
-
-
 class ClientFailed(AssertionError):
     """A client's program raised what it should have handled."""
 
 
 class Stuck(AssertionError):
     """The clients still run after more steps than any history needs."""
-
-
-class ClientClock:
-    """A client's own clock: off by an offset, fast or slow by a rate."""
-
-    def __init__(self, simulation: Simulation, rate: float = 1.0) -> None:
-        self._simulation = simulation
-        self._rate = rate
-        self._skewed = False
-        self.offset_seconds = 0.0
-
-    def now(self) -> float:
-        if self._skewed:
-            # Counted once the wrong time is really looked at.
-            self._skewed = False
-            self._simulation.fired[Fault.CLOCK_SKEW] += 1
-        return EPOCH + self._simulation.now * self._rate + self.offset_seconds
-
-    def elapsed(self) -> float:
-        return self._simulation.now * self._rate
-
-    def skew(self, offset_seconds: float) -> None:
-        self.offset_seconds = offset_seconds
-        self._skewed = True
-
-
-class Client:
-    """One process: its clock, its ids, and how it ended."""
-
-    def __init__(self, simulation: Simulation, name: str, seed: str, rate: float) -> None:
-        self.simulation = simulation
-        self.name = name
-        self.clock = ClientClock(simulation, rate)
-        self.ids = Ids(self.clock, random.Random(seed))
-        self.status: Literal["running", "done", "crashed"] = "running"
-        self.result: Any = None
-        self.requests = 0
-        self.faulty = True
-        self.paused_until = 0.0
-        self.paused_at = 0
-        self.restart: Callable[[Client], Program[Any]] | None = None
-        self.mains = 0
-
-    def __repr__(self) -> str:
-        return f"<client {self.name}: {self.status}>"
 
 
 class _Strand:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.tail import Tail
+from lakevilla.transaction.tail import Tail, open_tail
 from lakevilla.transaction.view import Placement, place
 
 __all__ = ["Absorbed", "absorb"]
@@ -31,7 +31,7 @@ def absorb(context: Context, head: Head, locations: Iterable[str]) -> Program[Ab
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
     for location in locations:
-        tail = context.tails[location]
+        tail = yield from open_tail(context, location, missing_ok=True)
         placement = yield from place(context, head, location, tail)
         placements[location] = placement
         if location in head.tables and placement.hidden:

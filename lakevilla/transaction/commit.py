@@ -35,7 +35,8 @@ from lakevilla.global_log.repo import (
     make_room,
     replace_head,
 )
-from lakevilla.store.base import ABSENT, ANY, Stored, Unknown
+from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored, Unknown
+from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, Put, parallel, sleep
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.absorb import absorb
@@ -44,7 +45,7 @@ from lakevilla.transaction.describe import describe
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish import publish_table
-from lakevilla.transaction.tail import probe
+from lakevilla.transaction.tail import refresh
 from lakevilla.transaction.validate import adopt, examine
 from lakevilla.transaction.view import compose
 
@@ -82,6 +83,7 @@ def decide(txn: Transaction) -> Program[Decided]:
         commit = _commit_object(txn)
         digest, body = seal(commit)
         yield from _store(txn, commit.txn, digest, body)
+        yield from _check_files(txn)
         txn.context.keep_commit(digest, commit)
         decided = yield from _race(txn, commit, digest)
         if decided is not None:
@@ -147,7 +149,7 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
         if state is None and not txn.read_only:
             parts.append(claim_table(location, head, context.ids))
         if not working.view.guarded:
-            parts.append(probe(context, context.tails[location]))
+            parts.append(refresh(context, location))
     if txn.key is not None:
         parts.append(bind_key(txn, txn.key))
     outcomes = yield from parallel(parts)
@@ -160,6 +162,33 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
     txn.stored.extend([*files, key])
     for file in files:
         del txn.bodies[file]
+
+
+def _check_files(txn: Transaction) -> Program[None]:
+    """After a long time, check that the files are still there (hazard 6).
+
+    VACUUM and orphan removal of other clients know nothing of transactions:
+    to them a file that no log entry names is garbage once it is old enough.
+    """
+    context = txn.context
+    if context.clock.elapsed() - txn.began_at < context.settings.checked_tip_seconds:
+        return
+    keys = [
+        f"{done.table}/{file.path}"
+        for done in txn.done
+        for file in done.change.adds
+        if "://" not in file.path
+    ]
+    found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
+    for key, info in zip(keys, found, strict=True):
+        if isinstance(info, Missing):
+            raise txn.fail(
+                TransactionAborted(
+                    f"transaction {txn.id} ran so long that its file {key} was removed by another "
+                    "client's clean-up: run it again",
+                    txn_id=txn.id,
+                )
+            )
 
 
 def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decided | None]:
@@ -205,10 +234,12 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
         if newer is None or (
             isinstance(outcome, Unknown) and newer.head.replacement == held.head.replacement
         ):
-            raise CommitOutcomeUnknown(
-                f"could not settle whether transaction {txn.id} was committed: "
-                f"ask `lake.outcome({txn.id!r})`",
-                txn_id=txn.id,
+            raise txn.fail(
+                CommitOutcomeUnknown(
+                    f"could not settle whether transaction {txn.id} was committed: "
+                    f"ask `lake.outcome({txn.id!r})`",
+                    txn_id=txn.id,
+                )
             )
         mine = yield from _own_commit(txn, newer.head)
         if mine is not None:

@@ -92,8 +92,11 @@ class Context:
                 break
 
     def keep_tail(self, tail: Tail) -> Tail:
-        """Remember how far a table's log has come."""
-        self.tails[tail.location] = tail
+        """Remember how far a table's log has come; another thread may know more by now."""
+        known = self.tails.get(tail.location)
+        ahead = known is not None and known.tip > tail.tip
+        if known is None or not ahead or known.snapshot.table_id != tail.snapshot.table_id:
+            self.tails[tail.location] = tail
         return tail
 
     def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:

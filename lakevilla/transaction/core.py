@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import (
+    CommitOutcomeUnknown,
     ConflictError,
     InvalidOperation,
     LakeVillaError,
@@ -194,6 +195,12 @@ class Transaction:
         yield from parallel([self._open(location, probing) for location in missing])
 
     def _open(self, location: str, probing: bool) -> Program[None]:
+        if self.through_head and self.held is None:
+            # Read-only, and the lake had no HEAD: by now it may have one, and
+            # then the table's log may show states of it.
+            moved = yield from extend(self)
+            if not moved and self.context.held is not None:
+                raise self.fail(self._entered(location))
         head = self.head
         state = None if head is None else head.tables.get(location)
         if self.through_head and state is None:
@@ -246,15 +253,16 @@ class Transaction:
             head = self.head
             return (yield from build_view(self.context, head, location, tail))
         if view.state is None:
-            raise self.fail(
-                ConflictError(
-                    f"table {location} entered the lake after transaction {self.id} began: "
-                    "run the transaction again",
-                    table=location,
-                    txn_id=self.id,
-                )
-            )
+            raise self.fail(self._entered(location))
         return view
+
+    def _entered(self, location: str) -> ConflictError:
+        return ConflictError(
+            f"table {location} entered the lake after transaction {self.id} began: "
+            "run the transaction again",
+            table=location,
+            txn_id=self.id,
+        )
 
     # -- what verbs need ---------------------------------------------------------
 
@@ -297,7 +305,10 @@ class Transaction:
         """Note an error after which nothing can commit; returns it to be raised."""
         self.state = "failed"
         self.failure = error
-        self.context.ended.add(self.id)
+        if self.key is not None and not isinstance(error, CommitOutcomeUnknown):
+            # Whoever runs again with the key in this process need not wait for
+            # a lease: no replacement of HEAD by this id is under way any more.
+            self.context.ended.add(self.id)
         return error
 
     def layout(self, location: str, *, reading: bool = False) -> Program[Layout]:
@@ -427,8 +438,8 @@ class Transaction:
     ) -> Program[Done]:
         """Create a table; its rows come by ``append``."""
         self.check_write(location, "create_table")
-        if Feature.I not in self.features:
-            self.through_head = True
+        if not self.through_head:
+            yield from self._join_head()
         change = yield from create_change(self, location, schema, partition_by, properties)
         return (yield from self.execute(Create(location, change), "create_table"))
 

@@ -45,7 +45,7 @@ def create_change(
         raise TableExists(
             f"table {location} was dropped and its log still exists: `register` revives it"
             if dropped
-            else f"table {location} exists already",
+            else f"table {location} exists already: choose another name, or write to it",
             table=location,
             txn_id=txn.id,
         )

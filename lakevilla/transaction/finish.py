@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakevilla.errors import ForeignConflict, InvalidOperation, LakeVillaError
+from lakevilla.errors import ForeignConflict, InvalidOperation, LakeVillaError, StoreError
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since
 from lakevilla.store.effects import Program, parallel
@@ -47,7 +47,12 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         location = txn.done[0].table
         entry_version = yield from commit_by_entry(txn)
         return _committed(txn, {location: entry_version}, None)
-    decided = yield from decide(txn)
+    try:
+        decided = yield from decide(txn)
+    except StoreError as error:
+        if not txn.tried:
+            txn.fail(error)
+        raise
     # From here on it is committed: nothing below may undo it.
     txn.state = "committed"
     txn.decided = decided

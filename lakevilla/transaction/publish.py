@@ -146,6 +146,12 @@ def _create(
             message = f"publishing version {version} of {tail.location}: {outcome.reason}"
             context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
         return (yield from probe(context, tail)), False
+    if context.clock.elapsed() - tail.seen_at > context.settings.checked_tip_seconds:
+        # The process slept so long that log clean-up may have taken the number
+        # away before ours was created: look again whether anybody sees it
+        # (hazard 10). If not, the entry is where nobody reads.
+        context.tails.pop(tail.location, None)
+        return (yield from open_tail(context, tail.location, missing_ok=True)), False
     entry = context.format.parse_entry(tail.location, version, body)
     tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
     context.keep_tail(tail)

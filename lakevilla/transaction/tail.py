@@ -19,7 +19,16 @@ from lakevilla.store.effects import Program
 if TYPE_CHECKING:
     from lakevilla.transaction.context import Context
 
-__all__ = ["Tail", "entry_at", "known_tail", "open_tail", "probe", "same_contract", "snapshot_at"]
+__all__ = [
+    "Tail",
+    "entry_at",
+    "known_tail",
+    "open_tail",
+    "probe",
+    "refresh",
+    "same_contract",
+    "snapshot_at",
+]
 
 _KEPT = 160
 
@@ -136,6 +145,14 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             break
         tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
     return context.keep_tail(tail)
+
+
+def refresh(context: Context, location: str) -> Program[Tail]:
+    """The log's tip now: one GET while the known one counts, else a LIST."""
+    tail = known_tail(context, location)
+    if tail is None:
+        return (yield from open_tail(context, location, missing_ok=True))
+    return (yield from probe(context, tail))
 
 
 def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None]:

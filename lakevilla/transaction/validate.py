@@ -25,7 +25,7 @@ from lakevilla.sublogs.operations import Alter, Append, Create, Guard, is_blind,
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.perform import file_namer, perform
-from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
     for location, working in txn.tables.items():
         old = working.view
         state = None if head is None else head.tables.get(location)
-        tail = txn.context.tails[location]
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
         if state == old.state and tail.tip == old.probed:
             continue
         if not exact and _only_appends(txn, location) and not _new_metadata(txn, head, location):
@@ -108,9 +108,11 @@ def _new_metadata(txn: Transaction, head: Head | None, location: str) -> bool:
             return True
     if head is None:
         return False
-    if old.state is None and location in head.tables:
-        return True
-    if head.tables[location].dropped or old.state is None:
+    state = head.tables.get(location)
+    if state is None or old.state is None:
+        # In neither HEAD: its log has told all. It entered or left the lake: look closer.
+        return state is not old.state
+    if state.dropped:
         return True
     first = head.commits[0].sequence if head.commits else head.sequence + 1
     if txn.bound_sequence + 1 < first:
@@ -287,7 +289,7 @@ def extend(txn: Transaction) -> Program[bool]:
     """Move to the newest HEAD if everything relied on is unchanged there."""
     if not txn.through_head:
         return False
-    yield from parallel([probe(txn.context, txn.context.tails[loc]) for loc in txn.tables])
+    yield from parallel([refresh(txn.context, location) for location in txn.tables])
     held = yield from txn.context.head()
     if held is None:
         return False

@@ -153,9 +153,14 @@ def place(
     """
     state = None if head is None else head.tables.get(location)
     tip = tail.tip if up_to is None else min(up_to, tail.tip)
-    if head is None or state is None or (state.dropped and tip < 0):
+    if head is None:
         return Placement(logged=tip, overlay=())
     application = application_id(head)
+    if state is None or (state.dropped and tip < 0):
+        # A table that this HEAD lacks may have entered by a newer one: then its
+        # log belongs to states that the transaction is not bound to.
+        seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
+        return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
     logged, waiting = state.published, state.pending
     hidden: list[int] = []

@@ -185,25 +185,54 @@ def _filtered(files: pa.Table, layout: Layout, where: Expr | None) -> pa.Table:
 
 
 def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
-    # A predicate over partition columns may decide without statistics.
-    partitioned = where if layout.partition_by else None
+    groups = _row_groups(checkpoint, "add.path")
     found: list[pa.Table] = []
-    pending = _row_groups(checkpoint, "add.path")
-    early = ("add.path", "add.partitionValues") if partitioned is not None else _FILE_COLUMNS
-    for window in _windows(pending, early):
-        survivors: list[tuple[Part, int, np.ndarray[Any, Any]]] = []
-        for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
-            if partitioned is None:
+    if where is None or not layout.partition_by:
+        for window in _windows(groups, _FILE_COLUMNS):
+            for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
                 found.extend(_files(fetched, group, layout, where, None))
-                continue
-            keep = _partition_survivors(fetched, group, layout, partitioned)
-            if keep.any():
-                survivors.append((fetched.part, group, keep))
-        for late in _windows([(part, group) for part, group, _ in survivors], _FILE_COLUMNS):
-            kept = {(id(part), group): keep for part, group, keep in survivors}
-            for (part, group, _), fetched in zip(late, (yield from fetch(late)), strict=True):
-                found.extend(_files(fetched, group, layout, where, kept[id(part), group]))
+    else:
+        # A predicate may decide by partition values alone: they are read first.
+        for window in _windows(groups, ("add.partitionValues",)):
+            kept = {}
+            for (part, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+                keep = _partition_survivors(fetched, group, layout, where)
+                if keep.any():
+                    kept[part.key, group] = part, keep
+            remaining = [(part, group) for (_, group), (part, _) in kept.items()]
+            for late in _windows(remaining, _FILE_COLUMNS):
+                if len(late) == 1 and _weight(*late[0]) > _ROUND_BYTES:
+                    part, group, names = late[0]
+                    rows = yield from _by_column(part, group, names, kept[part.key, group][1])
+                    found.extend(_pruned(rows, part.key, layout, where))
+                    continue
+                for (part, group, _), fetched in zip(late, (yield from fetch(late)), strict=True):
+                    keep = kept[part.key, group][1]
+                    found.extend(_files(fetched, group, layout, where, keep))
     return pa.concat_tables([FILES_SCHEMA.empty_table(), *found])
+
+
+def _by_column(
+    part: Part, group: int, names: Sequence[str], keep: np.ndarray[Any, Any]
+) -> Program[pa.StructArray]:
+    """The rows of a large row group to be kept, one column at a time.
+
+    Some writers put a million files in one row group: all its columns at once
+    would be more than the result by far.
+    """
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        (fetched,) = yield from fetch([(part, group, [name])])
+        pieces = []
+        start = 0
+        for batch in fetched.batches(group, [name], BATCH_ROWS):
+            chosen = keep[start : start + batch.num_rows]
+            start += batch.num_rows
+            if chosen.any():
+                pieces.append(batch.column(0).filter(pa.array(chosen)))
+        child = name.removeprefix("add.")
+        columns[child] = pa.concat_arrays([piece.field(child) for piece in pieces])
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
 def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[set[FileRef]]:
@@ -267,8 +296,7 @@ def _windows(
     size = 0
     for part, group in groups:
         names = _available(part, columns)
-        metadata = part.footer.row_group(group)
-        weight = sum(metadata.column(i).total_compressed_size for i in part.columns(names))
+        weight = _weight(part, group, names)
         if window and size + weight > _ROUND_BYTES:
             yield window
             window, size = [], 0
@@ -276,6 +304,11 @@ def _windows(
         size += weight
     if window:
         yield window
+
+
+def _weight(part: Part, group: int, names: Sequence[str]) -> int:
+    metadata = part.footer.row_group(group)
+    return sum(metadata.column(index).total_compressed_size for index in part.columns(names))
 
 
 def _available(part: Part, columns: Sequence[str]) -> list[str]:
@@ -302,17 +335,43 @@ def _optional(struct: pa.StructArray, name: str) -> pa.Array | None:
 def _partition_survivors(
     fetched: Fetched, group: int, layout: Layout, where: Expr
 ) -> np.ndarray[Any, Any]:
+    """Which rows of a row group are files that ``where`` may hold for, by partition values."""
     masks = []
-    columns = _available(fetched.part, ("add.path", "add.partitionValues"))
-    for batch in fetched.batches(group, columns, BATCH_ROWS):
-        add = _valid(batch, "add")
-        length = len(add)
-        values = partition_values_column(_optional(add, "partitionValues"), length)
-        table = _padded(
-            {"path": add.field("path").cast(pa.string()), "partition_values": values}, length
-        )
-        masks.append(_to_numpy(may_match(table, layout, where)))
+    for batch in fetched.batches(group, ("add.partitionValues",), BATCH_ROWS):
+        add = batch.column(0)
+        keep = np.asarray(add.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        if keep.any():
+            files = add if keep.all() else add.filter(pa.array(keep))
+            values = partition_values_column(files.field("partitionValues"), len(files))
+            keep[keep] = _matching_partitions(values, layout, where)
+        masks.append(keep)
     return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+
+
+def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np.ndarray[Any, Any]:
+    """``may_match`` by partition values, asked once for each that occurs."""
+    width = len(layout.partition_by)
+    keys, items = values.keys, values.items
+    regular = values.null_count == 0 and len(items) == len(values) * width
+    if regular and width == 1:
+        regular = len(keys.unique()) == 1
+    elif regular:
+        names = keys.dictionary_encode().indices.to_numpy().reshape(-1, width)
+        regular = bool((names == names[0]).all())
+    if not regular:
+        return _to_numpy(
+            may_match(_padded({"partition_values": values}, len(values)), layout, where)
+        )
+    texts = items.dictionary_encode(null_encoding="encode")
+    codes = texts.indices.to_numpy().reshape(-1, width).astype(np.int64)
+    combined = codes[:, 0]
+    for column in range(1, width):
+        combined = combined * len(texts.dictionary) + codes[:, column]
+    _, first, which = np.unique(combined, return_index=True, return_inverse=True)
+    distinct = values.take(pa.array(first))
+    verdicts = may_match(_padded({"partition_values": distinct}, len(first)), layout, where)
+    result: np.ndarray[Any, Any] = _to_numpy(verdicts)[which]
+    return result
 
 
 def _files(
@@ -324,20 +383,24 @@ def _files(
 ) -> Iterator[pa.Table]:
     start = 0
     for batch in fetched.batches(group, _available(fetched.part, _FILE_COLUMNS), BATCH_ROWS):
-        add = _valid(batch, "add")
-        length = len(add)
         if keep is not None:
-            chosen = keep[start : start + length]
-            start += length
+            chosen = keep[start : start + batch.num_rows]
+            start += batch.num_rows
             if not chosen.any():
                 continue
             if not chosen.all():
-                add = add.filter(pa.array(chosen))
-        table = _files_table(add, fetched.part.key)
-        if where is not None:
-            table = table.filter(may_match(table, layout, where))
-        if table.num_rows:
-            yield table
+                batch = batch.filter(pa.array(chosen))
+        yield from _pruned(_valid(batch, "add"), fetched.part.key, layout, where)
+
+
+def _pruned(
+    add: pa.StructArray, key: str, layout: Layout, where: Expr | None
+) -> Iterator[pa.Table]:
+    table = _files_table(add, key)
+    if where is not None:
+        table = table.filter(may_match(table, layout, where))
+    if table.num_rows:
+        yield table
 
 
 def _files_table(add: pa.StructArray, key: str) -> pa.Table:
@@ -383,11 +446,9 @@ def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
     for column_field in FILES_SCHEMA:
         column = columns.get(column_field.name)
         if column is None:
-            column = (
-                pa.nulls(length, column_field.type)
-                if column_field.nullable
-                else pa.array(np.zeros(length, dtype=np.int64))
-            )
+            column = pa.nulls(length, column_field.type)
+            if not column_field.nullable:
+                column = pc.fill_null(column, pa.scalar("0").cast(column_field.type))
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
 

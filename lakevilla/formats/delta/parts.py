@@ -29,6 +29,8 @@ FIRST_BYTES = 512 * 1024
 # Two ranges closer than this are fetched as one: a request costs more than the bytes.
 _MERGE_GAP = 256 * 1024
 
+_BUFFER_BYTES = 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -119,7 +121,10 @@ class Fetched:
         """The rows of a row group whose ``columns`` were fetched."""
         try:
             source = pa.PythonFile(self, mode="r")
-            reader = pq.ParquetFile(source, metadata=self.part.footer, pre_buffer=False)
+            # Buffered, a column chunk is not copied whole before it is decoded.
+            reader = pq.ParquetFile(
+                source, metadata=self.part.footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
+            )
             yield from reader.iter_batches(
                 batch_rows, row_groups=[row_group], columns=list(columns), use_threads=False
             )

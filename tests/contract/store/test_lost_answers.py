@@ -16,7 +16,7 @@ from lakevilla.clock import SystemClock
 from lakevilla.errors import StoreError
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored
+from lakevilla.store.base import ABSENT, Failure, Found, Match, Missing, Refused, Stored
 from lakevilla.store.effects import Effect, delete, get, head, list_objects, put
 from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Counts, Runner
@@ -174,6 +174,16 @@ def test_a_conflict_is_read_back_and_tried_again(proxy: Proxy, runner: Runner) -
     proxy.faults = [answered(409, "ConditionalRequestConflict")]
     assert isinstance(runner.run(put("k", b"nonce 2", Match(first.token))), Stored)
     assert proxy.requests == ["PUT", "PUT", "GET", "PUT"]
+
+
+def test_a_conflict_is_no_refusal_except_where_it_is_how_the_store_says_exists(
+    proxy: Proxy, runner: Runner
+) -> None:
+    proxy.faults = [answered(409, "OperationAborted"), answered(409, "BlobAlreadyExists")]
+    conflict = runner.store.put("k", b"nonce 1", ABSENT)
+    assert isinstance(conflict, Failure)
+    assert (conflict.conflict, conflict.ambiguous) == (True, False)
+    assert runner.store.put("k", b"nonce 1", ABSENT) == Refused()
 
 
 def test_a_lost_race_carries_the_winner(runner: Runner) -> None:

@@ -145,7 +145,9 @@ def test_mapped_columns_are_read_by_others(tables: Tables, mode: str) -> None:
     state = tables.create(schema, properties={"delta.columnMapping.mode": mode})
     physical = state.layout.physical
     assert physical.field(0).name.startswith("col-")
-    rows = pa.table([pa.array([1]), pa.array([{physical.field(1).type.field(0).name: "x"}])], physical)
+    rows = pa.table(
+        [pa.array([1]), pa.array([{physical.field(1).type.field(0).name: "x"}])], physical
+    )
     added = DataFile("f.parquet", 1, 1, stats='{"numRecords":1}')
     pq.write_table(rows, tables.root / "t" / "f.parquet")
     size = (tables.root / "t" / "f.parquet").stat().st_size

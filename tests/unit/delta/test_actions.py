@@ -112,7 +112,9 @@ def test_what_is_rendered_is_read_again(change: Change) -> None:
 
 
 def test_a_removal_repeats_what_the_file_said() -> None:
-    file = parse(add("a", partitionValues={"p": "1"}, baseRowId=7, defaultRowCommitVersion=2)).adds[0]
+    file = parse(add("a", partitionValues={"p": "1"}, baseRowId=7, defaultRowCommitVersion=2)).adds[
+        0
+    ]
     action = json.loads(remove_line(removal(file), 33))["remove"]
     assert action == {
         "path": "a",

@@ -16,7 +16,9 @@ TIMES = {"delta.enableInCommitTimestamps": "true"}
 ROWS = {"delta.enableRowTracking": "true"}
 
 
-def rendered(tables: Tables, state: Snapshot, change: Change, at: int = 5, **info: Any) -> list[Any]:
+def rendered(
+    tables: Tables, state: Snapshot, change: Change, at: int = 5, **info: Any
+) -> list[Any]:
     body = tables.format.render(state, change, CommitInfo("WRITE", **info), at)
     return [json.loads(line) for line in body.splitlines()]
 

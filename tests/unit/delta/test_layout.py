@@ -141,7 +141,10 @@ def test_statistics_cover_the_first_32_leaves_of_data_columns(tables: Tables) ->
         ({"delta__dataSkippingNumIndexedCols": "-1"}, ("row.x", "row.y", "a", "b c")),
         ({"delta__dataSkippingStatsColumns": "ROW, `b c`"}, ("row.x", "row.y", "b c")),
         ({"delta__dataSkippingStatsColumns": "row.y,a"}, ("row.y", "a")),
-        ({"delta__dataSkippingStatsColumns": "a", "delta__dataSkippingNumIndexedCols": "9"}, ("a",)),
+        (
+            {"delta__dataSkippingStatsColumns": "a", "delta__dataSkippingNumIndexedCols": "9"},
+            ("a",),
+        ),
     ],
 )
 def test_a_table_may_choose_its_statistics(

@@ -18,7 +18,9 @@ def table(tables: Tables, *actions: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", ["variantType", "variantShredding", "collations-preview"])
-def test_a_reader_feature_that_is_not_honoured_is_refused_by_name(tables: Tables, name: str) -> None:
+def test_a_reader_feature_that_is_not_honoured_is_refused_by_name(
+    tables: Tables, name: str
+) -> None:
     with pytest.raises(UnsupportedTableFeature, match=name):
         table(tables, protocol([name], [name]), metadata())
 

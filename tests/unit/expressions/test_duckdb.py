@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
+from decimal import Decimal
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.evaluate import compare, evaluate
+from lakevilla.expressions.parse import parse_expression
 from lakevilla.expressions.tree import Expr
 from tests.unit.expressions.trees import ROWS, SCHEMA, any_tree, row_table
 
@@ -75,3 +79,89 @@ def test_duckdb_agrees_with_the_reference(
     for at, row in enumerate(table.to_pylist()):
         want, got = reference(bound, row), computed(connection, sql, at)
         assert same(want, got), f"{want!r} but DuckDB {got!r} for {sql}"
+
+
+def test_case_mapping_is_unicodes_simple_one() -> None:
+    characters = [chr(at) for at in range(1, 0x110000) if not 0xD800 <= at <= 0xDFFF]
+    known = [c for c in characters if unicodedata.category(c) != "Cn"]
+    schema = pa.schema([("c", pa.string())])
+    for name in ("lower", "upper"):
+        tree = bind(parse_expression(f"{name}(c)"), schema, predicate=False)
+        connection = duckdb.connect()
+        connection.register("letters", pa.table({"c": known}))
+        found = connection.execute(f"select {to_duckdb(tree, schema)} from letters")
+        mapped = found.to_arrow_table().column(0).to_pylist()
+        assert mapped == [evaluate(tree, {"c": c}) for c in known]
+
+
+NUMBERS = pa.schema([("n", pa.int64()), ("d", pa.int64()), ("v", pa.decimal128(6, 2))])
+MOST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "row", "value"),
+    [
+        ("d <> 0 and n / d > 1", {"n": 4, "d": 0}, False),
+        ("d = 0 or n / d > 1", {"n": 4, "d": 0}, True),
+        ("d <> 0 and n / d > 1", {"n": 4, "d": 2}, True),
+        ("d <> 0 and n / d > 1", {"n": 4, "d": None}, None),
+        ("n / d > 1", {"n": 4, "d": 0}, RAISED),
+        ("n % d > 1", {"n": 4, "d": 0}, RAISED),
+        ("n + 1 > 5", {"n": MOST}, RAISED),  # not rewritten to n > 4
+        ("cast(n as byte) > 5", {"n": 300}, RAISED),
+        ("cast(v as decimal(2,1)) > 5", {"v": Decimal("9.96")}, RAISED),
+        ("n * n = 0", {"n": MOST}, RAISED),
+        ("n % -1 = 0", {"n": -MOST - 1}, True),
+        ("n / 2 = 1.5", {"n": 3}, True),
+        ("n in ()", {"n": None}, False),
+        ("n in (1, null)", {"n": 2}, None),
+        ("n not in (1, null)", {"n": 1}, False),
+    ],
+)
+def test_what_engines_like_to_differ_in(sql: str, row: dict[str, Any], value: Any) -> None:
+    whole = {"n": None, "d": None, "v": None} | row
+    tree = bind(parse_expression(sql), NUMBERS)
+    connection = duckdb.connect()
+    assert reference(tree, whole) is value or reference(tree, whole) == value
+    table = pa.Table.from_pylist([whole], schema=NUMBERS).append_column("number", [[0]])
+    connection.register("numbered", table)
+    assert computed(connection, to_duckdb(tree, NUMBERS), 0) == value
+
+
+def test_a_filter_keeps_to_the_order_of_its_terms() -> None:
+    tree = bind(parse_expression("d <> 0 and n / d > 1"), NUMBERS)
+    connection = duckdb.connect()
+    rows = {"n": list(range(100_000)), "d": [n % 3 for n in range(100_000)]}
+    connection.register("many", pa.table(rows))
+    sql = f"select count(*) from many where {to_duckdb(tree, NUMBERS)}"
+    assert connection.execute(sql).fetchall() == [(66_664,)]
+
+
+def test_text_from_outside_stays_text() -> None:
+    schema = pa.schema([('a"b', pa.string())])
+    nasty = "x' or 1=1; --\0\\"
+    tree = bind(parse_expression('"a""b" = :v', {"v": nasty}), schema)
+    connection = duckdb.connect()
+    connection.register("t", pa.table({'a"b': [nasty, "y"]}))
+    sql = f"select count(*) from t where {to_duckdb(tree, schema)}"
+    assert connection.execute(sql).fetchall() == [(1,)]
+
+
+def test_merge_columns_are_rendered_with_their_alias() -> None:
+    schemas = {"s": pa.schema([("id", pa.int64())]), "t": pa.schema([("id", pa.int32())])}
+    tree = bind(parse_expression("s.id = t.id"), schemas)
+    assert to_duckdb(tree, schemas) == '("s"."id" = CAST("t"."id" AS BIGINT))'
+    own = to_duckdb(tree, schemas, column=lambda path, table: f"{table}_{path[0]}")
+    assert own == "(s_id = CAST(t_id AS BIGINT))"
+    assert evaluate(tree, {"s": {"id": 1}, "t": {"id": 1}}) is True
+
+
+def test_a_struct_field_raises_for_the_rows_asked_for_alone() -> None:
+    schema = pa.schema([("st", pa.struct([("v", pa.string())])), ("n", pa.int64())])
+    tree = bind(parse_expression("cast(st.v as long)"), schema, predicate=False)
+    connection = duckdb.connect()
+    rows = [{"st": {"v": "x"}, "n": 0}, {"st": {"v": "7"}, "n": 1}]
+    connection.register("rows", pa.Table.from_pylist(rows, schema=schema))
+    connection.execute("set disabled_optimizers = 'filter_pushdown'")
+    found = connection.execute(f"select {to_duckdb(tree, schema)} from rows where n = 1")
+    assert found.fetchall() == [(7,)]

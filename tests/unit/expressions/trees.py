@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
-from lakevilla.expressions.values import literal, literal_of
+from lakevilla.expressions.values import literal
 
 SCHEMA = pa.schema(
     [
@@ -41,8 +41,26 @@ _NUMERALS = st.sampled_from(
 _DATES = st.dates(date(1600, 1, 1), date(2200, 12, 31))
 _MOMENTS = st.datetimes(datetime(1600, 1, 1), datetime(2200, 12, 31))
 _DOUBLES = st.sampled_from(
-    [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 0.1, 1.005, 1e-7, 1e15, 1e22, 1e300, -1e300]
-    + [float("nan"), float("inf"), float("-inf"), 0.49999999999999994, 127.5]
+    [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        0.1,
+        1.005,
+        1e-7,
+        1e15,
+        1e22,
+        1e300,
+        -1e300,
+        127.5,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        0.49999999999999994,
+    ]
 ) | st.floats(allow_nan=True)
 
 
@@ -57,7 +75,7 @@ def _decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
     return whole.map(lambda n: Decimal(n).scaleb(-scale, _CONTEXT))
 
 
-_CONTEXT = __import__("decimal").Context(prec=60)
+_CONTEXT = Context(prec=60)
 
 
 def _integers(bits: int) -> st.SearchStrategy[int]:
@@ -272,6 +290,3 @@ def any_tree() -> st.SearchStrategy[Expr]:
 
 def row_table(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
-
-
-__all__ = ["KINDS", "ROWS", "SCHEMA", "VALUES", "any_tree", "literal_of", "row_table", "trees"]

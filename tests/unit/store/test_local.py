@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lakevilla.store import durable
-from lakevilla.store.base import ABSENT, ANY, Failure, Found, Match, Missing, Refused, Stored, Token
+from lakevilla.store.base import ABSENT, ANY, Failure, Found, Match, Missing, Stored, Token
 from lakevilla.store.local import LocalStore
 
 LOCK = ".lakevilla-lock"
@@ -48,6 +49,21 @@ def test_a_write_leaves_no_temporary_file(store: LocalStore, tmp_path: Path) -> 
     store.put("k", b"3", Match(token))
     store.put("k", b"4", ANY)
     assert sorted(os.listdir(tmp_path)) == [LOCK, "k"]
+
+
+def test_a_full_disk_leaves_nothing_and_says_so(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, body: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable.os, "write", full)
+    outcome = store.put("k", b"1", ABSENT)
+    monkeypatch.undo()
+    assert isinstance(outcome, Failure)
+    assert (outcome.ambiguous, outcome.permanent) == (False, True)
+    assert "space" in outcome.reason
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_left_over_temporary_file_is_swept_after_a_day(store: LocalStore, tmp_path: Path) -> None:
@@ -92,9 +108,7 @@ def test_the_lock_of_a_killed_process_is_free(store: LocalStore, tmp_path: Path)
     token_of(store.put("HEAD.json", b"2", Match(token)))
 
 
-def test_a_child_forked_under_the_lock_does_not_keep_it(
-    store: LocalStore, tmp_path: Path
-) -> None:
+def test_a_child_forked_under_the_lock_does_not_keep_it(store: LocalStore, tmp_path: Path) -> None:
     token = token_of(store.put("HEAD.json", b"1", ABSENT))
     with durable.locked(str(tmp_path / LOCK), 1) as held:
         assert held
@@ -172,7 +186,8 @@ def test_a_file_where_a_directory_is_needed_is_a_permanent_failure(store: LocalS
     token_of(store.put("dir/x", b"1", ABSENT))
     for condition in (ABSENT, ANY):
         outcome = store.put("dir", b"2", condition)
-        assert isinstance(outcome, Failure | Refused)
+        assert isinstance(outcome, Failure)
+        assert outcome.permanent
     found = store.get("dir/x")
     assert isinstance(found, Found)
 

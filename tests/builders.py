@@ -1,0 +1,182 @@
+"""Lakes and tables for tests: where they are, how they are filled, how others see them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import lakevilla as lv
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A lake's root and the options that reach it; picklable, for tests with processes."""
+
+    root: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+
+    def connect(self, **options: Any) -> lv.Lake:
+        """A client of its own: no caches shared with others."""
+        return lv.connect(self.root, storage_options=self.storage_options or None, **options)
+
+    @property
+    def seen_by_others(self) -> bool:
+        """Whether clients without LakeVilla can reach it."""
+        return not self.root.startswith("memory:")
+
+    def uri(self, table: str) -> str:
+        return f"{self.root}/{table}"
+
+    def write(self, table: str, rows: pa.Table | Sequence[Row], **options: Any) -> None:
+        """Create or append to a table with deltalake."""
+        data = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
+        options = {"mode": "append", **options}
+        write_deltalake(
+            self.uri(table), data, storage_options=self.storage_options or None, **options
+        )
+
+    def delta(self, table: str, version: int | None = None) -> DeltaTable:
+        """The table as deltalake opens it now."""
+        return DeltaTable(
+            self.uri(table), version=version, storage_options=self.storage_options or None
+        )
+
+    def delta_rows(self, table: str, version: int | None = None) -> list[dict[str, Any]]:
+        return in_order(self.delta(table, version).to_pyarrow_table())
+
+
+def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
+    """A fresh lake of one kind: ``memory``, ``local`` or ``s3``."""
+    if kind == "memory":
+        return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
+    if kind == "local":
+        return Place(str(request.getfixturevalue("tmp_path") / "lake"))
+    server = request.getfixturevalue("s3_server")
+    return Place(request.getfixturevalue("s3_root"), server.storage_options)
+
+
+def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
+    """Make tables, by deltalake where others reach the place and in one transaction where not."""
+    if place.seen_by_others:
+        for name, rows in tables.items():
+            place.write(name, rows)
+        return
+    with place.connect() as lake, lake.transaction() as txn:
+        for name, rows in tables.items():
+            txn.create_table(name, pa.Table.from_pylist(list(rows)))
+
+
+def accounts(count: int, balance: int = 100) -> list[dict[str, Any]]:
+    """``count`` rows of ``id`` and ``balance``."""
+    return [{"id": number, "balance": balance} for number in range(count)]
+
+
+def in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows sorted by all of their columns that sort."""
+    return sorted(rows.to_pylist(), key=lambda row: [repr(value) for value in row.values()])
+
+
+def values(rows: pa.Table, column: str = "id") -> list[Any]:
+    return sorted(rows[column].to_pylist())
+
+
+class WrappedStore:
+    """A store that passes every request on; the base of those that do more."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        return self.inner.get(key, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        return self.inner.put(key, body, condition)
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        return self.inner.put_file(key, path)
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        return self.inner.head(key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        return self.inner.list(prefix, start_after)
+
+    def delete(self, key: str) -> Failure | None:
+        return self.inner.delete(key)
+
+    def local_path(self, key: str) -> str | None:
+        return self.inner.local_path(key)
+
+
+class InterruptedStore(WrappedStore):
+    """Calls ``meanwhile`` once, before the first PUT of a key for which ``before`` is true."""
+
+    def __init__(
+        self, inner: Store, before: Callable[[str], bool], meanwhile: Callable[[], object]
+    ) -> None:
+        super().__init__(inner)
+        self._before = before
+        self._meanwhile: Callable[[], object] | None = meanwhile
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if self._before(key):
+            with self._lock:
+                meanwhile, self._meanwhile = self._meanwhile, None
+                if meanwhile is not None:
+                    meanwhile()
+        return self.inner.put(key, body, condition)
+
+    @property
+    def happened(self) -> bool:
+        return self._meanwhile is None
+
+
+@contextmanager
+def interrupted(
+    lake: lv.Lake, before: Callable[[str], bool], meanwhile: Callable[[], object]
+) -> Iterator[None]:
+    """Within the block the first PUT that ``before`` names waits until ``meanwhile`` has run."""
+    inner = lake.runner.store
+    store = InterruptedStore(inner, before, meanwhile)
+    lake.runner.store = store
+    try:
+        yield
+    finally:
+        lake.runner.store = inner
+    assert store.happened, "the moment never came"
+
+
+def is_head(key: str) -> bool:
+    return key == "_lakevilla/HEAD.json"
+
+
+def is_entry(table: str) -> Callable[[str], bool]:
+    """Whether a key is a log entry of the table."""
+    return lambda key: key.startswith(f"{table}/_delta_log/") and key.endswith(".json")
+
+
+def kinds(events: Iterable[lv.Event]) -> list[str]:
+    return [event.kind for event in events]

@@ -1,0 +1,74 @@
+"""Keys find their backend and come back as they were spelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.store.base import ANY, ObjectInfo, Token
+from lakevilla.store.location import Location, parse_location
+from lakevilla.store.routing import LakeStore
+
+
+class Recorder:
+    """A backend that remembers paths and lists all it has, whatever was asked to be left out."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.paths: list[str] = []
+
+    def put(self, key: str, body: bytes, condition: object) -> None:
+        self.paths.append(key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Any:
+        return [
+            ObjectInfo(path, 1, Token("t"), 0.0)
+            for path in self.paths
+            if path.startswith(f"{prefix}/" if prefix else "")
+        ]
+
+
+def make(root: str) -> tuple[LakeStore, dict[str, Recorder]]:
+    opened: dict[str, Recorder] = {}
+
+    def open_backend(location: Location) -> Any:
+        return opened.setdefault(location.uri, Recorder(location))
+
+    return LakeStore(parse_location(root), open_backend), opened
+
+
+@pytest.mark.parametrize(
+    ("key", "backend", "path"),
+    [
+        ("t/a", "s3://lake", "base/t/a"),
+        ("s3://lake/x", "s3://lake", "x"),
+        ("s3a://other/t/a%20b", "s3://other", "t/a%20b"),
+        ("gs://lake/t", "gs://lake", "t"),
+        ("/data/t/a", "/", "data/t/a"),
+        ("file:///data/t/a", "/", "data/t/a"),
+    ],
+)
+def test_a_key_goes_to_the_backend_that_holds_it(key: str, backend: str, path: str) -> None:
+    store, opened = make("s3://lake/base")
+    store.put(key, b"", ANY)
+    assert opened[backend].paths == [path]
+
+
+@pytest.mark.parametrize("root", ["s3://lake/base", "s3://lake"])
+@pytest.mark.parametrize("prefix", ["", "t", "s3://lake", "s3a://other", "s3://other/t", "/data/t"])
+def test_a_list_speaks_the_language_of_its_prefix(root: str, prefix: str) -> None:
+    store, _ = make(root)
+    keys = [f"{prefix}/{name}".lstrip("/") if not prefix else f"{prefix}/{name}" for name in "abc"]
+    for key in keys:
+        store.put(key, b"", ANY)
+    assert [info.key for info in store.list(f"{prefix}/" if prefix else "")] == keys
+    assert [info.key for info in store.list(prefix, start_after=keys[0])] == keys[1:]
+
+
+@pytest.mark.parametrize("key", ["../x", "ftp://h/x", "s3://", "a//b", "s3://other/a/../b"])
+def test_a_key_that_is_no_place_is_refused(key: str) -> None:
+    store, _ = make("s3://lake/base")
+    with pytest.raises(InvalidOperation):
+        store.put(key, b"", ANY)
