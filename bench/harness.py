@@ -79,10 +79,13 @@ def interleave(
     warm_up: int = 1,
     count: Callable[[], Mapping[str, int]] | None = None,
     reset: Callable[[], None] | None = None,
+    settle: Callable[[], None] | None = None,
 ) -> Result:
     """Run each system in turn, ``repeats`` times over.
 
-    Taking turns lets a busy moment of the machine hurt all alike.
+    Taking turns lets a busy moment of the machine hurt all alike. ``settle``
+    waits, unmeasured, for what an operation left to the background, so that the
+    next one's time and requests are its own.
     """
     result = Result(name, [Series(system) for system in systems])
     for turn in range(-warm_up, repeats):
@@ -96,6 +99,8 @@ def interleave(
                 series.seconds.append(elapsed)
                 if count is not None:
                     series.requests = dict(count())
+            if settle is not None:
+                settle()
     return result
 
 

@@ -60,6 +60,7 @@ class LakeVilla:
                 txn.append(table, ROWS)
 
     def close(self) -> None:
+        """Wait for the background; the lake goes on to work."""
         self.lake.close()
 
 
@@ -79,6 +80,7 @@ def local(directory: Path, repeats: int) -> list[Result]:
         },
         repeats=repeats * 4,
         warm_up=3,
+        settle=ours.close,
     )
     one.ratio("[11] local append / deltalake", 0.35, "LakeVilla (NONE)", "deltalake")
     two = interleave(
@@ -90,6 +92,7 @@ def local(directory: Path, repeats: int) -> list[Result]:
         },
         repeats=repeats * 4,
         warm_up=3,
+        settle=ours.close,
     )
     two.ratio("[11] local, 2 tables / DuckLake", 0.40, "LakeVilla", "DuckLake")
     ours.close()
@@ -122,6 +125,7 @@ def distant(directory: Path, repeats: int, proxy: LatencyProxy) -> list[Result]:
             warm_up=2,
             reset=proxy.reset,
             count=lambda: proxy.requests,
+            settle=ours.close,
         )
 
     append = counted(
@@ -204,6 +208,7 @@ def million(directory: Path, repeats: int) -> list[Result]:
         {"1,000,000": lambda _: append("large"), "100": lambda _: append("small")},
         repeats=repeats * 4,
         warm_up=3,
+        settle=system.close,
     )
     appended.ratio("[12] append, 1,000,000 / 100 files", 1.2, "1,000,000", "100")
     system.close()

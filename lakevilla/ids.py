@@ -39,15 +39,19 @@ class Ids:
         self._clock = clock
         self._random: RandomSource = source or secrets.SystemRandom()
 
-    def txn_id(self, above: str = NO_TXN) -> str:
+    def txn_id(self, above: str = NO_TXN, *, by_entry: bool = False) -> str:
         """A UUIDv7 in canonical form; a smaller id is an older transaction.
+
+        ``by_entry`` marks, in its last bit, a transaction that may commit by its
+        table's own log entry: HEAD alone can't tell how such a one ended.
 
         The id is larger than ``above`` (HEAD's floor) even when this machine's
         clock is behind it: an id below the floor could never commit.
         """
         milliseconds = int(self._clock.now() * 1000)
         floor_milliseconds = int(above.replace("-", "")[:12], 16)
-        return uuid7(max(milliseconds, floor_milliseconds + 1), self._random.getrandbits(74))
+        bits = self._random.getrandbits(73) << 1 | by_entry
+        return uuid7(max(milliseconds, floor_milliseconds + 1), bits)
 
     def nonce(self) -> str:
         """32 hex digits that no other write will ever carry."""
@@ -72,6 +76,11 @@ def uuid7(milliseconds: int, random_bits: int) -> str:
 def is_txn_id(text: str) -> bool:
     """Whether ``text`` is a transaction id in canonical form."""
     return _UUID7.fullmatch(text) is not None
+
+
+def is_by_entry(txn_id: str) -> bool:
+    """Whether the transaction may have committed by its table's own log entry."""
+    return bool(int(txn_id[-1], 16) & 1)
 
 
 def started_at(txn_id: str) -> float:

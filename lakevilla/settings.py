@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from lakevilla.errors import InvalidOperation
+
+#: These may be zero: they ask for something at once, or never to be repeated.
+_MAY_BE_ZERO = {
+    "foreign_staleness_seconds",
+    "in_memory_file_limit_bytes",
+    "max_redos",
+    "row_check_limit_bytes",
+    "save_interval_seconds",
+    "save_interval_operations",
+    "retry_base_seconds",
+    "retry_cap_seconds",
+    "max_pending",
+    "checked_tip_seconds",
+    "max_age_seconds",
+    "outcome_retention_seconds",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +84,15 @@ class Settings:
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            whole = field.type == "int"
+            fits = isinstance(value, int | (int if whole else float)) and not isinstance(value, bool)
+            least = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
+            if not fits or not (value >= 0 if field.name in _MAY_BE_ZERO else value > 0):
+                kind = "a whole number" if whole else "a number"
+                raise InvalidOperation(
+                    f"settings: {field.name} must be {kind}, {least}, not {value!r}"
+                )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import socket
@@ -29,7 +30,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
-from lakevilla.ids import Ids
+from lakevilla.ids import NO_TXN, Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program, sleep
@@ -163,20 +164,20 @@ class Lake:
         if any(not isinstance(x, str) for pair in told.items() for x in pair):
             raise InvalidOperation("metadata maps strings to strings")
         held = self.context.held
-        floor = {} if held is None else {"above": held.head.floor}
+        floor = NO_TXN if held is None else held.head.floor
+        through_head = Feature.I in features or idempotency_key is not None
         state = core.Transaction(
             self.context,
             features,
-            self.context.ids.txn_id(**floor),
+            self.context.ids.txn_id(above=floor, by_entry=not through_head),
             owner=self._owner,
             read_only=read_only,
             metadata=told,
         )
-        state.through_head = Feature.I in features
+        state.through_head = through_head
         if idempotency_key is not None:
             key, version = parse_key(idempotency_key)
             state.key = KeyUse(key, version)
-            state.through_head = True
             if version is not None:
                 state.applications = {key: version}
         return Transaction(self, state, wait=wait, durability=durability)
@@ -202,6 +203,7 @@ class Lake:
         """
         if attempts < 1:
             raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
+        _check_options(transaction_options)
         for attempt in range(attempts):
             txn = self.transaction(**transaction_options)
             value: T | None = None
@@ -234,6 +236,7 @@ class Lake:
         self, *, attempts: int = 10, **transaction_options: Any
     ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
         """Decorator: the function is run as by ``run`` whenever it is called."""
+        _check_options(transaction_options)
 
         def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
             @wraps(fn)
@@ -524,6 +527,19 @@ class Lake:
 def _check_choice(name: str, value: object, *choices: str) -> None:
     if value not in choices:
         raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+_TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:]
+
+
+def _check_options(options: Mapping[str, object]) -> None:
+    """Refuse a misspelt option where it is written, not at the first transaction."""
+    unknown = sorted(options.keys() - set(_TRANSACTION_OPTIONS))
+    if unknown:
+        raise InvalidOperation(
+            f"unknown transaction option {unknown[0]!r}: choose from "
+            f"{', '.join(_TRANSACTION_OPTIONS)}"
+        )
 
 
 def _pause(context: Context, attempt: int) -> Program[None]:

@@ -17,6 +17,7 @@ from lakevilla import frames
 from lakevilla.api.merge import Merge
 from lakevilla.api.names import resolve
 from lakevilla.api.statements import run_statement
+from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
 from lakevilla.engines.select import named_parameters
 from lakevilla.engines.sql import Insert, Select
 from lakevilla.engines.sql import Merge as MergeStatement
@@ -481,7 +482,7 @@ class Transaction:
 
     def look(self, table: str) -> View:
         """A table's state without its rows: nothing becomes part of the transaction's reads."""
-        with self._alone("look", table):
+        with self._alone("open", table):
             location = self._resolve(table)
             self._run(self._core.touch([location], probing=True))
             return self._core.tables[location].view
@@ -694,7 +695,8 @@ class Transaction:
         with self._alone():
             tables = self._sql_tables(statement, views)
             given = {name: self._source_rows(view).to_reader() for name, view in views.items()}
-            return self._run(self._core.query(statement.sql, tables, given, params))
+            sql = with_fixed_time(statement.sql, self._fixed_now())
+            return self._run(self._core.query(sql, tables, given, params))
 
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
         return {
@@ -704,15 +706,17 @@ class Transaction:
     def _query_source(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
     ) -> QuerySource:
+        refuse_volatile(statement.sql)
+        sql = with_fixed_time(statement.sql, self._fixed_now())
         stored = {
             name: self._stored_source(self._source_rows(view)) for name, view in views.items()
         }
         used = {
             name: literal(value)
             for name, value in params.items()
-            if f"${name}" in named_parameters(statement.sql, None)
+            if f"${name}" in named_parameters(sql, None)
         }
-        return QuerySource(statement.sql, self._sql_tables(statement, views), used, stored)
+        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
 
     def _insert(
         self, statement: Insert, params: dict[str, object], views: Mapping[str, object]

@@ -33,6 +33,7 @@ from lakevilla.testing.trace import Line, key_of, outcome_of, verb_of
 
 __all__ = ["EPOCH", "Client", "ClientClock", "ClientFailed", "Line", "Simulation", "Stuck"]
 
+
 class ClientFailed(AssertionError):
     """A client's program raised what it should have handled."""
 

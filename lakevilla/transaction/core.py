@@ -29,6 +29,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
 from lakevilla.global_log.head import Head, application_id
 from lakevilla.global_log.repo import HeldHead, check_lake, create_head
+from lakevilla.ids import is_by_entry
 from lakevilla.store.base import ANY, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, delete, parallel
 from lakevilla.sublogs.operations import (
@@ -161,7 +162,8 @@ class Transaction:
                 if self.id <= held.head.floor and not self.done:
                     # This machine's clock is behind: an id below the floor
                     # could never commit, so take one above it.
-                    self.id = self.context.ids.txn_id(above=held.head.floor)
+                    by_entry = is_by_entry(self.id)
+                    self.id = self.context.ids.txn_id(above=held.head.floor, by_entry=by_entry)
             if self.key is not None and held is not None:
                 yield from enter_key(self, self.key)
         else:
@@ -195,6 +197,33 @@ class Transaction:
         yield from parallel([self._open(location, probing) for location in missing])
 
     def _open(self, location: str, probing: bool) -> Program[None]:
+        """Take a table in at the bound state, which may move on to a newer HEAD meanwhile.
+
+        Several tables are opened at once, and any of them may make the
+        transaction move. A view counts only if it was built on the HEAD that
+        the transaction is bound to when it is taken in; else it is built anew.
+        """
+        while True:
+            held = self.held
+            view, probed = yield from self._view(location, probing)
+            if view.placement.stale:
+                # The log has a commit of the lake that the bound HEAD does not know.
+                if (yield from extend(self)):
+                    continue
+                if view.state is None:
+                    raise self.fail(self._entered(location))
+            if self.held is held:
+                break
+        snapshot = view.snapshot
+        for done in self.done:
+            if done.table == location:
+                snapshot = snapshot.apply(done.change)
+        known = self.tables.get(location)
+        probed = probed or (known is not None and known.probed)
+        self.tables[location] = Working(view, snapshot, probed)
+
+    def _view(self, location: str, probing: bool) -> Program[tuple[View, bool]]:
+        """The table's state at the bound HEAD, and whether foreign commits were looked for."""
         if self.through_head and self.held is None:
             # Read-only, and the lake had no HEAD: by now it may have one, and
             # then the table's log may show states of it.
@@ -220,17 +249,8 @@ class Transaction:
         if guarded and not self.through_head:
             # On a guarded table every commit goes through HEAD (section 8).
             yield from self._join_head()
-            head = self.head
-        view = yield from build_view(self.context, head, location, tail)
-        if view.placement.stale:
-            view = yield from self._newer_head(location, tail, view)
-        snapshot = view.snapshot
-        for done in self.done:
-            if done.table == location:
-                snapshot = snapshot.apply(done.change)
-        known = self.tables.get(location)
-        probed = fresh or guarded or (known is not None and known.probed)
-        self.tables[location] = Working(view, snapshot, probed)
+        view = yield from build_view(self.context, self.head, location, tail)
+        return view, fresh or guarded
 
     def add_table(self, location: str, view: View) -> None:
         """Take in a table that this transaction creates."""
@@ -240,21 +260,6 @@ class Transaction:
         self.through_head = True
         self.bound = False
         yield from self.bind()
-
-    def _newer_head(self, location: str, tail: Tail, view: View) -> Program[View]:
-        """The log has a commit of the lake that the bound HEAD does not know: move on if possible.
-
-        Safe because a transaction that has neither read nor written anything
-        may bind to any HEAD; one that has may move only if nothing that it
-        relied on has changed there (extension, section 9). Otherwise it goes on
-        with its bound state, unless that has no state of this table at all.
-        """
-        if (yield from extend(self)):
-            head = self.head
-            return (yield from build_view(self.context, head, location, tail))
-        if view.state is None:
-            raise self.fail(self._entered(location))
-        return view
 
     def _entered(self, location: str) -> ConflictError:
         return ConflictError(

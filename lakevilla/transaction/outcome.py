@@ -10,7 +10,7 @@ from __future__ import annotations
 from lakevilla.errors import CommitOutcomeUnknown, InvalidOperation
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
-from lakevilla.ids import is_txn_id, started_at
+from lakevilla.ids import is_by_entry, is_txn_id, started_at
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.context import Context, Event
@@ -36,6 +36,12 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
     found = yield from find_in_history(held.head, txn_id)
     if found is not None:
         return Outcome("committed", (yield from result_of(context, held.head, found)))
+    if is_by_entry(txn_id):
+        raise CommitOutcomeUnknown(
+            f"transaction {txn_id} was begun without Feature.I and may have committed by its "
+            "table's own log entry: look for the id in the table's history",
+            txn_id=txn_id,
+        )
     if _is_expired(context, held.head, txn_id):
         # Older than anything that is remembered: it may have committed.
         return Outcome("expired")

@@ -56,7 +56,7 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
     """
     found = Examination()
     nets: dict[str, NetChange] = {}
-    for location, working in txn.tables.items():
+    for location, working in list(txn.tables.items()):
         old = working.view
         state = None if head is None else head.tables.get(location)
         tail = yield from open_tail(txn.context, location, missing_ok=True)
@@ -289,12 +289,17 @@ def extend(txn: Transaction) -> Program[bool]:
     """Move to the newest HEAD if everything relied on is unchanged there."""
     if not txn.through_head:
         return False
-    yield from parallel([refresh(txn.context, location) for location in txn.tables])
-    held = yield from txn.context.head()
-    if held is None:
-        return False
-    found = yield from examine(txn, held.head, exact=True)
-    if found.conflict is not None or found.redo_from is not None:
-        return False
-    yield from adopt(txn, held, found)
-    return True
+    while True:
+        known = set(txn.tables)
+        yield from parallel([refresh(txn.context, location) for location in known])
+        held = yield from txn.context.head()
+        if held is None:
+            return False
+        found = yield from examine(txn, held.head, exact=True)
+        if found.conflict is not None or found.redo_from is not None:
+            return False
+        if set(txn.tables) != known:
+            continue  # a table that is opened beside this one came in unexamined
+        if txn.held is None or txn.held.head.replacement <= held.head.replacement:
+            yield from adopt(txn, held, found)
+        return True

@@ -298,7 +298,10 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
             removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
             data_change |= removes[ref].data_change
     contract = not _same_contract(old, new)
-    metadata = old.snapshot.metadata != new.snapshot.metadata
+    metadata = (
+        old.snapshot.metadata != new.snapshot.metadata
+        or old.snapshot.protocol != new.snapshot.protocol
+    )
     return NetChange(adds, removes, contract, metadata, data_change)
 
 

@@ -1,0 +1,141 @@
+"""What one history is made of, drawn from its seed.
+
+A mix in which a little of everything happens never shows what takes much of one
+thing and none of another; so most features of a plan are off in most histories
+(swarm testing).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from lakevilla.global_log import head
+from lakevilla.settings import Settings
+from lakevilla.transaction import tail
+from lakevilla.transaction.features import Feature
+
+__all__ = ["TABLES", "Plan", "draw", "small_limits"]
+
+TABLES = ("a", "b", "c")
+
+_MIXES: tuple[tuple[Feature, ...], ...] = (
+    (Feature.R | Feature.I,),
+    (Feature.R | Feature.I,),
+    (Feature.R | Feature.I, Feature.I),
+    (Feature.I,),
+    (Feature.R,),
+    (Feature.NONE,),
+    (Feature.NONE, Feature.R),
+    (Feature.R | Feature.I, Feature.R),
+    (Feature.NONE, Feature.R, Feature.I, Feature.R | Feature.I),
+)
+
+_KINDS = (
+    "transfer",
+    "lists",
+    "lists",
+    "add",
+    "take",
+    "skew",
+    "snapshot",
+    "lifecycle",
+    "keyed",
+    "numbered",
+    "shared",
+    "alter",
+    "merge",
+)
+
+_FOREIGN = ("append", "rewrite", "optimize", "property", "checkpoint", "clean", "touch")
+_HARSH = ("restore", "recreate")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One history's clients, workload and faults.
+
+    Attributes
+    ----------
+    features : tuple of Feature
+        Each transaction picks one.
+    kinds : tuple of str
+        What transactions do; see ``workloads``.
+    foreign : tuple of str
+        What the client without LakeVilla does; none, and there is no such client.
+    collects : bool
+        A client runs ``gc`` now and then.
+    intensity : float
+        Of the faults; 0 for none.
+    long : bool
+        Hours pass between transactions.
+    short : bool
+        Pages and tails are a few entries long.
+    """
+
+    seed: int
+    features: tuple[Feature, ...]
+    kinds: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
+    clients: int = 4
+    transactions: int = 3
+    collects: bool = False
+    intensity: float = 1.0
+    content_tags: bool = False
+    long: bool = False
+    short: bool = False
+    guarded: bool = False
+    settings: Settings = Settings()
+
+    @property
+    def isolated(self) -> bool:
+        """Every transaction has Feature.I."""
+        return all(Feature.I in features for features in self.features)
+
+    @property
+    def harsh(self) -> bool:
+        """Some client without LakeVilla takes rows back."""
+        return any(kind in _HARSH for kind in self.foreign)
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    source = random.Random(f"{seed}/plan")
+    # Settings under which gc has something to fence while clients are at work.
+    brisk = source.random() < 0.3
+    settings = (
+        Settings(max_age_seconds=300.0, outcome_retention_seconds=7200.0) if brisk else Settings()
+    )
+    foreign: tuple[str, ...] = ()
+    if source.random() < 0.6:
+        foreign = tuple(source.sample(_FOREIGN, source.randint(1, 3)))
+        if source.random() < 0.15:
+            foreign = (*foreign, source.choice(_HARSH))
+    return Plan(
+        seed,
+        features=source.choice(_MIXES),
+        kinds=tuple(source.sample(_KINDS, source.randint(2, 5))),
+        foreign=foreign,
+        transactions=source.choice((2, 3, 3, 4)),
+        collects=source.random() < 0.35,
+        intensity=source.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
+        content_tags=source.random() < 0.2,
+        long=source.random() < 0.25,
+        short=source.random() < 0.3,
+        guarded=source.random() < 0.1,
+        settings=settings,
+    )
+
+
+@contextmanager
+def small_limits(short: bool) -> Iterator[None]:
+    """Pages of three commits and tails of two entries, so that a short history outgrows them."""
+    before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
+    if short:
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
+    try:
+        yield
+    finally:
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before

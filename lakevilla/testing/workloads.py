@@ -1,0 +1,573 @@
+"""What the clients of a history do: transactions of every kind, on the real protocol.
+
+Each table holds rows ``id, balance, items``: two lists (ids 0 and 1, checked by
+``elle``), two bank accounts (2 and 3), two switches of which one must stay on
+(4 in the first two tables), and rows that come and go (from 100 on). Every
+value is written once, so that what a table holds at the end tells who wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableExists,
+    TableNotFound,
+    TransactionAborted,
+    TransactionNotFound,
+)
+from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.global_log.head import Head
+from lakevilla.ids import NO_TXN
+from lakevilla.store.effects import Program, sleep
+from lakevilla.sublogs.operations import (
+    Alter,
+    Delete,
+    Guard,
+    InlineSource,
+    Merge,
+    MergeClauseRecord,
+    Update,
+)
+from lakevilla.testing.client import Client
+from lakevilla.testing.engine import RowEngine
+from lakevilla.testing.history import Key, Txn, Value
+from lakevilla.testing.plan import TABLES, Plan
+from lakevilla.testing.scheduler import Simulation
+from lakevilla.transaction import recovery, saving
+from lakevilla.transaction.context import Context
+from lakevilla.transaction.core import Done, Transaction
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.finish import commit
+from lakevilla.transaction.idempotency import KeyUse
+from lakevilla.transaction.outcome import fence, outcome
+from lakevilla.transaction.publish import publish_table
+
+__all__ = ["BALANCE", "COLUMNS", "Attempt", "World", "context_of", "user"]
+
+COLUMNS = {"id": "long", "balance": "long", "items": "string"}
+SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
+#: What each account holds at first.
+BALANCE = 100
+
+Status = Literal["committed", "aborted", "unknown"]
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One process's run of one transaction: what it did, saw and was told."""
+
+    core: Transaction
+    kind: str
+    record: Txn
+    tables: set[str] = field(default_factory=set)
+    added: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    status: Status = "unknown"
+    foreign: bool = False
+    key: tuple[str, int | None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.core.id
+
+
+@dataclass
+class World:
+    """What the clients of one history share besides the store."""
+
+    simulation: Simulation
+    plan: Plan
+    attempts: list[Attempt] = field(default_factory=list)
+    saved: list[Attempt] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    numbers: int = 0
+
+    def value(self) -> Value:
+        """A number that is used once in the history."""
+        self.numbers += 1
+        return self.numbers
+
+    def begin(self, context: Context, client: Client, kind: str, txn: Transaction) -> Attempt:
+        record = Txn(f"T{len(self.attempts)}", client.name, self.simulation.now)
+        attempt = Attempt(txn, kind, record)
+        self.attempts.append(attempt)
+        return attempt
+
+    def end(self, attempt: Attempt, status: Status) -> None:
+        attempt.status = attempt.record.status = status
+        if status != "unknown":
+            attempt.record.completed = self.simulation.now
+
+
+def context_of(client: Client) -> Context:
+    """A lake as a fresh process sees it."""
+    return Context(
+        "lake",
+        client.clock,
+        client.ids,
+        client.simulation.settings,
+        DeltaFormat(),
+        RowEngine(client.clock),
+    )
+
+
+class Hand:
+    """The verbs of one attempt; each notes what it did and saw."""
+
+    def __init__(self, world: World, attempt: Attempt) -> None:
+        self.world = world
+        self.attempt = attempt
+        self.core = attempt.core
+
+    def read(self, table: str, key: int) -> Program[None]:
+        rows = yield from self.look(table, f"id = {key}")
+        if len(rows) != 1:
+            assert self.world.plan.harsh, f"{self.attempt.id} found {len(rows)} rows {key} in {table}"
+            return
+        values = tuple(int(text) for text in rows[0]["items"].split(",") if text)
+        self.attempt.record.read(f"{table}{key}", values)
+
+    def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
+        reader = yield from self.core.scan(table, None, parse_predicate(where))
+        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+        return rows
+
+    def push(self, table: str, key: int) -> Program[None]:
+        value = self.world.value()
+        yield from self.update(table, "items", f"items || ',{value}'", f"id = {key}")
+        self.attempt.record.append(_key(table, key), value)
+
+    def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
+        operation = Update(table, {column: parse_expression(value)}, parse_predicate(where))
+        return (yield from self.do(operation))
+
+    def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
+        self.attempt.tables.add(operation.table)
+        done = yield from self.core.execute(operation, type(operation).__name__.lower())
+        yield from self.save_if_due()
+        return done
+
+    def add(self, table: str) -> Program[None]:
+        number = 100 + self.world.value()
+        rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+        self.attempt.tables.add(table)
+        yield from self.core.append(table, rows.to_reader())
+        self.attempt.added.append((table, number))
+        yield from self.save_if_due()
+
+    def save_if_due(self) -> Program[None]:
+        if saving.is_due(self.core):
+            yield from saving.save(self.core)
+
+
+def _key(table: str, key: int) -> Key:
+    return f"{table}{key}"
+
+
+# ------------------------------------------------------------------ kinds
+
+Body = Callable[[Hand, Client], Program[None]]
+
+
+def _tables(hand: Hand, client: Client, count: int) -> list[str]:
+    """Tables to work on: without Feature.I only one."""
+    chosen = client.random.sample(TABLES, count)
+    return chosen if Feature.I in hand.core.features else [chosen[0]] * count
+
+
+def _single(hand: Hand) -> bool:
+    return hand.core.features == Feature.NONE
+
+
+def transfer(hand: Hand, client: Client) -> Program[None]:
+    """Money moves between two accounts, in two tables where it can."""
+    amount = client.random.randint(1, 9)
+    source, target = _tables(hand, client, 2)
+    if _single(hand):
+        change = f"balance + CASE WHEN id = 2 THEN {amount} ELSE -{amount} END"
+        yield from hand.update(source, "balance", change, "id = 2 OR id = 3")
+        return
+    first, second = client.random.choice(((2, 3), (3, 2), (2, 3)))
+    done = yield from hand.update(source, "balance", f"balance - {amount}", f"id = {first}")
+    if client.random.random() < 0.3:
+        done.observed = True
+    yield from hand.update(target, "balance", f"balance + {amount}", f"id = {second}")
+
+
+def lists(hand: Hand, client: Client) -> Program[None]:
+    """Reads and appends to lists, for the checker of isolation."""
+    tables = _tables(hand, client, 2)
+    for _ in range(1 if _single(hand) else client.random.randint(1, 4)):
+        table = client.random.choice(tables)
+        if client.random.random() < 0.5:
+            yield from hand.read(table, client.random.randrange(2))
+        else:
+            yield from hand.push(table, client.random.randrange(2))
+
+
+def add(hand: Hand, client: Client) -> Program[None]:
+    """Blind appends."""
+    for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
+        yield from hand.add(table)
+
+
+def take(hand: Hand, client: Client) -> Program[None]:
+    """Delete a row that some transaction has added."""
+    table = _tables(hand, client, 1)[0]
+    added = [a for attempt in hand.world.attempts for a in attempt.added if a[0] == table]
+    if not added:
+        yield from hand.add(table)
+        return
+    number = client.random.choice(added)[1]
+    done = yield from hand.do(Delete(table, parse_predicate(f"id = {number}")))
+    done.observed = True
+    if done.counts.rows_deleted:
+        hand.attempt.taken.append((table, number))
+
+
+def skew(hand: Hand, client: Client) -> Program[None]:
+    """Turn a switch off if the other one is on: write skew would leave none on."""
+    if Feature.I not in hand.core.features:
+        return (yield from lists(hand, client))
+    mine, other = client.random.sample(TABLES[:2], 2)
+    rows = yield from hand.look(other, "id = 4")
+    if rows and rows[0]["balance"] == 1:
+        yield from hand.update(mine, "balance", "0", "id = 4")
+    elif client.random.random() < 0.5:
+        yield from hand.update(mine, "balance", "1", "id = 4")
+
+
+def snapshot(hand: Hand, client: Client) -> Program[None]:
+    """Read several tables: they must fit together."""
+    if Feature.I not in hand.core.features:
+        for key in client.random.sample((0, 1), 2):
+            yield from hand.read(_tables(hand, client, 1)[0] if key else TABLES[0], 0)
+            return
+    total = 0
+    for table in client.random.sample(TABLES, len(TABLES)):
+        yield from hand.read(table, client.random.randrange(2))
+        rows = yield from hand.look(table, "id = 2 OR id = 3")
+        total += sum(row["balance"] for row in rows)
+    hand.attempt.sums.append(total)
+
+
+def lifecycle(hand: Hand, client: Client) -> Program[None]:
+    """Create a table with rows, use it, drop it; others do the same under the same names."""
+    name = client.random.choice(("n1", "n2", "n3"))
+    if client.random.random() < 0.6:
+        yield from hand.core.create(name, SCHEMA, (), {"delta.checkpointInterval": "3"})
+        hand.attempt.made.append(name)
+        hand.attempt.tables.add(name)
+        if not _single(hand):
+            yield from hand.add(name)
+    elif client.random.random() < 0.7:
+        yield from hand.add(name)
+    else:
+        hand.attempt.tables.add(name)
+        yield from hand.core.drop(name)
+    if Feature.I in hand.core.features:
+        yield from hand.push(client.random.choice(TABLES), 0)
+
+
+def alter(hand: Hand, client: Client) -> Program[None]:
+    """A change of metadata among changes of rows."""
+    table = _tables(hand, client, 1)[0]
+    note = {"note": str(hand.world.value())}
+    yield from hand.do(Alter(table, {"set_properties": note}))
+    if not _single(hand):
+        yield from hand.push(table, 1)
+
+
+def merge(hand: Hand, client: Client) -> Program[None]:
+    """An upsert of two rows, one of which may be there."""
+    table = _tables(hand, client, 1)[0]
+    value, number = hand.world.value(), 100 + hand.world.value()
+    rows = pa.table({"id": [0, number], "balance": [0, 0], "items": ["", ""]}, schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    insert = {name: parse_expression(f"source.{name}") for name in SCHEMA.names}
+    clauses = (
+        MergeClauseRecord(
+            "matched_update", None, {"items": parse_expression(f"target.items || ',{value}'")}
+        ),
+        MergeClauseRecord("not_matched_insert", None, insert),
+    )
+    source = InlineSource(sink.getvalue().to_pybytes())
+    on = parse_predicate("target.id = source.id")
+    yield from hand.do(Merge(table, source, on, "source", "target", clauses))
+    hand.attempt.record.append(_key(table, 0), value)
+    hand.attempt.added.append((table, number))
+
+
+def keyed(hand: Hand, client: Client) -> Program[None]:
+    """What an idempotency key guards: a row, and a place in a list."""
+    yield from hand.add(_tables(hand, client, 1)[0])
+
+
+_BODIES: dict[str, Body] = {
+    "transfer": transfer,
+    "lists": lists,
+    "add": add,
+    "take": take,
+    "skew": skew,
+    "snapshot": snapshot,
+    "lifecycle": lifecycle,
+    "alter": alter,
+    "merge": merge,
+    "keyed": keyed,
+    "numbered": keyed,
+    "shared": lists,
+}
+
+
+# ---------------------------------------------------------------- clients
+
+
+def user(world: World) -> Callable[[Client], Program[None]]:
+    """A client that runs transactions as ``lake.run`` does, and now and then helps others."""
+
+    def program(client: Client) -> Program[None]:
+        context = context_of(client)
+        if client.name.endswith("'"):
+            yield from _quietly(recovery.recover(context))
+        for _ in range(world.plan.transactions):
+            longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
+            yield from sleep(longest * client.random.random())
+            kind = client.random.choice(world.plan.kinds)
+            yield from _run(world, context, client, kind)
+            if client.random.random() < 0.15:
+                yield from _meddle(world, context, client)
+            yield from _write_checkpoints(context)
+
+    return program
+
+
+def _run(world: World, context: Context, client: Client, kind: str) -> Program[None]:
+    """Like ``lake.run``: again on conflict, unknown outcomes settled."""
+    features = client.random.choice(world.plan.features)
+    key: tuple[str, int | None] | None = None
+    if kind == "keyed":
+        key = (client.random.choice(("k1", "k2")), None)
+    elif kind == "numbered":
+        key = ("application", world.value())
+    if kind == "shared" and Feature.R not in features:
+        kind = "lists"
+    for attempt in range(3):
+        status = yield from _once(world, context, client, kind, features, key)
+        if status != "again":
+            return
+        yield from sleep(0.2 * 2**attempt * context.ids.jitter())
+
+
+def _once(
+    world: World,
+    context: Context,
+    client: Client,
+    kind: str,
+    features: Feature,
+    key: tuple[str, int | None] | None,
+) -> Program[Literal["again", "over"]]:
+    floor = NO_TXN if context.held is None else context.held.head.floor
+    read_only = kind == "snapshot" and client.random.random() < 0.7
+    core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    core.owner = client.name
+    core.through_head = Feature.I in features
+    if key is not None:
+        core.key = KeyUse(*key)
+        core.through_head = True
+        if key[1] is not None:
+            core.applications = {key[0]: key[1]}
+    attempt = world.begin(context, client, kind, core)
+    attempt.key = key
+
+    def body() -> Program[None]:
+        if key is not None:
+            yield from core.bind()
+        yield from _BODIES[kind](Hand(world, attempt), client)
+        if kind == "shared" and core.done:
+            yield from saving.save(core)
+            world.saved.append(attempt)
+            if client.random.random() < 0.4:
+                # Goes away without a word; whoever wants may go on with it.
+                raise _GoneAwayError
+            if client.random.random() < 0.5:
+                yield from sleep(3 * client.random.random())
+                yield from lists(Hand(world, attempt), client)
+
+    return (yield from _conclude(world, context, client, attempt, body()))
+
+
+class _GoneAwayError(Exception):
+    pass
+
+
+def _conclude(
+    world: World, context: Context, client: Client, attempt: Attempt, body: Program[None]
+) -> Program[Literal["again", "over"]]:
+    """Run a body and commit; what the caller is told is noted."""
+    core = attempt.core
+    again: Literal["again", "over"] = "again"
+    try:
+        yield from body
+        decided_only = client.random.random() < 0.15
+        yield from commit(core, publish=not decided_only)
+        world.end(attempt, "committed")
+        if decided_only and core.decided is not None:
+            for location in core.decided.summary.tables:
+                publishing = publish_table(context, core.decided.held.head, location)
+                client.simulation.spawn(client, _quietly(publishing))
+        return "over"
+    except _GoneAwayError:
+        return "over"
+    except (ConflictError, TransactionAborted) as error:
+        assert core.state != "committed", error
+        world.end(attempt, "aborted")
+    except (TableExists, TableNotFound, InvalidOperation) as error:
+        if attempt.kind != "lifecycle" and not world.plan.harsh:
+            raise
+        assert core.state != "committed", error
+        world.end(attempt, "aborted")
+        again = "over"
+    except AlreadyCommitted:
+        world.end(attempt, "aborted")  # this attempt; the key's or id's other use is done
+        again = "over"
+    except ForeignConflict:
+        attempt.foreign = True
+        world.end(attempt, "committed")
+        return "over"
+    except CommitOutcomeUnknown:
+        if not core.through_head:
+            return "over"
+        state = yield from _settle(world, context, core.id)
+        if state == "committed":
+            world.end(attempt, "committed")
+        if state != "aborted":
+            return "over"
+        # Another process may have resumed and saved it; settled all the same.
+        world.end(attempt, "aborted")
+    except StoreError:
+        if core.state == "committed":
+            world.end(attempt, "committed")
+            return "over"
+        if core.tried:
+            return "over"
+        world.end(attempt, "aborted")
+        again = "over"
+    yield from _quietly(_undo(core))
+    return again
+
+
+def _undo(core: Transaction) -> Program[None]:
+    yield from saving.forget(core)
+    yield from core.abort()
+
+
+def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
+    """Ask for an outcome; "unknown" where the store does not let it be settled."""
+    try:
+        told = yield from outcome(context, txn_id)
+    except (CommitOutcomeUnknown, StoreError):
+        return "unknown"
+    world.verdicts.append((txn_id, told.state))
+    return told.state
+
+
+def _meddle(world: World, context: Context, client: Client) -> Program[None]:
+    """Resume a saved transaction, or abort or ask after somebody's."""
+    if world.saved and client.random.random() < 0.7:
+        yield from _take_over(world, context, client, client.random.choice(world.saved))
+        return
+    through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
+    if not through_head:
+        return
+    victim = client.random.choice(through_head[-6:])
+    if client.random.random() < 0.5:
+        yield from _settle(world, context, victim.id)
+        return
+    try:
+        found = yield from fence(context, victim.id)
+    except (CommitOutcomeUnknown, StoreError):
+        return
+    if context.held is not None:
+        world.verdicts.append((victim.id, "aborted" if found is None else "committed"))
+
+
+def _take_over(
+    world: World, context: Context, client: Client, old: Attempt
+) -> Program[None]:
+    try:
+        core = yield from saving.resume(context, old.id, client.name)
+    except (
+        AlreadyCommitted,
+        TransactionAborted,
+        TransactionNotFound,
+        CommitOutcomeUnknown,
+        StoreError,
+        TableNotFound,
+    ):
+        return
+    except LakeVillaError as error:
+        # Its sublog is deleted once it has ended.
+        if error.kind != "corrupt_object":
+            raise
+        return
+    attempt = world.begin(context, client, "resumed", core)
+    _inherit(attempt, old)
+
+    def body() -> Program[None]:
+        if client.random.random() < 0.5:
+            yield from lists(Hand(world, attempt), client)
+
+    yield from _conclude(world, context, client, attempt, body())
+
+
+def _inherit(attempt: Attempt, old: Attempt) -> None:
+    """What the resumed transaction had done by its last save, as far as its sublog says."""
+    core = attempt.core
+    attempt.record.invoked = old.record.invoked
+    attempt.tables = {done.table for done in core.done}
+    pushes = sum(isinstance(done.operation, Update) for done in core.done)
+    kept = 0
+    for operation in old.record.operations:
+        if hasattr(operation, "value"):
+            kept += 1
+            if kept > pushes:
+                break
+        attempt.record.operations.append(operation)
+
+
+def _quietly(program: Program[Any]) -> Program[None]:
+    """Run what may fail on a failing store without harm."""
+    try:
+        yield from program
+    except (StoreError, CommitOutcomeUnknown):
+        return
+
+
+def _write_checkpoints(context: Context) -> Program[None]:
+    while context.checkpoints_due:
+        location, version = context.checkpoints_due.popleft()
+        yield from _quietly(recovery.checkpoint(context, location, version))
+
+
+def head_of(world: World, client: Client) -> Program[Head | None]:
+    """HEAD, read by a fresh process."""
+    held = yield from context_of(client).head()
+    return None if held is None else held.head
