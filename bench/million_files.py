@@ -125,7 +125,7 @@ def _add(number: int) -> dict[str, object]:
 
 def prune_with_deltalake(table: str) -> int:
     """Open and prune to one partition; how many files are left."""
-    return len(deltalake.DeltaTable(table).file_uris([("part", "=", "7")]))
+    return len(deltalake.DeltaTable(table).file_uris(file_pruning_predicate="part = 7"))
 
 
 def prune_with_lakevilla(table: str) -> int:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -180,3 +181,12 @@ def is_entry(table: str) -> Callable[[str], bool]:
 
 def kinds(events: Iterable[lv.Event]) -> list[str]:
     return [event.kind for event in events]
+
+
+def contents(root: str | Path) -> dict[str, bytes]:
+    """Every object of a lake in a directory, by key: what must not change when a verb raises."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(Path(root).rglob("*"))
+        if path.is_file() and not path.name.startswith(".lakevilla-")
+    }

@@ -23,9 +23,11 @@ def resolve(root: str, names: Mapping[str, str], table: str) -> str:
     if table in names:
         return names[table]
     location = normalise_location(root, table)
-    if location.split("/")[0] == "_lakevilla" or "/_lakevilla/" in location:
+    kept = {"_lakevilla", "_delta_log"}.intersection(location.split("/"))
+    if kept:
         raise InvalidOperation(
-            f"table name {table!r} lies in a directory that lakevilla keeps for itself",
+            f"table name {table!r} lies in a directory {kept.pop()}, which holds what lakevilla or "
+            "a log keeps: choose another place",
             table=table,
         )
     return location

@@ -101,7 +101,8 @@ class Transaction:
 
     @property
     def result(self) -> CommitResult | None:
-        return self._core.result
+        result = self._core.result
+        return None if result is None else self._lake.named(result)
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -515,9 +516,12 @@ class Transaction:
             yield
         except LakeVillaError as error:
             error.txn_id = error.txn_id or self.id
-            if error.table is None and isinstance(table, str):
-                error.table = table
-                if isinstance(error, InvalidOperation):
+            held = self._lake.context.held
+            names = {} if held is None else held.head.names
+            if isinstance(table, str) and error.table in (None, names.get(table)):
+                is_told = error.table is not None
+                error.table = table  # as the caller named it
+                if isinstance(error, InvalidOperation) and not is_told:
                     error.message = f"{verb} {table}: {error.message}"
                     error.args = (error.message,)
             raise
@@ -635,6 +639,8 @@ class Transaction:
         aliases: tuple[str, str],
     ) -> Merge:
         layout = self._run(self._core.layout(location))
+        # What cannot mean anything is refused here, not by `execute`.
+        bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
 
         def perform(clauses: tuple[MergeClauseRecord, ...]) -> OperationResult:
             with self._alone("merge", table):

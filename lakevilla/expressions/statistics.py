@@ -5,6 +5,7 @@ Both are text in the log. A text that cannot be read is as good as none: the fil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -138,7 +139,12 @@ def _decoder(paths: tuple[tuple[str, ...], ...]) -> _Decoder:
             (
                 f"f{at}",
                 msgspec.Raw if inner is None else struct(inner) | None,
-                msgspec.field(default=_ABSENT if inner is None else None, name=name),
+                msgspec.field(
+                    default=_ABSENT if inner is None else None,
+                    # The decoder can't name what JSON escapes: such a column
+                    # has no statistics here, so its files are kept.
+                    name=f"\ufffe{at}" if _ESCAPED.search(name) else name,
+                ),
             )
             for at, (name, inner) in enumerate(tree.items())
         ]
@@ -152,6 +158,7 @@ def _decoder(paths: tuple[tuple[str, ...], ...]) -> _Decoder:
 
 
 _ABSENT = msgspec.Raw(b"null")
+_ESCAPED = re.compile(r'[\\"\x00-\x1f]')
 
 
 @lru_cache(maxsize=4096)

@@ -109,7 +109,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
     Raises
     ------
     InvalidOperation
-        The name is empty, is the root itself, has ``..`` in it, or spells an
+        The name is empty, is or contains the root, has ``..`` in it, or spells an
         Azure account where the root does not (or the other way round).
     """
     base = root_location(root)
@@ -132,6 +132,12 @@ def normalise_location(root: str, name_or_uri: str) -> str:
     if given.path == base.path:
         raise InvalidOperation(
             f"location {name_or_uri!r} is the lake's root; name a table below it"
+        )
+    if base.path.startswith(given.path + "/" if given.path else ""):
+        # Its data would be the lake: VACUUM or a drop would take all of it.
+        raise InvalidOperation(
+            f"location {name_or_uri!r} contains the lake at {base.uri!r}; name a table below it or "
+            "beside it"
         )
     below = base.path + "/" if base.path else ""
     return given.path[len(below) :] if given.path.startswith(below) else given.uri

@@ -49,7 +49,8 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a table that the transaction is bound to.
 
     The log up to ``logged`` with the commits in ``overlay`` (sequence, txn,
-    hash, base) laid over; ``state`` is HEAD's entry, as JSON, if it had one.
+    hash, base) laid over; ``state`` is HEAD's entry, or null if it had none, as
+    JSON that the global log reads.
     """
 
     logged: int
@@ -57,7 +58,8 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     hidden: tuple[int, ...]
     probed: int
     probed_for_reading: bool
-    state: msgspec.Raw | None = None
+    # Not optional: a union with None makes the decoder expect null alone.
+    state: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):

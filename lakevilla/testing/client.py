@@ -51,6 +51,8 @@ class Client:
         self.name = name
         self.clock = ClientClock(simulation, rate)
         self.ids = Ids(self.clock, random.Random(seed))
+        #: For what the client chooses to do.
+        self.random = random.Random(f"{seed}/choices")
         self.status: Literal["running", "done", "crashed"] = "running"
         self.result: Any = None
         self.requests = 0

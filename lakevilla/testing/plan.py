@@ -17,9 +17,11 @@ from lakevilla.settings import Settings
 from lakevilla.transaction import tail
 from lakevilla.transaction.features import Feature
 
-__all__ = ["TABLES", "Plan", "draw", "small_limits"]
+__all__ = ["RECREATED", "TABLES", "Plan", "draw", "small_limits"]
 
 TABLES = ("a", "b", "c")
+#: The one that a client without LakeVilla may delete and make anew.
+RECREATED = "c"
 
 _MIXES: tuple[tuple[Feature, ...], ...] = (
     (Feature.R | Feature.I,),

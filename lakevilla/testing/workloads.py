@@ -18,6 +18,7 @@ from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptObject,
     ForeignConflict,
     InvalidOperation,
     LakeVillaError,
@@ -26,6 +27,7 @@ from lakevilla.errors import (
     TableNotFound,
     TransactionAborted,
     TransactionNotFound,
+    VersionNotFound,
 )
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.formats.delta import DeltaFormat
@@ -188,6 +190,8 @@ Body = Callable[[Hand, Client], Program[None]]
 def _tables(hand: Hand, client: Client, count: int) -> list[str]:
     """Tables to work on: without Feature.I only one."""
     chosen = client.random.sample(TABLES, count)
+    if hand.attempt.tables and Feature.I not in hand.core.features:
+        return [next(iter(hand.attempt.tables))] * count
     return chosen if Feature.I in hand.core.features else [chosen[0]] * count
 
 
@@ -439,8 +443,10 @@ def _conclude(
     except (ConflictError, TransactionAborted) as error:
         assert core.state != "committed", error
         world.end(attempt, "aborted")
-    except (TableExists, TableNotFound, InvalidOperation) as error:
-        if attempt.kind != "lifecycle" and not world.plan.harsh:
+    except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
+        torn_down = "recreate" in world.plan.foreign
+        expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
+        if not (torn_down or expected):
             raise
         assert core.state != "committed", error
         world.end(attempt, "aborted")
@@ -456,11 +462,11 @@ def _conclude(
         if not core.through_head:
             return "over"
         state = yield from _settle(world, context, core.id)
-        if state == "committed":
+        if state == "committed" and core.record is None:
+            # Else it may be what another process made of it.
             world.end(attempt, "committed")
         if state != "aborted":
             return "over"
-        # Another process may have resumed and saved it; settled all the same.
         world.end(attempt, "aborted")
     except StoreError:
         if core.state == "committed":

@@ -286,7 +286,9 @@ class Transaction:
         self.check_open(verb)
         if self.read_only:
             raise InvalidOperation(
-                f"{verb}: transaction {self.id} is read-only", table=location, txn_id=self.id
+                f"{verb} {location}: transaction {self.id} is read-only: write in another one",
+                table=location,
+                txn_id=self.id,
             )
         if Feature.I in self.features:
             return

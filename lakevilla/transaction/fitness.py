@@ -62,7 +62,7 @@ def first_unfit(
                 break
             if application in entry.applications:
                 continue
-            if breaks(entry, changes_contract(tail, entry), part):
+            if breaks(entry, (yield from changes_contract(context, tail, entry)), part):
                 return index
     return None
 

@@ -54,8 +54,8 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
     return Outcome("aborted")
 
 
-def check_id(txn_id: str) -> None:
-    if not is_txn_id(txn_id):
+def check_id(txn_id: object) -> None:
+    if not isinstance(txn_id, str) or not is_txn_id(txn_id):
         raise InvalidOperation(
             f"{txn_id!r} is not a transaction id: expected a UUIDv7 in canonical form"
         )

@@ -163,7 +163,7 @@ def _saved_table(working: Working) -> SavedTable:
         view.placement.hidden,
         view.probed,
         working.probed,
-        None if view.state is None else msgspec.Raw(msgspec.json.encode(view.state)),
+        msgspec.Raw(msgspec.json.encode(view.state)),
     )
 
 
@@ -232,7 +232,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     # longer this process's alone to delete.
     txn.tried = True
     for location, saved in sublog.tables.items():
-        txn.tables[location] = yield from _working(context, location, saved)
+        key = sublog_key(txn_id, record.sublog)
+        txn.tables[location] = yield from _working(context, txn_id, key, location, saved)
     for operation in sublog.operations:
         done = Done(
             operation.operation,
@@ -261,7 +262,9 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
     return decode(key, outcome.body, Sublog)
 
 
-def _working(context: Context, location: str, saved: SavedTable) -> Program[Working]:
+def _working(
+    context: Context, txn_id: str, key: str, location: str, saved: SavedTable
+) -> Program[Working]:
     """The state that the transaction was bound to, built again from what its sublog says."""
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)
     tail = yield from open_tail(context, location, missing_ok=True)
@@ -272,7 +275,16 @@ def _working(context: Context, location: str, saved: SavedTable) -> Program[Work
     snapshot = base
     for part in parts:
         snapshot = snapshot.apply(part.change)
-    state = None if saved.state is None else msgspec.json.decode(saved.state, type=TableState)
+    try:
+        state = msgspec.json.decode(saved.state, type=TableState | None)
+    except msgspec.DecodeError as error:
+        raise CorruptObject(
+            f"{key}, the sublog of transaction {txn_id}, has an unreadable state of table "
+            f"{location} ({error}): `lake.abort({txn_id!r})` ends it",
+            key=key,
+            table=location,
+            txn_id=txn_id,
+        ) from None
     placement = Placement(saved.logged, refs, saved.hidden)
     view = View(location, state, placement, tuple(parts), base, snapshot, saved.probed)
     return Working(view, snapshot, saved.probed_for_reading)

@@ -46,15 +46,13 @@ _CONTRACT = (
 class Tail:
     """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
 
-    ``tip`` is -1 for a table that has no log yet. ``contract_changes`` are the
-    versions whose metadata asks something else of data files than before.
+    ``tip`` is -1 for a table that has no log yet.
     """
 
     location: str
     tip: int
     snapshots: Mapping[int, Snapshot]
     entries: Mapping[int, Entry] = field(default_factory=dict)
-    contract_changes: frozenset[int] = frozenset()
     seen_at: float = 0.0
 
     @property
@@ -64,18 +62,12 @@ class Tail:
     def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
         """This tail one entry on; the oldest are forgotten."""
         assert entry.version == self.tip + 1
-        changes = self.contract_changes
-        if entry.change.metadata is not None and not same_contract(
-            self.snapshot.metadata, snapshot.metadata
-        ):
-            changes |= {entry.version}
         oldest = entry.version - _KEPT
         return Tail(
             self.location,
             entry.version,
             {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
             {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
-            changes,
             seen_at,
         )
 
@@ -130,7 +122,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
         and old.tip >= 0
         and old.snapshot.table_id == snapshot.table_id
     ):
-        tail = Tail(location, old.tip, old.snapshots, old.entries, old.contract_changes, started)
+        tail = Tail(location, old.tip, old.snapshots, old.entries, started)
     else:
         tail = Tail(location, snapshot.version, {snapshot.version: snapshot}, seen_at=started)
     return context.keep_tail(tail)
@@ -170,10 +162,6 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
                 current.tip,
                 current.snapshots,
                 {**current.entries, version: entry},
-                # Without the snapshot before it nobody can tell how much the
-                # metadata changed, so any new metadata counts.
-                current.contract_changes
-                | ({version} if entry.change.metadata is not None else set()),
                 current.seen_at,
             )
     return entry
@@ -198,7 +186,6 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
         current.tip,
         {**current.snapshots, version: snapshot},
         current.entries,
-        current.contract_changes,
         current.seen_at,
     )
     return snapshot

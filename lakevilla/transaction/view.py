@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lakevilla.errors import TableNotFound
+from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import (
     Change,
     ChangeFile,
@@ -95,12 +95,20 @@ class View:
         return self.base.guarded and self.snapshot.guarded
 
 
-def changes_contract(tail: Tail, entry: Entry) -> bool:
-    """Whether the entry asks something else of data files than the one before."""
-    if entry.version in tail.contract_changes:
-        return True
-    # Without the state before it nobody can tell how much the metadata changed.
-    return entry.change.metadata is not None and entry.version - 1 not in tail.snapshots
+def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool]:
+    """Whether the entry asks something else of data files than the one before.
+
+    Told from the log alone and never from what happens to be cached: whether a
+    commit is fit must be the same for all. Were it not, one client could
+    publish what another replaces in HEAD, and the rows would be there twice.
+    """
+    if entry.change.metadata is None:
+        return False
+    try:
+        before = yield from snapshot_at(context, tail, entry.version - 1)
+    except VersionNotFound:
+        return True  # cleaned up: nobody can tell any more
+    return not same_contract(before.metadata, entry.change.metadata)
 
 
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
@@ -162,6 +170,9 @@ def place(
         seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
         return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
+    # What the log holds further on did fit: whoever published it had read every
+    # entry below. Only what is still to be published is held against them.
+    done = tail.snapshot.application_version(application) if tail.tip >= 0 else None
     logged, waiting = state.published, state.pending
     hidden: list[int] = []
     for version in range(state.published + 1, tip + 1):
@@ -175,8 +186,9 @@ def place(
             waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
             logged = version
             continue
-        parts = yield from pending_parts(context, location, waiting)
-        contract = changes_contract(tail, entry)
+        undone = [ref for ref in waiting if done is None or ref.sequence > done]
+        parts = yield from pending_parts(context, location, undone)
+        contract = bool(parts) and (yield from changes_contract(context, tail, entry))
         if any(breaks(entry, contract, part) for part in parts):
             return Placement(logged, waiting, tuple(hidden), unfit_from=version)
         if not accept_hidden:

@@ -46,6 +46,11 @@ class Database:
         return self._open().cursor()
 
     @property
+    def is_local(self) -> bool:
+        """Whether data files are read by their paths on this machine."""
+        return self._data.local_path("_lakevilla") is not None
+
+    @property
     def directory(self) -> str:
         """A private directory for temporary files; removed with this object."""
         self._open()
@@ -54,7 +59,10 @@ class Database:
 
     def isolated(self) -> duckdb.DuckDBPyConnection:
         """A database of its own, for SQL that may see nothing but what it is given."""
-        return _connect(self._data, self._settings, self.directory)
+        connection = _connect(self._data, self._settings, self.directory)
+        # A query opens its files more than once: to plan, and to run.
+        connection.execute("SET parquet_metadata_cache = true")
+        return connection
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = self._connection
@@ -72,6 +80,11 @@ class Database:
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
                 self._connection = _connect(self._data, self._settings, directory)
+                # The engine's own joins name the smaller side last. DuckDB would
+                # guess at 1000 rows a file and build its hash table of the larger.
+                self._connection.execute(
+                    "SET disabled_optimizers = 'join_order,build_side_probe_side'"
+                )
                 self._owner = os.getpid()
             return self._connection
 
@@ -86,6 +99,9 @@ def _connect(data: DataAccess, settings: Settings, directory: str) -> duckdb.Duc
             "python_enable_replacements": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
+            # Local files are in the system's cache already; a second copy here
+            # would fill the memory limit.
+            "enable_external_file_cache": data.local_path("_lakevilla") is None,
         },
     )
     connection.execute("SET GLOBAL TimeZone = 'UTC'")

@@ -24,6 +24,8 @@ __all__ = ["merge"]
 
 # A source row's number, and the clause that acts on a row.
 _SOURCE, _CLAUSE = '"__lakevilla_source"', '"__lakevilla_clause"'
+# What a row takes in a file, for a guess at how many a table has.
+_ROW_BYTES = 20
 _UPDATES = ("matched_update", "not_matched_by_source_update")
 _DELETES = ("matched_delete", "not_matched_by_source_delete")
 
@@ -73,10 +75,13 @@ class _Merge:
     def pair(self) -> None:
         """Tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
         target = self._files.bind(self._cursor)
+        pair = [f"({target}) AS t", "source AS s"]
+        if self._source_is_larger():
+            pair.reverse()
         self._cursor.execute(
             f"CREATE TEMP TABLE pairs AS SELECT t.{FILE} AS file, t.{ROW} AS row, "
             f"s.{_SOURCE} AS source, {self._choice('matched_')} AS clause "
-            f"FROM ({target}) AS t JOIN source AS s ON {self._sql(self._spec.on)}"
+            f"FROM {pair[0]} JOIN {pair[1]} ON {self._sql(self._spec.on)}"
         )
         self._cursor.execute(
             "CREATE TEMP TABLE actions AS "
@@ -90,6 +95,11 @@ class _Merge:
                 f"ANTI JOIN pairs AS p ON p.file = t.{FILE} AND p.row = t.{ROW}) "
                 "WHERE clause IS NOT NULL"
             )
+
+    def _source_is_larger(self) -> bool:
+        """Whether the hash table should be built of the target, the smaller side."""
+        found = self._cursor.execute("SELECT count(*) FROM source").fetchone()
+        return found is not None and found[0] * _ROW_BYTES > self._files.bytes()
 
     def refuse_ambiguous(self) -> None:
         """Raise if two source rows act on one target row: their order would decide."""

@@ -71,7 +71,10 @@ def open_for(
             connection.execute(f"SET allowed_paths = [{', '.join(map(quote_text, allowed))}]")
             connection.execute("SET enable_external_access = false")
             for name in tables.keys() - views.keys():
-                sql = f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({tables[name].bind(connection)})"
+                files = tables[name]
+                uniform = database.is_local and files.is_uniform(connection)
+                relation = files.bind(connection, uniform=uniform)
+                sql = f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({relation})"
                 for parts in named.get(name, ()):
                     _create(connection, parts, sql)
             connection.execute("SET lock_configuration = true")

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.sqltext import (
+    name_list,
     quote_name,
     quote_text,
     renamed,
@@ -37,6 +38,10 @@ FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
 # Up to this many combinations of partition values each become a branch of their
 # own, in which the values are constants that DuckDB prunes by; beyond, a join.
 _BRANCH_LIMIT = 64
+# Up to this many footers are read before a query, for its plan.
+_FOOTER_LIMIT = 1000
+_UNION = "union_by_name = true"
+_VIRTUAL = ("filename", "file_index", "file_row_number")
 
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
 PartitionKey = tuple[str | None, ...]
@@ -64,7 +69,34 @@ class Files:
     def bytes(self) -> int:
         return sum(self.sizes[i] for i in self.chosen)
 
-    def bind(self, cursor: duckdb.DuckDBPyConnection) -> str:
+    def is_uniform(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Whether the files hold the table's very columns, which are then read as they are.
+
+        It costs their footers, and gives DuckDB's planner their statistics,
+        which a schema from outside hides.
+        """
+        layout = self.layout
+        fields = [layout.physical.field(i) for i in data_columns(layout)]
+        if (
+            not self.chosen
+            or not fields
+            or layout.by_field_id
+            or len(self.chosen) > _FOOTER_LIMIT
+            or any(field.name in _VIRTUAL for field in fields)
+        ):
+            return False
+        have = (
+            f"DESCRIBE SELECT {name_list(f.name for f in fields)} "
+            f"FROM {self._read(self.chosen, _UNION)}"
+        )
+        want = ", ".join(f"CAST(NULL AS {sql_type(f.type)})" for f in fields)
+        try:
+            types = [row[1] for row in cursor.execute(have).fetchall()]
+        except duckdb.BinderException:
+            return False
+        return types == [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
+
+    def bind(self, cursor: duckdb.DuckDBPyConnection, *, uniform: bool = False) -> str:
         """The relation's SQL, its helper tables registered on ``cursor``."""
         if not self.chosen:
             return self._empty()
@@ -73,10 +105,11 @@ class Files:
             groups.setdefault(self.partitions[ordinal], []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT:
             sql = " UNION ALL ".join(
-                self._select(members, self._constants(key)) for key, members in groups.items()
+                self._select(members, self._constants(key), uniform)
+                for key, members in groups.items()
             )
         else:
-            sql = self._joined(cursor)
+            sql = self._joined(cursor, uniform)
         if self.deleted is not None:
             deleted = f"{self.name}_deleted"
             cursor.register(deleted, self.deleted)
@@ -93,7 +126,9 @@ class Files:
             for column, value in zip(self.layout.partition_by, key, strict=True)
         }
 
-    def _select(self, members: Sequence[int], partitions: dict[str, str], join: str = "") -> str:
+    def _select(
+        self, members: Sequence[int], partitions: dict[str, str], uniform: bool, join: str = ""
+    ) -> str:
         layout = self.layout
         columns, entries = [], []
         for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
@@ -102,7 +137,7 @@ class Files:
                 continue
             # Inner names that no column of a user can have: a table may well
             # have a column called "filename", which DuckDB gives a meaning.
-            inner = f"__lakevilla_c{index}"
+            inner = quote_name(physical.name) if uniform else f"__lakevilla_c{index}"
             entries.append(_schema_entry(layout, inner, physical))
             value = renamed(inner, physical.type, field.type)
             columns.append(f"{value} AS {quote_name(field.name)}")
@@ -119,13 +154,14 @@ class Files:
             listed = ", ".join(map(str, members))
             ordinal = f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
         columns += [f"{ordinal} AS {FILE}", f"file_row_number AS {ROW}"]
-        paths = ", ".join(quote_text(self.paths[i]) for i in members)
-        return (
-            f"SELECT {', '.join(columns)} FROM read_parquet([{paths}], "
-            f"schema = MAP {{{', '.join(entries)}}}, hive_partitioning = false){join}"
-        )
+        how = _UNION if uniform else f"schema = MAP {{{', '.join(entries)}}}"
+        return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
 
-    def _joined(self, cursor: duckdb.DuckDBPyConnection) -> str:
+    def _read(self, members: Sequence[int], how: str) -> str:
+        paths = ", ".join(quote_text(self.paths[i]) for i in members)
+        return f"read_parquet([{paths}], {how}, hive_partitioning = false)"
+
+    def _joined(self, cursor: duckdb.DuckDBPyConnection, uniform: bool) -> str:
         helper = f"{self.name}_partitions"
         members = list(range(len(self.chosen)))
         columns: dict[str, pa.Array] = {"place": pa.array(members, pa.uint64())}
@@ -139,7 +175,8 @@ class Files:
                 columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
         cursor.register(helper, pa.table(columns))
-        return self._select(self.chosen, partitions, f" JOIN {helper} AS h ON file_index = h.place")
+        join = f" JOIN {helper} AS h ON file_index = h.place"
+        return self._select(self.chosen, partitions, uniform, join)
 
     def _empty(self) -> str:
         columns = [

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import DataFile, DeletionVector, RemovedFile
-from lakevilla.formats.delta.checkpoint_reader import batches_of
+from lakevilla.formats.delta.file_list import batches_of
 from lakevilla.formats.delta.layout import Definition, interval_milliseconds
 from lakevilla.formats.delta.parts import fetch
 from lakevilla.formats.delta.paths import encode_path, log_directory

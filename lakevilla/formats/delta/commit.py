@@ -83,7 +83,6 @@ def _commit_info(
     action["operationParameters"] = info.parameters
     if snapshot.version >= 0:
         action["readVersion"] = snapshot.version
-    action["isolationLevel"] = "Serializable"
     action["isBlindAppend"] = info.is_blind_append
     action["operationMetrics"] = info.metrics
     action["engineInfo"] = _ENGINE

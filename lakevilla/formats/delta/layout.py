@@ -136,6 +136,8 @@ class Definition:
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
+        if not self.protocol:
+            return  # not created yet
         check_features_for_writing(self.protocol, self.table)
         if "delta.setTransactionRetentionDuration" in self.properties:
             raise UnsupportedTableFeature(

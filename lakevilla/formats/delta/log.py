@@ -33,6 +33,9 @@ _BATCHES = (1, 1, 2, 4, 8, 16)
 # Without a checkpoint hint, logs up to this length are read by number without a LIST.
 _SHORT_LOG = 32
 
+# With more entries than this after the hint, a LIST may find a newer checkpoint.
+_LONG_TAIL = 256
+
 
 class CheckpointCache:
     """Checkpoints read lately, by keys and ETags: they never change under one ETag."""
@@ -280,7 +283,7 @@ def open_numbered(
     if version < 0:
         raise VersionNotFound(f"table {table} has no version {version}", table=table)
     hint = yield from _hint(location)
-    if hint is not None and hint.version <= version:
+    if hint is not None and hint.version <= version <= hint.version + _LONG_TAIL:
         plan = _Plan(hint, tuple(_steps(hint.version + 1, version)))
     elif hint is None and version < _SHORT_LOG:
         plan = _Plan(None, tuple(_steps(0, version)))

@@ -16,7 +16,8 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FileRef, Layout
-from lakevilla.formats.delta.checkpoint_reader import Checkpoint, load_files, present_files
+from lakevilla.formats.delta.checkpoint_reader import Checkpoint
+from lakevilla.formats.delta.file_list import load_files, present_files
 from lakevilla.formats.delta.layout import CLUSTERING_DOMAIN, Definition
 from lakevilla.formats.delta.rows import files_from_structs, masked_out
 from lakevilla.formats.delta.tail import EMPTY_TAIL, Tail

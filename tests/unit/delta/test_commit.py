@@ -197,3 +197,17 @@ def test_statistics_as_columns_alone_are_read_as_text(tables: Tables) -> None:
     tables.run(tables.format.checkpoint(tables.commit(opened, Change(adds=(data_file("b"),)))))
     found = [row["add"]["stats_parsed"] for row in checkpoint_rows(tables, 2) if row["add"]]
     assert sorted(row["numRecords"] for row in found) == [1, 3]
+
+
+def test_a_file_that_came_back_leaves_no_removal_in_a_checkpoint(tables: Tables) -> None:
+    state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"), data_file("b"))))
+    state = tables.commit(state, Change(removes=(removal(data_file("a")),)))
+    first = tables.commit(state, Change(adds=(data_file("a"),)))
+    tables.run(tables.format.checkpoint(first))
+    assert [row["remove"] for row in checkpoint_rows(tables, 3) if row["remove"]] == []
+    state = tables.commit(tables.open(), Change(removes=(removal(data_file("b")),)))
+    tables.run(tables.format.checkpoint(state))
+    state = tables.commit(tables.open(), Change(adds=(data_file("b"),)))
+    tables.run(tables.format.checkpoint(state))
+    assert [row["remove"] for row in checkpoint_rows(tables, 5) if row["remove"]] == []
+    assert tables.paths(tables.open()) == ["a", "b"]

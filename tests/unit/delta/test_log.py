@@ -12,7 +12,7 @@ from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeatu
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change, DataFile, removal
-from lakevilla.formats.delta import parts
+from lakevilla.formats.delta import file_list, parts
 from tests.fixtures.delta import (
     Tables,
     add,
@@ -190,6 +190,14 @@ def test_a_checkpoint_and_the_tail_after_it_are_read_in_two_rounds(tables: Table
     assert made.get == 3, "the checkpoint is cached by its ETag"
 
 
+def test_a_checkpoint_holds_protocol_and_metadata_as_the_log_does(tables: Tables) -> None:
+    snapshot = written(tables, 11)
+    opened = tables.open()
+    assert opened.checkpoint is not None
+    assert opened.metadata == snapshot.metadata
+    assert opened.protocol == snapshot.protocol
+
+
 def test_a_list_starts_after_the_last_checkpoint_seen(tables: Tables) -> None:
     written(tables, 12)
     tables.open()
@@ -326,9 +334,11 @@ def test_a_malformed_checkpoint_is_named(tables: Tables, damage: str) -> None:
     assert caught.value.key == f"t/_delta_log/{10:020}.checkpoint.parquet"
 
 
+@pytest.mark.parametrize("round_bytes", [1, 1 << 30], ids=["by column", "by row group"])
 def test_a_large_checkpoint_is_read_by_column_chunk(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, round_bytes: int
 ) -> None:
+    monkeypatch.setattr(file_list, "_ROUND_BYTES", round_bytes)
     schema = pa.schema([("day", pa.int32()), ("id", pa.int64())])
     snapshot = tables.create(schema, partition_by=["day"])
     padding = "x" * 500

@@ -93,6 +93,7 @@ def test_files_of_a_blank_table(tables: Tables) -> None:
     assert tables.files(blank).schema == FILES_SCHEMA
     assert tables.run(blank.missing([("a", None)])) == [("a", None)]
     assert blank.version == -1
+    blank.check_writable()
 
 
 def test_files_are_pruned_before_and_after_a_checkpoint(tables: Tables) -> None:
@@ -142,3 +143,16 @@ def test_any_history_gives_the_files_that_a_set_would(
     refs = [(f"f{n}", None) for n in range(6)]
     expected = [ref for ref in refs if ref[0] not in live]
     assert tables.run(tables.open().missing(refs)) == expected
+
+
+def test_removing_a_file_leaves_the_same_path_under_another_vector(tables: Tables) -> None:
+    vector = DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
+    properties = {"delta.enableDeletionVectors": "true"}
+    marked = data_file("a", deletion_vector=vector)
+    state = tables.commit(tables.create(SCHEMA, properties=properties), Change(adds=(marked,)))
+    tables.run(tables.format.checkpoint(state))
+    tables.commit(state, Change(removes=(RemovedFile("a"),)))
+    opened = tables.open()
+    assert opened.checkpoint is not None
+    assert tables.files(opened).column("dv_id").to_pylist() == [vector.id]
+    assert tables.run(opened.missing([marked.ref, ("a", None)])) == [("a", None)]

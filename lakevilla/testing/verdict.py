@@ -1,0 +1,288 @@
+"""Whether a history went well: the invariants, held against what its clients did and saw."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.store.effects import Program
+from lakevilla.testing import elle, invariants
+from lakevilla.testing.history import Txn
+from lakevilla.testing.invariants import Told, Violated
+from lakevilla.testing.plan import RECREATED, TABLES
+from lakevilla.testing.reader import LoggedTable, read_log, read_rows, run_now
+from lakevilla.testing.rows import Row
+from lakevilla.testing.workloads import BALANCE, Attempt, World
+from lakevilla.transaction.features import Feature
+
+__all__ = [
+    "check",
+    "equal_rows",
+    "nothing_is_left_over",
+    "recovered_once_is_enough",
+    "rows_by_table",
+    "same_rows",
+]
+
+
+def rows_by_table(world: World) -> dict[str, list[Row]]:
+    """All tables that have a log, with their rows."""
+    found = {}
+    for table in _tables(world):
+        logged = run_now(world.simulation.store, read_log(table))
+        assert logged is not None
+        found[table] = run_now(world.simulation.store, read_rows(logged))
+    return found
+
+
+def check(world: World) -> None:
+    """Everything that must hold when all has landed and the lake was recovered."""
+    store, plan = world.simulation.store, world.plan
+    tables = _tables(world)
+    invariants.every_table_is_readable(store, tables)
+    invariants.no_id_commits_twice(store, tables)
+    invariants.tables_follow_head(store, tables)
+    invariants.all_or_nothing(store, tables)
+    head = _head(world)
+    commits = _commits(world, head)
+    winners = _winners(world, commits)
+    _check_told(world, commits, winners)
+    _check_keys(world, commits)
+    if plan.harsh:
+        return
+    rows = rows_by_table(world)
+    _check_rows(world, winners, rows, head)
+    _check_sums(world, rows)
+    _check_isolation(world, winners, rows, commits)
+
+
+# ------------------------------------------------------ who committed
+
+
+def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Attempt]:
+    """For each id that has committed, the attempt that did it, as HEAD and the logs tell."""
+    winners: dict[str, Attempt] = {}
+    summaries = {commit.txn: commit for commit in commits if commit.kind == "transaction"}
+    logged = _ids_in_logs(world)
+    for attempt in world.attempts:
+        core = attempt.core
+        summary = summaries.get(core.id)
+        if summary is not None:
+            if summary.hash in core.digests:
+                winners[core.id] = attempt
+        elif not core.through_head and core.id in logged:
+            winners[core.id] = attempt
+    return winners
+
+
+def _check_told(
+    world: World, commits: Sequence[CommitSummary], winners: dict[str, Attempt]
+) -> None:
+    decided = {commit.txn for commit in commits if commit.kind == "transaction"}
+    logged = _ids_in_logs(world)
+    head = _head(world)
+    forgotten = head is not None and head.history_start > 0
+    cleaned = "clean" in world.plan.foreign or world.plan.harsh
+    for attempt in world.attempts:
+        writes = bool(attempt.core.done)
+        winner = winners.get(attempt.id)
+        if attempt.status == "committed" and writes and winner is not attempt:
+            if attempt.core.through_head and forgotten and attempt.id not in decided:
+                continue
+            if not attempt.core.through_head and cleaned:
+                continue
+            raise Violated(f"{attempt.id} was acknowledged and is not there ({attempt.kind})")
+        if attempt.status == "aborted" and winner is attempt:
+            raise Violated(f"{attempt.id} was told that it is aborted, and has committed")
+    for txn, state in world.verdicts:
+        there = txn in decided or txn in logged
+        if state == "aborted" and there:
+            raise Violated(f"the outcome of {txn} was aborted, and it has committed")
+        if state == "committed" and not there and not forgotten:
+            raise Violated(f"the outcome of {txn} was committed, and it is nowhere")
+
+
+def _check_keys(world: World, commits: Sequence[CommitSummary]) -> None:
+    """A key commits once; an application's versions grow."""
+    keys = {attempt.id: attempt.key for attempt in world.attempts if attempt.key is not None}
+    used: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    for commit in commits:
+        key = keys.get(commit.txn)
+        if key is None or commit.kind != "transaction":
+            continue
+        name, version = key
+        if version is None:
+            used[name] += 1
+            if used[name] > 1:
+                raise Violated(f"idempotency key {name} was committed twice, again by {commit.txn}")
+        elif version <= last.get(name, -1):
+            raise Violated(f"version {version} of {name} was committed after {last[name]}")
+        else:
+            last[name] = version
+
+
+# ------------------------------------------------------------- rows
+
+
+def _check_rows(
+    world: World, winners: dict[str, Attempt], rows: dict[str, list[Row]], head: Head | None
+) -> None:
+    found = Counter((table, row["id"]) for table in rows for row in rows[table])
+    repeated = [key for key, count in found.items() if count > 1]
+    if repeated:
+        raise Violated(f"rows are there more than once: {repeated}")
+    gone = set() if head is None else {t for t, state in head.tables.items() if state.dropped}
+    committed = set(winners.values())
+    may_be_taken = {key for attempt in world.attempts for key in attempt.taken}
+    taken = {key for attempt in committed for key in attempt.taken}
+    # A commit that was redone, or replayed, may have found another row count.
+    for key in taken & set(found):
+        raise Violated(f"row {key} was deleted by a committed transaction and is there")
+    for attempt in world.attempts:
+        for key in attempt.added:
+            here = key in found
+            if attempt in committed:
+                if not here and key not in may_be_taken and key[0] in TABLES and key[0] not in gone:
+                    raise Violated(f"row {key} of {attempt.id} is lost")
+            elif here and attempt.id not in winners and attempt.status != "unknown":
+                raise Violated(f"row {key} of {attempt.id} ({attempt.status}) is there")
+    for key in world.foreign_rows:
+        if key not in found and key not in may_be_taken:
+            raise Violated(f"row {key} of a client without LakeVilla is lost")
+
+
+def _check_sums(world: World, rows: dict[str, list[Row]]) -> None:
+    accounts = [row for table in TABLES for row in rows[table] if row["id"] in (2, 3)]
+    total = 2 * BALANCE * len(TABLES)
+    found = sum(row["balance"] for row in accounts)
+    if found != total:
+        raise Violated(f"the accounts hold {found}, not {total}")
+    for attempt in world.attempts:
+        if attempt.foreign or attempt.status != "committed":
+            continue
+        for seen in attempt.sums:
+            if seen != total:
+                raise Violated(f"{attempt.id} saw accounts of {seen}, not {total}")
+    if world.plan.isolated and not any(attempt.foreign for attempt in world.attempts):
+        switches = [r["balance"] for t in TABLES[:2] for r in rows[t] if r["id"] == 4]
+        if sum(switches) < 1:
+            raise Violated("both switches are off: write skew")
+
+
+def _check_isolation(
+    world: World,
+    winners: dict[str, Attempt],
+    rows: dict[str, list[Row]],
+    commits: Sequence[CommitSummary],
+) -> None:
+    plan = world.plan
+    mixed = not plan.isolated and any(Feature.I in features for features in plan.features)
+    keyed = any(attempt.key is not None for attempt in world.attempts)
+    if (mixed or (keyed and not plan.isolated)) and any(c.kind == "reconcile" for c in commits):
+        return  # reported to its owner; those who had read its commit before are not told
+    final = {
+        f"{table}{row['id']}": tuple(int(text) for text in row["items"].split(",") if text)
+        for table in TABLES
+        for row in rows[table]
+        if row["id"] < 2
+    }
+    committed = set(winners.values())
+    records = []
+    for attempt in world.attempts:
+        record = attempt.record
+        if attempt.id in winners and attempt not in committed:
+            continue  # another process went on with it
+        if attempt.kind == "resumed" and attempt not in committed:
+            continue
+        if attempt.foreign or (attempt in committed and attempt.status == "unknown"):
+            # Nobody vouches for what it has read: it was told so, or told nothing.
+            kept = [operation for operation in record.operations if hasattr(operation, "value")]
+            record = Txn(
+                record.name, record.client, record.invoked, kept, record.completed, record.status
+            )
+        records.append(record)
+    level: elle.Level = "serializable" if mixed or (keyed and not plan.isolated) else "linearizable"
+    anomalies = elle.check(records, final=final, real_time=level == "linearizable")
+    bad = elle.forbidden(anomalies, level)
+    if bad:
+        raise Violated("; ".join(map(str, bad)))
+
+
+# ---------------------------------------------------------- afterwards
+
+
+def recovered_once_is_enough(world: World, recover: Callable[[], Program[Any]]) -> None:
+    invariants.recovery_twice_is_recovery_once(world.simulation.store, recover)
+
+
+def nothing_is_left_over(world: World) -> None:
+    """After gc no file, commit object or record of a transaction that never committed is left."""
+    head = _head(world)
+    # A table that never entered HEAD is not the lake's to clean: its files may
+    # belong to a copy of another lake's table.
+    ruled = [] if head is None else [table for table in _tables(world) if table in head.tables]
+    invariants.no_orphan_files(world.simulation.store, ruled)
+    commits = _commits(world, head)
+    named = {(commit.txn, commit.hash) for commit in commits}
+    for key in world.simulation.store.objects:
+        if key.startswith("_lakevilla/commits/"):
+            txn, digest = key.rsplit("/", 1)[1].removesuffix(".json").rsplit("-", 1)
+            if (txn, digest) not in named:
+                raise Violated(f"{key} belongs to no commit and was not collected")
+        elif key.startswith("_lakevilla/txns/"):
+            raise Violated(f"{key} belongs to a transaction that has ended and was not collected")
+
+
+def same_rows(world: World, before: dict[str, list[Row]]) -> None:
+    after = rows_by_table(world)
+    for table, rows in before.items():
+        equal_rows(table, after[table], rows)
+
+
+def equal_rows(table: str, found: Sequence[Row], expected: Sequence[Row]) -> None:
+    one = sorted(tuple(row.items()) for row in found)
+    other = sorted(tuple(row.items()) for row in expected)
+    if one != other:
+        raise Violated(f"{table} has rows {one}, not {other}")
+
+
+# ------------------------------------------------------------- reading
+
+
+def _tables(world: World) -> list[str]:
+    """Every table that has a log, but for one that somebody else may have torn down."""
+    found = defaultdict(int)
+    for key in world.simulation.store.objects:
+        if "/_delta_log/" in key:
+            found[key.partition("/")[0]] += 1
+    if "recreate" in world.plan.foreign:
+        found.pop(RECREATED, None)
+    return sorted(found)
+
+
+def _head(world: World) -> Head | None:
+    held = run_now(world.simulation.store, load_head())
+    return None if held is None else held.head
+
+
+def _commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
+    if head is None:
+        return ()
+    commits = run_now(world.simulation.store, commits_since(head, head.history_start))
+    assert commits is not None, "HEAD's own history starts before what its pages hold"
+    return commits
+
+
+def _ids_in_logs(world: World) -> set[str]:
+    ids: set[str] = set()
+    for table in _tables(world):
+        logged = run_now(world.simulation.store, read_log(table))
+        assert isinstance(logged, LoggedTable)
+        for entry in logged.entries.values():
+            for action in entry:
+                ids.update(action.get("commitInfo", {}).get("lakevilla", {}).get("txns", ()))
+    return ids

@@ -1,0 +1,50 @@
+"""The same table on an S3 server, where ranges and conditions are the server's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from lakevilla.clock import SystemClock
+from lakevilla.formats.base import Change, CommitInfo, removal
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.ids import seeded_ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import ABSENT, Stored
+from lakevilla.store.effects import put
+from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.runner import Runner
+from tests.fixtures.delta import data_file
+from tests.fixtures.s3 import S3Server
+
+
+def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: str) -> None:
+    uri, options = f"{s3_root}/sales/t", s3_server.storage_options
+    for number in range(4):
+        rows = pa.table({"p": [f"a {number}", "ü"], "id": [number, -number]})
+        write_deltalake(uri, rows, mode="append", partition_by=["p"], storage_options=options)
+    settings = Settings()
+    store = open_store(s3_root, options, settings=settings)
+    runner = Runner(store, seeded_ids(SystemClock(), 1), settings)
+    delta = DeltaFormat()
+    with runner.requests.counting() as made:
+        state = runner.run(delta.open("sales/t", "sales/t"))
+    assert (made.list, made.get) == (1, 4)
+    assert len(runner.run(state.files()).column("path")) == 8
+
+    # LakeVilla adds an entry and a checkpoint, the log before it goes, both still read it.
+    change = Change(adds=(data_file("ghost", partition_values={"p": "x"}),))
+    for wanted in (change, Change(removes=(removal(change.adds[0]),))):
+        body = delta.render(state, wanted, CommitInfo("WRITE"), 1_700_000_000_000)
+        version = state.version + 1
+        key = delta.entry_key("sales/t", version)
+        assert isinstance(runner.run(put(key, body, ABSENT)), Stored)
+        state = delta.advance(state, delta.parse_entry("sales/t", version, body))
+    runner.run(delta.checkpoint(state))
+    with runner.requests.counting() as made:
+        opened = runner.run(DeltaFormat().open_at("sales/t", "sales/t", 5))
+    assert (made.list, made.get) == (0, 2), "the hint, and the whole of a small checkpoint"
+    ours = set(runner.run(opened.files()).column("path").to_pylist())
+    theirs = DeltaTable(uri, storage_options=options)
+    assert {f"{uri}/{path}" for path in ours} == set(theirs.file_uris())
+    assert theirs.to_pyarrow_table().num_rows == 8
