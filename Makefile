@@ -42,7 +42,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 soak: $(STAMP)
-	LAKEVILLA_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 0 -m 'not integration'
+	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-200000} \
+		$(BIN)/python -m pytest -n $(WORKERS) --timeout 0 -m 'not integration'
+	$(BIN)/python bench/rewrite_memory.py --gigabytes 4 --limit-gigabytes 1.5
 
 integration: $(STAMP)
 	$(BIN)/python tests/integration/with_minio.py -- $(BIN)/python -m pytest -n $(WORKERS) tests/contract/store tests/integration

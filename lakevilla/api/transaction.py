@@ -732,6 +732,11 @@ class Transaction:
             layout = self._run(self._core.layout(location))
             columns = statement.columns or tuple(layout.schema.names)
             source = self._query_source(statement.source, params, views)
+            unused = sorted(params.keys() - source.params.keys())
+            if unused:
+                raise InvalidOperation(
+                    f"parameters not used: {', '.join(unused)}; write :{unused[0]} or leave them out"
+                )
             operation = InsertOperation(location, columns, source)
             return self._done(self._core.execute(operation, "insert"))
 

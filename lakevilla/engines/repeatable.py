@@ -128,8 +128,10 @@ def _called(tokens: Sequence[Token], index: int) -> str:
 
 
 def _is(tokens: Sequence[Token], index: int, text: str) -> bool:
-    return 0 <= index < len(tokens) and _is_plain(tokens[index]) and (
-        tokens[index].text.lower() == text
+    return (
+        0 <= index < len(tokens)
+        and _is_plain(tokens[index])
+        and (tokens[index].text.lower() == text)
     )
 
 

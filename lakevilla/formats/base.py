@@ -326,6 +326,10 @@ class Snapshot(Protocol):
 
     @property
     def append_only(self) -> bool: ...
+    @property
+    def newest(self) -> Entry | None:
+        """The log entry that made this version; None where only a checkpoint was read."""
+
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` if LakeVilla may read this table but not write it."""
 

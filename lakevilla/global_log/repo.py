@@ -41,6 +41,7 @@ __all__ = [
     "claim_table",
     "commits_since",
     "create_head",
+    "head_found",
     "load_commit",
     "load_head",
     "load_page",
@@ -108,6 +109,16 @@ def check_root(head: Head, root: str) -> None:
         )
 
 
+def head_found(outcome: PutOutcome) -> HeldHead | None:
+    """The HEAD that a refused replacement has met, where its read-back saw one.
+
+    As good as reading it now: it was read after our write was refused.
+    """
+    if not isinstance(outcome, Refused) or outcome.current is None:
+        return None
+    return HeldHead(decode(HEAD_KEY, outcome.current.body, Head), outcome.current.token)
+
+
 def make_room(head: Head, ids: Ids) -> Program[tuple[Head, PageRef | None]]:
     """Move the oldest commits of ``head`` to a page if it is full.
 
@@ -143,7 +154,8 @@ def pages_before(head: Head) -> Program[list[Page]]:
     """All pages still kept, newest first."""
     pages: list[Page] = []
     ref = head.page
-    while ref is not None and ref.last_sequence >= head.history_start:
+    # The history begins after ``history_start``: gc deletes pages that end there.
+    while ref is not None and ref.last_sequence > head.history_start:
         page = yield from load_page(ref)
         pages.append(page)
         ref = page.previous

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakevilla.global_log import head
 from lakevilla.settings import Settings
@@ -89,7 +89,7 @@ class Plan:
     long: bool = False
     short: bool = False
     guarded: bool = False
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     @property
     def isolated(self) -> bool:

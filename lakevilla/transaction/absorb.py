@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.tail import Tail, open_tail
+from lakevilla.transaction.tail import Tail
 from lakevilla.transaction.view import Placement, place
 
 __all__ = ["Absorbed", "absorb"]
@@ -22,16 +22,17 @@ class Absorbed:
     commits: list[CommitSummary]
 
 
-def absorb(context: Context, head: Head, locations: Iterable[str]) -> Program[Absorbed]:
-    """Place the tables against ``head``; what the known logs hold besides becomes foreign commits.
+def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Absorbed]:
+    """Place the tables against ``head``; what ``tails`` hold besides becomes foreign commits.
 
     Readers who lay hidden versions over HEAD for themselves may disagree on
-    their order; from this commit on everybody agrees.
+    their order; from this commit on everybody agrees. The tails are the caller's,
+    not the newest that the process knows: a foreign commit that came in after he
+    validated must stay behind his own, where publishing looks for it.
     """
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
-    for location in locations:
-        tail = yield from open_tail(context, location, missing_ok=True)
+    for location, tail in tails.items():
         placement = yield from place(context, head, location, tail)
         placements[location] = placement
         if location in head.tables and placement.hidden:

@@ -32,6 +32,7 @@ from lakevilla.global_log.repo import (
     HeldHead,
     claim_table,
     commits_since,
+    head_found,
     make_room,
     replace_head,
 )
@@ -152,6 +153,9 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
             parts.append(refresh(context, location))
     if txn.key is not None:
         parts.append(bind_key(txn, txn.key))
+    # Noted before they are asked for: an interruption in between leaves some of
+    # them stored, and an abort must find them.
+    txn.stored.extend([*files, key])
     outcomes = yield from parallel(parts)
     for name, outcome in zip([*files, key], outcomes, strict=False):
         if not isinstance(outcome, Stored):
@@ -159,7 +163,6 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
                 f"could not store {name}: nothing was committed, run the transaction again",
                 txn_id=txn.id,
             )
-    txn.stored.extend([*files, key])
     for file in files:
         del txn.bodies[file]
 
@@ -230,7 +233,11 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
             decided = HeldHead(new, outcome.token)
             context.remember(decided)
             return Decided(decided, new.commits[-1])
-        newer = yield from context.head()
+        newer = head_found(outcome)
+        if newer is None:
+            newer = yield from context.head()
+        else:
+            context.remember(newer)
         if newer is None or (
             isinstance(outcome, Unknown) and newer.head.replacement == held.head.replacement
         ):

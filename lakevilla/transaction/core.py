@@ -8,7 +8,8 @@ commit. How it commits is in ``commit`` and ``entry_commit``.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -101,6 +102,9 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    shared : bool
+        Whether it was saved: another process may have resumed it and committed
+        the files that this one has made, so only gc may tell whose they are.
     """
 
     context: Context
@@ -125,6 +129,7 @@ class Transaction:
     stored: list[str] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
     tried: bool = False
+    shared: bool = False
     state: State = "open"
     failure: LakeVillaError | None = None
     result: CommitResult | None = None
@@ -326,6 +331,7 @@ class Transaction:
     def lookup(self, location: str) -> Program[Snapshot]:
         """The transaction's state of a table, own changes included and stored."""
         yield from self.touch([location], probing=True)
+        self._check_alive(location, "read")
         yield from self.store_bodies(location)
         return self.tables[location].snapshot
 
@@ -334,6 +340,9 @@ class Transaction:
         prefix = "" if location is None else f"{location}/"
         keys = [key for key in self.bodies if key.startswith(prefix)]
         puts = [Put(key, self.bodies[key], ANY) for key in keys]
+        # Noted before they are asked for: an interruption in between leaves
+        # some of them stored, and an abort must find them.
+        self.stored.extend(keys)
         outcomes: list[PutOutcome] = yield from parallel(puts)
         for key, outcome in zip(keys, outcomes, strict=True):
             if not isinstance(outcome, Stored):
@@ -341,7 +350,6 @@ class Transaction:
                     f"could not store {key}: nothing was committed, run the transaction again",
                     txn_id=self.id,
                 )
-            self.stored.append(key)
             del self.bodies[key]
 
     # -- verbs -------------------------------------------------------------------
@@ -350,6 +358,7 @@ class Transaction:
         """The files of an observed read: it is part of the transaction from here on."""
         self.check_open("read")
         yield from self.touch([location], probing=True)
+        self._check_alive(location, "read")
         yield from self.store_bodies(location)
         working = self.tables[location]
         predicate = None if where is None else bind(where, working.snapshot.layout.schema)
@@ -395,7 +404,8 @@ class Transaction:
         self.check_write(location, "append")
         layout = yield from self._written_layout(location, columns)
         files = yield from self._write(layout, data)
-        return (yield from self.execute(Append(location, files, columns), "append"))
+        with self._giving_back(location, files):
+            return (yield from self.execute(Append(location, files, columns), "append"))
 
     def overwrite(
         self,
@@ -412,10 +422,23 @@ class Transaction:
             must = Constraint("where of the overwrite", where, render_sql(where))
             layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
         files = yield from self._write(layout, data)
-        return (yield from self.execute(Overwrite(location, files, where, columns), "overwrite"))
+        with self._giving_back(location, files):
+            operation = Overwrite(location, files, where, columns)
+            return (yield from self.execute(operation, "overwrite"))
+
+    @contextmanager
+    def _giving_back(self, location: str, files: Iterable[DataFile]) -> Iterator[None]:
+        """A verb that raises has had no effect: the commit must not store its files."""
+        try:
+            yield
+        except BaseException:
+            for file in files:
+                self.bodies.pop(f"{location}/{file.path}", None)
+            raise
 
     def _written_layout(self, location: str, columns: bytes | None) -> Program[Layout]:
         yield from self.touch([location], probing=False)
+        self._check_alive(location, "write")
         snapshot = self.tables[location].snapshot
         snapshot.check_writable()
         if columns is None:
@@ -454,6 +477,7 @@ class Transaction:
         """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
         self.check_write(location, "drop_table")
         yield from self.touch([location], probing=True)
+        self._check_alive(location, "drop_table")
         table_id = self.tables[location].snapshot.table_id
         return (yield from self.execute(Drop(location, table_id), "drop_table"))
 
@@ -497,12 +521,12 @@ class Transaction:
     # -- ending ------------------------------------------------------------------
 
     def abort(self) -> Program[None]:
-        """Undo everything. What was stored is deleted if the commit point was never tried."""
+        """Undo everything. What was stored is deleted if nobody can have committed it."""
         if self.state in ("committed", "aborted"):
             return
         self.state = "aborted"
         self.bodies.clear()
-        if not self.tried:
+        if not (self.tried or self.shared):
             keys, self.stored = self.stored, []
             yield from parallel([delete(key) for key in keys])
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakevilla.errors import ForeignConflict, InvalidOperation, LakeVillaError, StoreError
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+)
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since
 from lakevilla.store.effects import Program, parallel
@@ -52,7 +58,14 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
     except StoreError as error:
         if not txn.tried:
             txn.fail(error)
-        raise
+            raise
+        # A replacement of HEAD was under way when the store failed: only whoever
+        # reads what became of it can tell.
+        raise CommitOutcomeUnknown(
+            f"could not settle whether transaction {txn.id} was committed "
+            f"({error.message}): ask `lake.outcome({txn.id!r})`",
+            txn_id=txn.id,
+        ) from error
     # From here on it is committed: nothing below may undo it.
     txn.state = "committed"
     txn.decided = decided

@@ -125,8 +125,8 @@ def _raised(context: Context, head: Head) -> Program[Head | None]:
     tails = yield from parallel(
         [open_tail(context, location, missing_ok=True) for location in live]
     )
-    yield from parallel([probe(context, tail) for tail in tails])
-    absorbed = yield from absorb(context, head, live)
+    tails = yield from parallel([probe(context, tail) for tail in tails])
+    absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
     tables = {
         location: msgspec.structs.replace(
             live[location], published=placement.logged, pending=placement.overlay

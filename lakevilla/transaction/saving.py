@@ -93,6 +93,8 @@ def save(txn: Transaction) -> Program[None]:
         digest,
     )
     condition = ABSENT if txn.record is None else Match(txn.record.token)
+    # Before the record is sent: even one whose answer is lost can be resumed.
+    txn.shared = True
     outcome = yield from put(record_key(txn.id), encode(record), condition)
     if not isinstance(outcome, Stored):
         raise txn.fail(_rescued(txn))

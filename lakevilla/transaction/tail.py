@@ -124,7 +124,15 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     ):
         tail = Tail(location, old.tip, old.snapshots, old.entries, started)
     else:
-        tail = Tail(location, snapshot.version, {snapshot.version: snapshot}, seen_at=started)
+        newest = snapshot.newest
+        tail = Tail(
+            location,
+            snapshot.version,
+            {snapshot.version: snapshot},
+            # The lake's own last commit is mostly the tip: to place it costs no request.
+            {} if newest is None else {newest.version: newest},
+            seen_at=started,
+        )
     return context.keep_tail(tail)
 
 

@@ -25,7 +25,7 @@ from lakevilla.sublogs.operations import Alter, Append, Create, Guard, is_blind,
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.perform import file_namer, perform
-from lakevilla.transaction.tail import open_tail, probe, refresh
+from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ class Examination:
     """What moving to a newer HEAD means for a transaction.
 
     ``views`` are the tables' states there, where they differ; ``redo_from`` the
-    first operation in conflict; ``conflict`` what cannot be mended.
+    first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
+    the logs as they were looked at: what is in them is validated, and no more.
     """
 
     views: dict[str, View] = field(default_factory=dict)
+    tails: dict[str, Tail] = field(default_factory=dict)
     redo_from: int | None = None
     conflict: LakeVillaError | None = None
 

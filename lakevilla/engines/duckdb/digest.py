@@ -28,8 +28,10 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
         f"WHERE {expression_sql(where, layout.schema, 't')})"
     )
     with translated(layout.table):
-        found = cursor.execute(sql).fetchone()
-    count, low, high = found if found is not None else (0, None, None)
+        # All rows are fetched, though there is one: a result that is not read to its
+        # end is dropped with the interpreter's lock held, while DuckDB's threads may
+        # still wait for that lock to read a file of a remote store.
+        ((count, low, high),) = cursor.execute(sql).fetchall()
     return f"{count}-{int(low or 0):x}-{int(high or 0):x}"
 
 

@@ -98,8 +98,8 @@ class _Merge:
 
     def _source_is_larger(self) -> bool:
         """Whether the hash table should be built of the target, the smaller side."""
-        found = self._cursor.execute("SELECT count(*) FROM source").fetchone()
-        return found is not None and found[0] * _ROW_BYTES > self._files.bytes()
+        ((rows,),) = self._cursor.execute("SELECT count(*) FROM source").fetchall()
+        return int(rows) * _ROW_BYTES > self._files.bytes()
 
     def refuse_ambiguous(self) -> None:
         """Raise if two source rows act on one target row: their order would decide."""
@@ -107,12 +107,13 @@ class _Merge:
             found = self._cursor.execute(
                 "SELECT list(source)[1:2] FROM actions WHERE source IS NOT NULL "
                 "GROUP BY file, row HAVING count(*) > 1 LIMIT 1"
-            ).fetchone()
-            if found is None:
+            ).fetchall()
+            if not found:
                 return
+            ((pair,),) = found
             rows = self._cursor.execute(
                 f"SELECT left(CAST(s AS VARCHAR), 200) FROM (SELECT * EXCLUDE ({_SOURCE}) "
-                f"FROM source WHERE {_SOURCE} IN ({found[0][0]}, {found[0][1]})) AS s"
+                f"FROM source WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS s"
             ).fetchall()
         raise InvalidOperation(
             f"table {self.table}: two source rows of the merge match one target row: "
@@ -124,13 +125,12 @@ class _Merge:
     def counts(self) -> tuple[int, int, int]:
         """Target rows to be updated, to be deleted, and matched by the source."""
         with translated(self.table):
-            found = self._cursor.execute(
+            ((updated, deleted, matched),) = self._cursor.execute(
                 f"SELECT count(*) FILTER (clause IN {self._numbers(_UPDATES)}), "
                 f"count(*) FILTER (clause IN {self._numbers(_DELETES)}), "
                 "(SELECT count(*) FROM (SELECT DISTINCT file, row FROM pairs)) FROM actions"
-            ).fetchone()
-        assert found is not None
-        return int(found[0]), int(found[1]), int(found[2])
+            ).fetchall()
+        return int(updated), int(deleted), int(matched)
 
     def rewrite_hits(self) -> Program[Rewrite]:
         """Rewrite the files with an updated or a deleted row; drop those with no other."""
@@ -179,10 +179,10 @@ class _Merge:
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
         old = ", ".join(f"t.{quote_name(n)}" for n in self._layout.schema.names)
         parts = [
-            f"SELECT {old}, CASE WHEN a.clause IN {deletes} THEN 'delete' ELSE 'update_preimage' "
-            f"END AS _change_type {hits} WHERE a.clause IS NOT NULL",
+            f"SELECT {old}, CASE WHEN s.{_CLAUSE} IN {deletes} THEN 'delete' ELSE 'update_preimage' "
+            f"END AS _change_type {hits} WHERE s.{_CLAUSE} IS NOT NULL",
             f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
-            f"WHERE a.clause IN {updates}",
+            f"WHERE s.{_CLAUSE} IN {updates}",
         ]
         if self._clauses("not_matched_insert"):
             parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
@@ -190,24 +190,28 @@ class _Merge:
 
     def _rewritten(self, files: Files) -> str:
         return self._rewriter.guarded(
-            f"SELECT {self._updated_columns()}, a.clause IS NOT NULL AS {HIT} "
+            f"SELECT {self._updated_columns()}, s.{_CLAUSE} IS NOT NULL AS {HIT} "
             f"{self._acted(files)} "
-            f"WHERE a.clause IS NULL OR a.clause NOT IN {self._numbers(_DELETES)}"
+            f"WHERE s.{_CLAUSE} IS NULL OR s.{_CLAUSE} NOT IN {self._numbers(_DELETES)}"
         )
 
     def _acted(self, files: Files) -> str:
-        """FROM clause: rows ``t`` with their action ``a`` and its source row ``s``."""
+        """FROM clause: rows ``t`` with the source row and the clause ``s`` that act on them."""
         chosen = ", ".join(map(str, files.chosen)) or "-1"
+        # Hash tables hold these files' actions alone, not the whole source.
+        acting = (
+            f"SELECT s.*, a.file AS {FILE}, a.row AS {ROW}, a.clause AS {_CLAUSE} "
+            f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
+            f"ON s.{_SOURCE} = a.source"
+        )
         return (
-            f"FROM ({files.bind(self._cursor)}) AS t "
-            f"LEFT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
-            f"ON a.file = t.{FILE} AND a.row = t.{ROW} "
-            f"LEFT JOIN source AS s ON s.{_SOURCE} = a.source"
+            f"FROM ({files.bind(self._cursor)}) AS t LEFT JOIN ({acting}) AS s "
+            f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW}"
         )
 
     def _updated_columns(self) -> str:
         return ", ".join(
-            self._cases(name, "a.clause", _UPDATES, otherwise=f"t.{quote_name(name)}")
+            self._cases(name, f"s.{_CLAUSE}", _UPDATES, otherwise=f"t.{quote_name(name)}")
             for name in self._layout.schema.names
         )
 

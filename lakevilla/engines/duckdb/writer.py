@@ -35,6 +35,7 @@ from lakevilla.formats.base import DataFile, Layout
 from lakevilla.formats.delta.paths import file_key
 from lakevilla.settings import Settings
 from lakevilla.store.base import ANY
+from lakevilla.store.durable import sync_directory, with_directories
 from lakevilla.store.effects import Program, delete, put, put_file
 
 __all__ = ["Writer"]
@@ -136,18 +137,21 @@ class Writer:
         store_key = file_key(self._layout.location, path)
         local = self._data.local_path(store_key)
         target = local or os.path.join(self._database.directory, os.path.basename(path))
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        directory = os.path.dirname(target)
+        with_directories(directory, lambda: os.stat(directory))
+        in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, sql, target)
             if rows and local is None:
                 yield from put_file(store_key, target)
+            elif rows:
+                _make_durable(target)
+                in_place = True
         finally:
-            if local is None:
+            if not in_place:
                 with suppress(FileNotFoundError):
                     os.unlink(target)
         if not rows:
-            if local is not None:
-                os.unlink(local)
             return ()
         self._stored.append(store_key)
         self.rows_written += rows
@@ -236,10 +240,10 @@ class Writer:
             found = cursor.execute(
                 f"COPY (SELECT {columns} FROM ({sql})) "
                 f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)})"
-            ).fetchone()
-        if found is None:
+            ).fetchall()  # to its end: see digest
+        if not found:
             return 0, 0, {}
-        _, rows, size, _, summary, _ = found
+        ((_, rows, size, _, summary, _),) = found
         return int(rows), int(size), summary or {}
 
     def _partition_of(self, rows: pa.Table | pa.RecordBatch) -> PartitionKey:
@@ -311,6 +315,16 @@ def _without_nulls(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterato
     for batch in batches:
         refuse_nulls(layout, batch)
         yield batch
+
+
+def _make_durable(path: str) -> None:
+    """What the store does for a file that it writes: the commit will rely on it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(os.path.dirname(path))
 
 
 def _target_bytes(layout: Layout, settings: Settings) -> int:

@@ -41,6 +41,7 @@ class DeltaSnapshot:
         "applications",
         "definition",
         "domains",
+        "newest",
         "overlaid",
         "timestamp_ms",
         "version",
@@ -57,6 +58,7 @@ class DeltaSnapshot:
         domains: Mapping[str, str],
         timestamp_ms: int | None,
         overlaid: bool = False,
+        newest: Entry | None = None,
     ) -> None:
         self.version = version
         self.definition = definition
@@ -64,6 +66,7 @@ class DeltaSnapshot:
         self.domains = domains
         self.timestamp_ms = timestamp_ms
         self.overlaid = overlaid
+        self.newest = newest
         self._checkpoint = checkpoint
         self._tail = tail
         self._added: pa.Table | None = None
@@ -117,7 +120,9 @@ class DeltaSnapshot:
         return self.applications.get(application)
 
     def apply(self, change: Change) -> DeltaSnapshot:
-        return self._with(change, self.version, self.applications, self.timestamp_ms, True)
+        return self._with(
+            change, self.version, self.applications, self.timestamp_ms, True, self.newest
+        )
 
     def advance(self, entry: Entry) -> DeltaSnapshot:
         """The state after ``entry``, which must be the next version."""
@@ -135,12 +140,14 @@ class DeltaSnapshot:
         if entry.applications:
             applications = {**applications, **entry.applications}
         return self._with(
-            entry.change, entry.version, applications, entry.timestamp_ms, self.overlaid
+            entry.change, entry.version, applications, entry.timestamp_ms, self.overlaid, entry
         )
 
     def timed(self, timestamp_ms: int) -> DeltaSnapshot:
         """The same state, its newest entry's time known."""
-        return self._with(Change(), self.version, self.applications, timestamp_ms, self.overlaid)
+        return self._with(
+            Change(), self.version, self.applications, timestamp_ms, self.overlaid, self.newest
+        )
 
     def _with(
         self,
@@ -149,6 +156,7 @@ class DeltaSnapshot:
         applications: Mapping[str, int],
         timestamp_ms: int | None,
         overlaid: bool,
+        newest: Entry | None,
     ) -> DeltaSnapshot:
         definition, domains = self.definition, self.domains
         if change.domains:
@@ -174,6 +182,7 @@ class DeltaSnapshot:
             domains=domains,
             timestamp_ms=timestamp_ms,
             overlaid=overlaid,
+            newest=newest,
         )
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:

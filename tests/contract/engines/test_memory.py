@@ -14,10 +14,10 @@ from deltalake import write_deltalake
 
 from lakevilla.settings import Settings
 
-ROWS = 6_000_000
+ROWS = 2_500_000
 FILE_ROWS = 500_000
 # The process before the statement, with its libraries, is about 150 MB.
-LIMIT_BYTES = 420 << 20
+LIMIT_BYTES = 350 << 20
 
 
 def batches() -> Any:
@@ -37,7 +37,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     for batch in batches():
         write_deltalake(f"{root}/t", pa.Table.from_batches([batch]), mode="append")
     size = sum(path.stat().st_size for path in Path(root).rglob("*.parquet"))
-    assert size > 300e6
+    assert size > 130e6
     return root
 
 
@@ -63,9 +63,7 @@ def rewrite(sender: Any, root: str, statement: str) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux to measure")
-@pytest.mark.parametrize(
-    ("statement", "rows"), [("update", 60_000), ("merge", None), ("delete", None)]
-)
+@pytest.mark.parametrize(("statement", "rows"), [("update", 25_000), ("merge", None)])
 def test_rewriting_every_file_of_a_table_stays_within_a_limit(
     table: str, statement: str, rows: int | None
 ) -> None:
@@ -76,7 +74,7 @@ def test_rewriting_every_file_of_a_table_stays_within_a_limit(
     sender.close()
     peak, files, matched = receiver.recv()
     process.join()
-    assert files >= 3
+    assert files >= 2
     assert rows is None or matched == rows
-    assert matched > 50_000
+    assert matched >= 24_000
     assert peak < LIMIT_BYTES, f"{statement} took {peak >> 20} MB"

@@ -1,4 +1,4 @@
-"""Rows written are rows read: every type, by deltalake and by the engine, and what files say of them."""
+"""Rows written are rows read, of every type, by deltalake and by the engine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import datetime
 import json
 import math
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import Change, CommitInfo, Constraint, Layout
+from lakevilla.formats.base import CommitInfo, Constraint, Layout
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import put
@@ -403,7 +403,7 @@ def test_many_partitions_of_a_large_input_one_file_each(tmp_path: Any) -> None:
 def test_codecs(lake: Lake, codec: str) -> None:
     layout = plain_layout("t", pa.schema([("a", pa.int64())]), compression=codec)
     (written,) = write(lake, layout, pa.table({"a": [1]}))
-    body = written.body or (lake.root and open(f"{lake.root}/t/{written.file.path}", "rb").read())
+    body = written.body or Path(lake.root, "t", written.file.path).read_bytes()
     column = pq.read_metadata(pa.BufferReader(body)).row_group(0).column(0)
     expected = {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
     assert column.compression == expected

@@ -1,4 +1,4 @@
-"""Statements are taken apart at their keywords, and refused by name where they are not supported."""
+"""Statements are cut at their keywords; what is not supported is refused by name."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_update_and_delete_without_where_take_every_row() -> None:
 
 
 def test_insert_of_a_query_or_of_values() -> None:
-    assert parse_statement("INSERT INTO a.b (x, \"Y\") SELECT 1, 2 FROM t") == Insert(
+    assert parse_statement('INSERT INTO a.b (x, "Y") SELECT 1, 2 FROM t') == Insert(
         "a/b", ("x", "Y"), Select("SELECT 1, 2 FROM t", frozenset({("t",)}))
     )
     assert parse_statement("INSERT INTO t VALUES (1), (2)") == Insert(
@@ -186,7 +186,7 @@ def test_broken_statements_are_invalid_operations(sql: str) -> None:
         ("SELECT :a + b:c", "SELECT $a + b:c"),
         ("SELECT x::INT, ':a', {'a':a}, l[1:a], l[(1):a]", None),
         ("SELECT {'a': :a}", "SELECT {'a': $a}"),
-        ("SELECT \":a\" -- :a\n, :a", 'SELECT ":a" -- :a\n, $a'),
+        ('SELECT ":a" -- :a\n, :a', 'SELECT ":a" -- :a\n, $a'),
         ("WHERE a>:a AND b IN (:a,:a)", "WHERE a>$a AND b IN ($a,$a)"),
     ],
 )

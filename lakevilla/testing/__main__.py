@@ -1,0 +1,78 @@
+"""``python -m lakevilla.testing``: run histories of the real protocol, or look at one again."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+
+from lakevilla.testing.campaign import replay
+from lakevilla.testing.plan import draw
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status 0 if every history was right, 1 if one was not."""
+    parser = argparse.ArgumentParser(prog="python -m lakevilla.testing", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    again = commands.add_parser("replay", help="show one history, a request a line")
+    again.add_argument("seed", type=int)
+    many = commands.add_parser("run", help="run many histories and count what happened")
+    many.add_argument("--seeds", default="0..1000", metavar="A..B", help="from A up to B - 1")
+    many.add_argument("--processes", type=int, default=1)
+    given = parser.parse_args(arguments)
+    if given.command == "replay":
+        return _replay(given.seed)
+    first, _, end = given.seeds.partition("..")
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+        parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
+    return _run(range(int(first), int(end)), max(1, given.processes))
+
+
+def _replay(seed: int) -> int:
+    outcome, trace, error = replay(seed, hashing=True)
+    print(outcome.plan)
+    for line in trace:
+        print(line)
+    print(f"trace {outcome.trace_hash}")
+    if error is None:
+        print("every invariant holds")
+        return 0
+    traceback.print_exception(error)
+    return 1
+
+
+def _run(seeds: range, processes: int) -> int:
+    fired: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
+    failed: list[int] = []
+    requests = 0
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        for seed, strikes, ends, count, error in pool.imap_unordered(_one, seeds, 8):
+            fired += strikes
+            ended += ends
+            requests += count
+            if error is not None:
+                failed.append(seed)
+                print(f"seed {seed}: {error}", flush=True)
+    print(f"{len(seeds)} histories, {requests} requests, {len(failed)} failed")
+    for name, count in sorted(fired.items()):
+        print(f"{count:9}  {name}")
+    for name, count in sorted(ended.items()):
+        print(f"{count:9}  {name}")
+    return 1 if failed else 0
+
+
+def _one(seed: int) -> tuple[int, Counter[str], Counter[str], int, str | None]:
+    outcome, _, error = replay(seed)
+    fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
+    told = None if error is None else f"{type(error).__name__}: {error} ({draw(seed)})"
+    return seed, fired, outcome.ended, outcome.requests, told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Changes of a table's schema, constraints and properties: one commit a table, with the data."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.builders import Place, in_order
+
+NOTE = pa.schema([pa.field("note", pa.string()), pa.field("pair", pa.list_(pa.int64()))])
+
+
+def test_schema_and_data_reach_each_table_in_one_commit(lake: lv.Lake, place: Place) -> None:
+    before = {name: place.delta(name).version() for name in ("orders", "stock")}
+    with lake.transaction() as txn:
+        for name in before:
+            txn.alter(name, add_columns=NOTE, set_properties={"owner": "shop"})
+        txn.append("orders", {"id": [5], "qty": [1], "note": ["hi"], "pair": [[1, 2]]})
+        txn.update("stock", {"note": "'low'"}, '"left" < 60')
+    for name, version in before.items():
+        table = place.delta(name)
+        assert table.version() == version + 1
+        assert table.metadata().configuration["owner"] == "shop"
+    assert place.delta_rows("orders")[-1] == {
+        "id": 5, "sku": None, "qty": 1, "note": "hi", "pair": [1, 2]
+    }  # fmt: skip
+    assert [row["note"] for row in place.delta_rows("stock")] == ["low", None, None]
+
+
+def test_a_column_is_renamed_and_dropped_under_column_mapping(lake: lv.Lake) -> None:
+    lake.create_table(
+        "t", {"a": [1], "b": [2]}, properties={"delta.columnMapping.mode": "name"}
+    )
+    with lake.transaction() as txn:
+        txn.alter("t", rename_columns={"a": "x"})
+        txn.alter("t", drop_columns=["b"])
+        txn.append("t", {"x": [5]})
+        with pytest.raises(lv.InvalidOperation, match="b"):
+            txn.read("t", where="b = 2")
+    assert in_order(lake.snapshot().read("t")) == [{"x": 1}, {"x": 5}]
+
+
+def test_renaming_without_column_mapping_is_refused(lake: lv.Lake) -> None:
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="columnMapping"):
+        txn.alter("orders", rename_columns={"qty": "count"})
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="columnMapping"):
+        txn.alter("orders", drop_columns=["qty"])
+
+
+def test_a_constraint_holds_from_the_verb_on_and_can_be_dropped(
+    lake: lv.Lake, place: Place
+) -> None:
+    with lake.transaction() as txn:
+        txn.alter("stock", add_constraints={"some": '"left" > 0'})
+        with pytest.raises(lv.InvalidOperation, match="some"):
+            txn.append("stock", {"sku": ["fig"], "left": [0]})
+    with pytest.raises(Exception, match=r"some|left"):
+        place.write("stock", [{"sku": "fig", "left": 0}])
+    with lake.transaction() as txn:
+        txn.alter("stock", drop_constraints=["some"])
+        txn.append("stock", {"sku": ["fig"], "left": [0]})
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="some"):
+        txn.alter("stock", drop_constraints=["some"])
+
+
+def test_not_null_is_dropped(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.alter("orders", drop_not_null=["id"])
+        txn.append("orders", {"id": [None], "qty": [1]})
+    assert lake.table("orders").schema.field("id").nullable
+
+
+def test_a_new_column_that_exists_or_must_have_values_is_refused(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        for columns in (
+            pa.schema([("QTY", pa.int64())]),
+            pa.schema([pa.field("must", pa.int64(), nullable=False)]),
+        ):
+            with pytest.raises(lv.InvalidOperation, match=r"(?i)qty|must"):
+                txn.alter("orders", add_columns=columns)
+        with pytest.raises(lv.InvalidOperation, match="nothing to change"):
+            txn.alter("orders")
+
+
+def test_a_property_is_set_and_unset(lake: lv.Lake, place: Place) -> None:
+    lake.run(lambda txn: txn.alter("stock", set_properties={"owner": "shop", "x": "1"}))
+    lake.run(lambda txn: txn.alter("stock", unset_properties=["x"]))
+    assert lake.table("stock").properties == {"owner": "shop"}
+    assert place.delta("stock").metadata().configuration == {"owner": "shop"}
+
+
+def test_an_append_only_table_takes_appends_alone(lake: lv.Lake) -> None:
+    lake.run(lambda txn: txn.alter("stock", set_properties={"delta.appendOnly": "true"}))
+    with lake.transaction() as txn:
+        txn.append("stock", {"sku": ["fig"], "left": [5]})
+        for verb in (
+            lambda: txn.delete("stock", "true"),
+            lambda: txn.update("stock", {"left": "1"}, "true"),
+            lambda: txn.overwrite("stock", {"sku": ["fig"]}),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="append-only"):
+                verb()
+    assert lake.snapshot().read("stock").num_rows == 4
+
+
+def test_a_concurrent_change_of_the_schema_conflicts_with_an_append(
+    lake: lv.Lake, place: Place
+) -> None:
+    with place.connect() as other:
+        with pytest.raises(lv.ConflictError) as caught, lake.transaction() as txn:
+            txn.append("stock", {"sku": ["fig"], "left": [5]})
+            other.run(lambda theirs: theirs.alter("stock", add_columns=NOTE))
+    assert "stock" in str(caught.value)

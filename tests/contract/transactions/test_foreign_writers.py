@@ -1,0 +1,312 @@
+"""A commit of another client that comes between a transaction's decision and its publishing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.builders import Place, accounts, fill, interrupted, is_entry, kinds, values
+
+
+@pytest.fixture
+def place(local_place: Place) -> Place:
+    fill(local_place, {"bank": accounts(4), "other": accounts(1)})
+    with local_place.connect() as lake:
+        lake.register({"bank": "bank", "other": "other"})
+    return local_place
+
+
+def balances(rows: list[dict[str, int]]) -> dict[int, int]:
+    assert len({row["id"] for row in rows}) == len(rows), "a row is there twice"
+    return {row["id"]: row["balance"] for row in rows}
+
+
+def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
+    """What a new client, and one without LakeVilla, see of a table: the same."""
+    with place.connect() as lake:
+        ours = balances(lake.snapshot().read(table).to_pylist())
+    assert ours == balances(place.delta_rows(table))
+    return ours
+
+
+def slip_in(
+    lake: lv.Lake, foreign: Callable[[], object], work: Callable[[lv.Transaction], object]
+) -> lv.Transaction:
+    """Run ``work`` in a transaction; ``foreign`` happens when it is decided, not yet published."""
+    txn = lake.transaction()
+    work(txn)
+    with interrupted(lake, is_entry("bank"), foreign):
+        txn.commit()
+    return txn
+
+
+def add(txn: lv.Transaction, row: int, amount: int) -> None:
+    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")
+
+
+def test_a_foreign_append_that_slips_in_is_no_conflict(place: Place) -> None:
+    with place.connect() as lake:
+        txn = slip_in(
+            lake,
+            lambda: place.write("bank", [{"id": 9, "balance": 9}]),
+            lambda txn: add(txn, 1, 5),
+        )
+        assert txn.result is not None
+        assert txn.result.versions == {"bank": 2}
+    assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 100, 9: 9}
+
+
+def test_a_foreign_append_does_not_disturb_an_append(place: Place) -> None:
+    with place.connect() as lake:
+        slip_in(
+            lake,
+            lambda: place.write("bank", [{"id": 9, "balance": 9}]),
+            lambda txn: txn.append("bank", [{"id": 8, "balance": 8}]),
+        )
+    assert sorted(everywhere(place)) == [0, 1, 2, 3, 8, 9]
+
+
+@pytest.mark.parametrize("how", ["update", "delete", "merge"])
+def test_a_foreign_change_of_the_same_file_is_reconciled_and_reported(
+    place: Place, how: str
+) -> None:
+    def foreign() -> None:
+        table = place.delta("bank")
+        if how == "update":
+            table.update(updates={"balance": "50"}, predicate="id = 3")
+        elif how == "delete":
+            table.delete("id = 3")
+        else:
+            rows = pa.table({"id": [3], "balance": [50]})
+            merge = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
+            merge.when_matched_update_all().execute()
+
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as lake:
+        with pytest.raises(lv.ForeignConflict) as raised:
+            slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
+        error = raised.value
+        assert error.table == "bank"
+        assert error.result is not None
+        assert error.result.global_version is not None
+        assert lake.outcome(error.result.id).state == "committed"
+    assert "reconcile" in kinds(events)
+    expected = {0: 100, 1: 105, 2: 100, 3: 50}
+    if how == "delete":
+        del expected[3]
+    assert everywhere(place) == expected
+
+
+def test_a_foreign_update_of_the_very_row_is_replayed_on_its_new_value(place: Place) -> None:
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict):
+        slip_in(
+            lake,
+            lambda: place.delta("bank").update(updates={"balance": "7"}, predicate="id = 1"),
+            lambda txn: add(txn, 1, 5),
+        )
+    assert everywhere(place)[1] == 12
+
+
+def test_a_foreign_update_of_rows_that_were_read_is_named(place: Place) -> None:
+    def work(txn: lv.Transaction) -> None:
+        (row,) = txn.read("bank", where="id = 1").to_pylist()
+        txn.update("bank", {"balance": row["balance"] + 5}, where="id = 1")
+
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict, match="read"):
+        slip_in(
+            lake,
+            lambda: place.delta("bank").update(updates={"balance": "7"}, predicate="id = 1"),
+            work,
+        )
+    assert everywhere(place)[1] == 105
+
+
+def test_a_foreign_optimize_is_reconciled_quietly(place: Place) -> None:
+    place.write("bank", [{"id": 8, "balance": 8}])
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as lake:
+        txn = slip_in(
+            lake, lambda: place.delta("bank").optimize.compact(), lambda txn: add(txn, 1, 5)
+        )
+        assert txn.state == "committed"
+    assert "reconcile" in kinds(events)
+    assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 100, 8: 8}
+
+
+def test_a_foreign_optimize_does_not_disturb_an_append(place: Place) -> None:
+    place.write("bank", [{"id": 8, "balance": 8}])
+    with place.connect() as lake:
+        slip_in(
+            lake,
+            lambda: place.delta("bank").optimize.compact(),
+            lambda txn: txn.append("bank", [{"id": 7, "balance": 7}]),
+        )
+    assert sorted(everywhere(place)) == [0, 1, 2, 3, 7, 8]
+
+
+def test_a_reader_between_the_foreign_update_and_its_reconciling_sees_one_state(
+    place: Place,
+) -> None:
+    seen: list[dict[int, int]] = []
+
+    def foreign() -> None:
+        place.delta("bank").update(updates={"balance": "50"}, predicate="id = 3")
+        with place.connect() as reader:
+            seen.append(balances(reader.snapshot().read("bank").to_pylist()))
+
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict):
+        slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
+    # Decided before the foreign update: a reader of the lake sees ours, and theirs once reconciled.
+    assert seen == [{0: 100, 1: 105, 2: 100, 3: 100}]
+    assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 50}
+
+
+def test_commits_pending_behind_one_that_is_reconciled_are_replayed_too(place: Place) -> None:
+    with place.connect() as lake, place.connect() as second:
+        first = lake.transaction(wait="decided")
+        add(first, 1, 5)
+        behind = second.transaction()
+        add(behind, 1, 20)
+        behind.append("bank", [{"id": 8, "balance": 8}])
+
+        def foreign() -> None:
+            place.delta("bank").update(updates={"balance": "50"}, predicate="id = 3")
+
+        def decide_the_second() -> None:
+            with interrupted(second, is_entry("bank"), foreign), pytest.raises(lv.ForeignConflict):
+                behind.commit()
+
+        # The first is decided and its publishing is held up while the second one's commit runs.
+        with interrupted(lake, is_entry("bank"), decide_the_second):
+            first.commit()
+            lake.close()
+    assert everywhere(place) == {0: 100, 1: 125, 2: 100, 3: 50, 8: 8}
+
+
+def test_a_table_dropped_by_another_client_voids_the_decided_commit_there(
+    place: Place, tmp_path: Path
+) -> None:
+    import shutil
+
+    def work(txn: lv.Transaction) -> None:
+        add(txn, 1, 5)
+        txn.append("other", [{"id": 8, "balance": 8}])
+
+    with place.connect() as lake:
+        with pytest.raises(lv.ForeignConflict, match="void"):
+            slip_in(lake, lambda: shutil.rmtree(tmp_path / "lake/bank"), work)
+        assert values(lake.snapshot().read("other")) == [0, 8]
+        with lake.transaction() as txn:
+            txn.append("other", [{"id": 9, "balance": 9}])
+    assert sorted(everywhere(place, "other")) == [0, 8, 9]
+    with place.connect() as lake, pytest.raises(lv.TableNotFound):
+        lake.snapshot().read("bank")
+
+
+def test_a_table_made_anew_by_another_client_voids_the_decided_commit_there(place: Place) -> None:
+    import shutil
+
+    def foreign() -> None:
+        shutil.rmtree(place.uri("bank"))
+        for number in range(4):
+            place.write("bank", [{"id": number, "balance": 0}])
+
+    with place.connect() as lake:
+        with pytest.raises(lv.ForeignConflict, match="void"):
+            slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
+        with lake.transaction() as txn:
+            txn.append("other", [{"id": 9, "balance": 9}])
+    assert balances(place.delta_rows("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert sorted(everywhere(place, "other")) == [0, 9]
+
+
+def rewrite_without(place: Place, column: str) -> None:
+    rows = place.delta("bank").to_pyarrow_table().drop_columns([column])
+    place.write("bank", rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_a_column_dropped_by_another_client_voids_updates_of_it_and_the_queue_goes_on(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        with pytest.raises(lv.ForeignConflict, match="void"):
+            slip_in(lake, lambda: rewrite_without(place, "balance"), lambda txn: add(txn, 1, 5))
+        with lake.transaction() as txn:
+            txn.append("bank", [{"id": 9}])
+        assert values(lake.snapshot().read("bank")) == [0, 1, 2, 3, 9]
+    assert place.delta_rows("bank") == [{"id": n} for n in (0, 1, 2, 3, 9)]
+
+
+def test_counts_looked_at_that_the_replay_changes_are_reported(place: Place) -> None:
+    def work(txn: lv.Transaction) -> None:
+        assert txn.update("bank", {"balance": "0"}, where="balance = 100").rows_updated == 4
+
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict):
+        slip_in(
+            lake,
+            lambda: place.delta("bank").update(updates={"balance": "50"}, predicate="id = 3"),
+            work,
+        )
+    assert everywhere(place) == {0: 0, 1: 0, 2: 0, 3: 50}
+
+
+def test_a_foreign_update_before_the_decision_is_a_conflict_and_nothing_is_reported(
+    place: Place,
+) -> None:
+    with place.connect() as lake:
+        txn = lake.transaction()
+        (row,) = txn.read("bank", where="id = 1").to_pylist()
+        add(txn, 1, row["balance"])
+        place.delta("bank").update(updates={"balance": "7"}, predicate="id = 1")
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+    assert everywhere(place)[1] == 7
+
+
+def test_a_foreign_commit_while_the_data_is_uploaded_is_seen_by_the_validation(
+    place: Place,
+) -> None:
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as lake:
+        txn = lake.transaction()
+        add(txn, 1, 5)
+        place.delta("bank").update(updates={"balance": "7"}, predicate="id = 1")
+        txn.commit()
+    assert everywhere(place)[1] == 12
+    assert "redo" in kinds(events)
+    assert "reconcile" not in kinds(events)
+
+
+def test_two_tables_are_published_though_one_was_interfered_with(place: Place) -> None:
+    def work(txn: lv.Transaction) -> None:
+        add(txn, 1, -5)
+        txn.update("other", {"balance": "balance + 5"}, where="id = 0")
+
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict) as raised:
+        slip_in(
+            lake,
+            lambda: place.delta("bank").update(updates={"balance": "50"}, predicate="id = 3"),
+            work,
+        )
+    assert raised.value.result is not None
+    assert everywhere(place) == {0: 100, 1: 95, 2: 100, 3: 50}
+    assert everywhere(place, "other") == {0: 105}
+
+
+def test_run_does_not_repeat_a_transaction_that_met_a_foreign_conflict(place: Place) -> None:
+    calls: list[int] = []
+
+    def work(txn: lv.Transaction) -> None:
+        calls.append(1)
+        add(txn, 1, 5)
+
+    with place.connect() as lake:
+        foreign = lambda: place.delta("bank").delete("id = 3")  # noqa: E731
+        with interrupted(lake, is_entry("bank"), foreign), pytest.raises(lv.ForeignConflict):
+            lake.run(work)
+    assert len(calls) == 1
+    assert everywhere(place) == {0: 100, 1: 105, 2: 100}

@@ -1,0 +1,120 @@
+"""Statistics bound every value, whichever of the two ways made them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakevilla.engines.statistics import (
+    STRING_PREFIX_LENGTH,
+    statistics_of_copy,
+    statistics_of_table,
+    string_ceiling,
+)
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=60)
+
+
+@given(TEXT)
+def test_a_ceiling_is_short_and_not_below_its_text(text: str) -> None:
+    ceiling = string_ceiling(text)
+    if ceiling is None:
+        assert set(text[:STRING_PREFIX_LENGTH]) == {"\U0010ffff"}
+        return
+    assert len(ceiling) <= STRING_PREFIX_LENGTH
+    assert ceiling.encode() >= text.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "ceiling"),
+    [
+        ("a" * 32, "a" * 32),
+        ("a" * 33, "a" * 31 + "b"),
+        ("a" * 31 + "\ud7ff" + "x", "a" * 31 + "\ue000"),
+        ("a" * 31 + "\U0010ffff" + "x", "a" * 30 + "b"),
+        ("\U0010ffff" * 33, None),
+    ],
+)
+def test_ceilings_at_the_edges_of_unicode(text: str, ceiling: str | None) -> None:
+    assert string_ceiling(text) == ceiling
+
+
+COLUMNS = {
+    "i": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "f": (pa.float64(), st.floats()),
+    "s": (pa.string(), TEXT),
+    "e": (pa.decimal128(20, 4), st.decimals(-(10**12), 10**12, places=4)),
+    "d": (pa.date32(), st.dates()),
+    "z": (pa.timestamp("us", "UTC"), st.datetimes()),
+    "n": (pa.timestamp("us"), st.datetimes()),
+    "b": (pa.bool_(), st.booleans()),
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_both_ways_say_the_same_and_it_is_true(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4))
+    columns = {}
+    for name, (kind, values) in COLUMNS.items():
+        drawn = data.draw(st.lists(st.none() | values, min_size=count, max_size=count))
+        if name == "z":
+            drawn = [v and v.replace(tzinfo=datetime.UTC) for v in drawn]
+        columns[name] = pa.array(drawn, kind)
+    rows = pa.table({**columns, "st": pa.array([{"x": v} for v in columns["i"].to_pylist()])})
+    wanted = [*COLUMNS, "st.x"]
+    ours = parsed(statistics_of_table(rows, wanted))
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("r", rows)
+        found = connection.execute(
+            "COPY (SELECT * FROM r) TO '/dev/null' (FORMAT parquet, RETURN_STATS)"
+        ).fetchone()
+    assert found is not None
+    theirs = parsed(statistics_of_copy(rows.schema, found[1], found[4], wanted))
+    assert theirs["numRecords"] == ours["numRecords"] == count
+    assert theirs["nullCount"] == ours["nullCount"]
+    for one in (ours, theirs):
+        hold(one, rows)
+    assert ours["minValues"].keys() == theirs["minValues"].keys()
+
+
+def parsed(stats: str) -> dict[str, dict[str, object]]:
+    return json.loads(stats, parse_float=Decimal)
+
+
+def hold(stats: dict[str, dict[str, object]], rows: pa.Table) -> None:
+    assert "b" not in stats["minValues"]
+    for name, low in stats["minValues"].items():
+        values = [v for v in rows.column(name).to_pylist() if v is not None]
+        if name == "st":
+            values, low = [v["x"] for v in values if v["x"] is not None], low["x"]  # type: ignore[index]
+            high = stats["maxValues"]["st"]["x"]  # type: ignore[index]
+        else:
+            high = stats["maxValues"].get(name)
+        shown = [comparable(name, v) for v in values]
+        assert all(low <= v for v in shown), (name, low, shown)
+        assert high is None or all(v <= high for v in shown), (name, high, shown)
+        if name in ("i", "e", "f"):
+            assert low in shown
+            assert high in shown
+
+
+def comparable(name: str, value: object) -> object:
+    if isinstance(value, datetime.datetime):
+        digits = "milliseconds" if value.microsecond % 1000 == 0 else "microseconds"
+        return value.replace(tzinfo=None).isoformat(timespec=digits) + ("Z" if name == "z" else "")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float):
+        assert not math.isnan(value)
+        return Decimal(repr(value))
+    return value

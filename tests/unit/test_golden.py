@@ -1,0 +1,168 @@
+"""Objects on the store stay readable: each released format version has its golden files.
+
+A change that makes one of these fail is a new format version, with golden files
+of its own beside these, never in place of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.base import Change, DataFile, DeletionVector, RemovedFile
+from lakevilla.global_log.codec import decode, encode
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    Page,
+    PageRef,
+    PendingRef,
+    TableState,
+    Touch,
+)
+from lakevilla.global_log.keys import KeyRecord
+from lakevilla.global_log.repo import LakeFile
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Delete,
+    Drop,
+    Guard,
+    InlineSource,
+    Insert,
+    Merge,
+    MergeClauseRecord,
+    Overwrite,
+    QuerySource,
+    ReadRecord,
+    StagedSource,
+    Update,
+)
+from lakevilla.sublogs.record import SavedOperation, SavedTable, Sublog, TxnRecord
+
+GOLDEN = Path(__file__).parent / "golden" / "1"
+
+TXN = "01a1fd3e-938f-7a0d-bcd3-691a01e45256"
+NONCE = "15691fd60ca94d1765f706d7990de792"
+WHERE = parse_predicate("id = 3 AND name LIKE 'a%'")
+ADDED = DataFile(
+    path=f"day=2024-01-01/lv-h-{TXN}-15691fd60ca94d17.parquet",
+    size=1234,
+    modification_time=1795250099312,
+    partition_values={"day": "2024-01-01"},
+    stats='{"numRecords":3}',
+)
+REMOVED = RemovedFile(
+    path="part-0.parquet",
+    size=77,
+    partition_values={"day": None},
+    deletion_vector=DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 34, 2, offset=4),
+)
+CHANGE = Change(adds=(ADDED,), removes=(REMOVED,))
+TOUCH = Touch(published=7, adds=True, removes=True, first=6)
+SUMMARY = CommitSummary(12, 1795250099312, "transaction", TXN, "0a1b", {"sales/orders": TOUCH})
+OPERATIONS = (
+    Create("t", Change(metadata={"id": "x"}, protocol={"minReaderVersion": 1})),
+    Append("t", (ADDED,)),
+    Insert("t", ("id",), QuerySource("SELECT 1", {"u": "u"}, views={"v": InlineSource(b"ipc")})),
+    Overwrite("t", (ADDED,), WHERE),
+    Update("t", {"id": WHERE}, WHERE),
+    Delete("t", WHERE),
+    Merge(
+        "t",
+        StagedSource(("_lakevilla/txns/x/source-0000.arrow",)),
+        WHERE,
+        "source",
+        "target",
+        (MergeClauseRecord("matched_delete"),),
+    ),
+    Alter("t", {"set_properties": {"a": "b"}}),
+    Guard("t", True),
+    Drop("t", "table-id"),
+)
+
+OBJECTS: dict[str, msgspec.Struct] = {
+    "head": Head(
+        1,
+        "lake-id",
+        "s3://bucket/lake",
+        NONCE,
+        replacement=40,
+        sequence=12,
+        floor=TXN,
+        aborted=(TXN,),
+        history_start=2,
+        tables={
+            "sales/orders": TableState("table-id", 7, (PendingRef(12, TXN, "0a1b", 7),), True)
+        },
+        names={"orders": "sales/orders"},
+        commits=(SUMMARY,),
+        page=PageRef("0c", 1, 11, 5, 6),
+    ),
+    "page": Page(1, NONCE, (SUMMARY,), PageRef("0b", 1, 2, 3, 4)),
+    "commit": CommitObject(
+        1,
+        NONCE,
+        TXN,
+        {"sales/orders": TablePart("table-id", CHANGE, metrics={"num_added_files": "1"})},
+        operations=OPERATIONS,
+        reads=(ReadRecord("sales/orders", WHERE, 1), ReadRecord("sales/stock")),
+        metadata={"job": "nightly"},
+        applications={"job": 3},
+        started_ms=1795250099312,
+        replaces=((11, TXN, "0a"),),
+        voided=((TXN, "column gone"),),
+        touched_reads=(TXN,),
+        quiet=True,
+    ),
+    "key": KeyRecord(1, NONCE, "job", TXN, 11, 4, 3),
+    "lake": LakeFile(1, NONCE, "lake-id", "s3://bucket/lake"),
+    "record": TxnRecord(1, NONCE, TXN, "host:1:ab", 3, 30.0, 11, "0d"),
+    "sublog": Sublog(
+        1,
+        NONCE,
+        TXN,
+        5,
+        1795250099312,
+        11,
+        {"sales/orders": SavedTable(7, ((12, TXN, "0a1b", 7),), (6,), 7, True)},
+        (SavedOperation(OPERATIONS[1], CHANGE, (0, 3, 0, 0, 1, 0), {"a": "1"}, True),),
+        (ReadRecord("sales/orders", WHERE, 1),),
+        {"job": "nightly"},
+        {"job": 3},
+        ("sales/orders/a.parquet",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_of_format_1_is_read_as_it_was_written(name: str) -> None:
+    body = (GOLDEN / f"{name}.json").read_bytes().strip()
+    assert decode(name, body, type(OBJECTS[name])) == OBJECTS[name]
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_is_written_as_in_format_1(name: str) -> None:
+    assert encode(OBJECTS[name]) == (GOLDEN / f"{name}.json").read_bytes().strip()
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_of_a_newer_format_is_refused_by_name(name: str) -> None:
+    body = encode(msgspec.structs.replace(OBJECTS[name], format=2))
+    with pytest.raises(UnsupportedFormat, match=f"{name} has format version 2") as raised:
+        decode(name, body, type(OBJECTS[name]))
+    assert raised.value.key == name
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("cut", [0.0, 0.3, 0.99])
+def test_a_truncated_object_is_corrupt_and_says_which(name: str, cut: float) -> None:
+    body = encode(OBJECTS[name])
+    with pytest.raises(CorruptObject, match=name):
+        decode(name, body[: int(len(body) * cut)], type(OBJECTS[name]))
