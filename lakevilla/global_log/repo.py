@@ -48,6 +48,7 @@ __all__ = [
     "make_room",
     "pages_before",
     "replace_head",
+    "rules_table",
 ]
 
 
@@ -225,6 +226,13 @@ def check_lake(location: str, head: Head | None) -> Program[None]:
             "connect there, or remove it from that lake first",
             table=location,
         )
+
+
+def rules_table(location: str, head: Head) -> Program[bool]:
+    """Whether ``lake.json`` names this lake."""
+    key = f"{location}/_lakevilla/lake.json"
+    outcome = yield from get(key)
+    return isinstance(outcome, Found) and decode(key, outcome.body, LakeFile).lake_id == head.lake_id
 
 
 def newest_first(pages: Sequence[Page]) -> list[CommitSummary]:

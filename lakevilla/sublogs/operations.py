@@ -33,6 +33,7 @@ __all__ = [
     "StagedSource",
     "Update",
     "is_blind",
+    "staged_keys",
     "tables_read",
 ]
 
@@ -199,3 +200,15 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
 
 def _of_source(source: Source) -> dict[str, Expr | None]:
     return dict.fromkeys(source.tables.values()) if isinstance(source, QuerySource) else {}
+
+
+def staged_keys(operation: Operation) -> tuple[str, ...]:
+    """The objects that hold the operation's source: a redo reads them again."""
+    source = operation.source if isinstance(operation, Merge | Insert) else None
+    match source:
+        case StagedSource(keys=keys):
+            return keys
+        case QuerySource(views=views):
+            staged = [view for view in views.values() if isinstance(view, StagedSource)]
+            return tuple(key for view in staged for key in view.keys)
+    return ()

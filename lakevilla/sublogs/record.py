@@ -77,6 +77,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     applications: dict[str, int] = {}
     stored: tuple[str, ...] = ()
+    key: tuple[str, int | None] | None = None
 
 
 def record_key(txn: str) -> str:

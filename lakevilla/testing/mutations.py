@@ -40,6 +40,8 @@ from lakevilla.transaction.view import Placement, compose
 __all__ = ["MUTATIONS", "Mutation"]
 
 _RI = (Feature.R | Feature.I,)
+_MIXED = (Feature.R | Feature.I, Feature.R)
+_LOG = (Feature.NONE, Feature.R)
 _BRISK = Settings(max_age_seconds=60.0, outcome_retention_seconds=7200.0)
 
 
@@ -115,7 +117,7 @@ def _nothing(*_: Any, **__: Any) -> Program[None]:
 # --------------------------------------------------------------- the store
 
 
-@_planted(features=(Feature.NONE, Feature.R), kinds=("lists", "add"), intensity=2.0)
+@_planted(features=_LOG, kinds=("lists", "add"), intensity=2.0)
 def no_read_back() -> Iterator[None]:
     """A refusal is another's, even when it is our own write that is in the way."""
     original = readback.classify
@@ -190,11 +192,12 @@ def publish_before_commit_point() -> Iterator[None]:
 def no_probe_before_validation() -> Iterator[None]:
     """Foreign commits during the upload are not looked for."""
 
-    def probe(context: Any, tail: Tail) -> Program[Tail]:
+    def refresh(context: Any, location: str) -> Program[Tail]:
         yield from ()
+        tail: Tail = context.tails[location]
         return tail
 
-    with _attribute(commit, "probe", probe):
+    with _attribute(commit, "refresh", refresh):
         yield
 
 
@@ -365,7 +368,7 @@ def absorbed_without_validation() -> Iterator[None]:
 
 
 @_planted(
-    features=(Feature.NONE, Feature.R),
+    features=_LOG,
     kinds=("add", "lists"),
     foreign=("append", "clean"),
     long=True,

@@ -7,6 +7,7 @@ validation and the commit point alone: the commit object names no parent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ from lakevilla.transaction.describe import describe
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish import publish_table
-from lakevilla.transaction.tail import refresh
+from lakevilla.transaction.tail import Tail, refresh
 from lakevilla.transaction.validate import adopt, examine
 from lakevilla.transaction.view import compose
 
@@ -147,7 +148,8 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
     parts.append(Put(key, body, ABSENT))
     for location, working in txn.tables.items():
         state = head.tables.get(location)
-        if state is None and not txn.read_only:
+        if (state is None or state.dropped) and not txn.read_only:
+            # One that was dropped may have been let go, with its lake.json.
             parts.append(claim_table(location, head, context.ids))
         if not working.view.guarded:
             parts.append(refresh(context, location))
@@ -204,15 +206,16 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
         yield from _refuse_committed(txn, held.head)
     for attempt in range(_MAX_RACES):
         txn.check_not_fenced(held.head)
+        # Before the examination: publishing may meet foreign commits.
+        yield from _relieve(txn, held)
         found = yield from examine(txn, held.head)
         if found.conflict is not None:
             raise txn.fail(found.conflict)
         if found.redo_from is not None:
             yield from adopt(txn, held, found)
             return None
-        yield from _relieve(txn, held)
         base, page = yield from make_room(held.head, context.ids)
-        commits, tables = yield from _entries(txn, base, commit, digest)
+        commits, tables = yield from _entries(txn, base, found.tails, commit, digest)
         new = successor(
             base,
             nonce=context.ids.nonce(),
@@ -322,10 +325,18 @@ def _relieve(txn: Transaction, held: HeldHead) -> Program[None]:
 
 
 def _entries(
-    txn: Transaction, head: Head, commit: CommitObject, digest: str
+    txn: Transaction,
+    head: Head,
+    tails: Mapping[str, Tail],
+    commit: CommitObject,
+    digest: str,
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
-    """The commits and table states that the transaction adds to ``head``."""
-    absorbed = yield from absorb(txn.context, head, txn.tables)
+    """The commits and table states that the transaction adds to ``head``.
+
+    ``tails`` are those that were examined, and nothing newer: a foreign commit
+    above them was not validated, so it must count as one that came after.
+    """
+    absorbed = yield from absorb(txn.context, head, tails)
     sequence = head.sequence + len(absorbed.commits) + 1
     tables: dict[str, TableState] = {}
     touches: dict[str, Touch] = {}

@@ -97,6 +97,12 @@ def still_fits(old: Layout, new: Layout) -> bool:
     asked = {constraint.sql for constraint in old.constraints}
     if any(constraint.sql not in asked for constraint in new.constraints):
         return False
+    stored = dict(zip(old.schema.names, old.physical.names, strict=True))
+    for name, physical in zip(new.schema.names, new.physical.names, strict=True):
+        # A column of the same name that is stored under another one is another
+        # column: it would read as null what was written.
+        if stored.get(name, physical) != physical:
+            return False
     before = {field.name: field for field in old.physical}
     for field in new.physical:
         known = before.get(field.name)

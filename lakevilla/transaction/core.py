@@ -19,6 +19,7 @@ from lakevilla.engines.base import TableInput
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptObject,
     InvalidOperation,
     LakeVillaError,
     StoreError,
@@ -28,7 +29,7 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
-from lakevilla.global_log.head import Head, application_id
+from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.global_log.repo import HeldHead, check_lake, create_head
 from lakevilla.ids import is_by_entry
 from lakevilla.store.base import ANY, PutOutcome, Stored
@@ -46,7 +47,7 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.creation import create_change
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
-from lakevilla.transaction.perform import Performed, file_namer, perform
+from lakevilla.transaction.perform import Performed, check_append_only, file_namer, perform
 from lakevilla.transaction.results import CommitResult, Counts
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
@@ -214,18 +215,48 @@ class Transaction:
             if view.placement.stale:
                 # The log has a commit of the lake that the bound HEAD does not know.
                 if (yield from extend(self)):
+                    self._check_newer(held, location)
                     continue
                 if view.state is None:
                     raise self.fail(self._entered(location))
             if self.held is held:
                 break
         snapshot = view.snapshot
+        known = self.tables.get(location)
+        if known is not None and any(done.table == location for done in self.done):
+            before = known.view.snapshot
+            if snapshot.metadata != before.metadata or snapshot.protocol != before.protocol:
+                # Rows were only appended so far, and the probe that a read asks
+                # for has found new metadata: they were made for the old.
+                raise self.fail(
+                    ConflictError(
+                        f"the schema or properties of table {location} were changed by another "
+                        f"client after transaction {self.id} wrote to it: run the transaction again",
+                        table=location,
+                        txn_id=self.id,
+                    )
+                )
         for done in self.done:
             if done.table == location:
                 snapshot = snapshot.apply(done.change)
-        known = self.tables.get(location)
         probed = probed or (known is not None and known.probed)
         self.tables[location] = Working(view, snapshot, probed)
+
+    def _check_newer(self, held: HeldHead | None, location: str) -> None:
+        """Refuse a HEAD that was set back: a log never shows what no HEAD has decided."""
+        if (
+            held is not None
+            and self.held is not None
+            and self.held.head.replacement <= held.head.replacement
+        ):
+            raise CorruptObject(
+                f"{HEAD_KEY} (global version {held.head.sequence}) is older than the log of table "
+                f"{location}, which holds a later commit of this lake: HEAD was set back, as by "
+                "restoring it from a copy; bring back the newest one",
+                key=HEAD_KEY,
+                table=location,
+                txn_id=self.id,
+            )
 
     def _view(self, location: str, probing: bool) -> Program[tuple[View, bool]]:
         """The table's state at the bound HEAD, and whether foreign commits were looked for."""
@@ -498,7 +529,7 @@ class Transaction:
         performed = yield from perform(
             self.context, operation, working.snapshot, name, self.lookup
         )
-        _check_append_only(working.snapshot, performed, verb)
+        check_append_only(working.snapshot, performed, verb)
         return self._note(operation, performed)
 
     def _check_alive(self, location: str, verb: str) -> None:
@@ -550,11 +581,3 @@ def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:
         return False
     version = tail.snapshot.application_version(application_id(head))
     return version is not None and version >= sequence
-
-
-def _check_append_only(snapshot: Snapshot, performed: Performed, verb: str) -> None:
-    if snapshot.append_only and any(file.data_change for file in performed.change.removes):
-        raise InvalidOperation(
-            f"{verb}: table {snapshot.layout.table} is append-only (delta.appendOnly)",
-            table=snapshot.layout.table,
-        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakevilla.errors import CommitOutcomeUnknown, ConflictError
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError
 from lakevilla.formats.base import CommitInfo
 from lakevilla.store.base import ABSENT, Refused, Stored
 from lakevilla.store.effects import Program, put, sleep
@@ -42,7 +42,12 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
     unclear = 0
     for attempt in range(_MAX_RACES):
         yield from txn.store_bodies()
-        tail = context.tails[location]
+        # The next number may be taken only on top of the tip that the
+        # transaction was held against. Another thread of this process, or its
+        # publishing in the background, may have followed the log further.
+        while (tail := context.tails[location]).tip != txn.tables[location].view.probed:
+            yield from _move(txn)
+            yield from txn.store_bodies()
         version = tail.tip + 1
         info = _info(txn, location)
         change = compose([done.change for done in txn.done])
@@ -55,7 +60,10 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             # The very same bytes under the very same number again: whichever
             # of the attempts lands, it is one entry.
             unclear += 1
-            outcome = yield from put(key, body, ABSENT)
+            try:
+                outcome = yield from put(key, body, ABSENT)
+            except StoreError:
+                break  # this one was not stored; the one before it may be
         if isinstance(outcome, Stored):
             entry = context.format.parse_entry(location, version, body)
             newer = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
@@ -77,10 +85,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         if mine is not None:
             return mine
         txn.retries += 1
-        found = yield from examine(txn, None, exact=True)
-        if found.conflict is not None:
-            raise txn.fail(found.conflict)
-        yield from adopt(txn, None, found)
+        yield from _move(txn)
         if attempt:
             settings = context.settings
             yield from sleep(settings.retry_base_seconds * context.ids.jitter())
@@ -91,6 +96,14 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             txn_id=txn.id,
         )
     )
+
+
+def _move(txn: Transaction) -> Program[None]:
+    """Go on at the table's known tip, if nothing that was relied on has changed up to there."""
+    found = yield from examine(txn, None, exact=True)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    yield from adopt(txn, None, found)
 
 
 def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Program[int | None]:

@@ -115,17 +115,21 @@ def _report_foreign(
     txn: Transaction, head: Head, mine: CommitSummary, result: CommitResult
 ) -> Program[None]:
     commits = yield from commits_since(head, mine.sequence)
+    # A reconcile commit may become unfit itself, and be replaced by the next.
+    standing, ids = {mine.sequence}, {txn.id}
     for summary in commits or ():
-        if summary.kind != "reconcile" or mine.sequence not in summary.replaces:
+        if summary.kind != "reconcile" or standing.isdisjoint(summary.replaces):
             continue
         commit = yield from txn.context.commit_object(summary.txn, summary.hash)
+        standing.add(summary.sequence)
+        ids.add(summary.txn)
         if commit.quiet:
             continue
         table = next(iter(summary.tables))
-        reason = dict(commit.voided).get(txn.id)
+        reason = next((why for voided, why in commit.voided if voided in ids), None)
         if reason is not None:
             told = f"its changes to the table could not be replayed and are void there: {reason}"
-        elif txn.id in commit.touched_reads:
+        elif not ids.isdisjoint(commit.touched_reads):
             told = "its operations were replayed, and rows that it had read were changed"
         else:
             told = "its operations were replayed on the changed rows"

@@ -18,10 +18,11 @@ from lakevilla.global_log.codec import decode
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
-from lakevilla.global_log.repo import commits_since, make_room, pages_before
+from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
 from lakevilla.ids import started_at, uuid7
 from lakevilla.store.base import Found, Match, ObjectInfo
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
@@ -69,8 +70,10 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     for location, files in listed.data.items():
         doomed.extend((yield from _orphans(context, head, location, files)))
     doomed.extend(_old_commits(head, kept, listed.commits))
+    sources = yield from _sources(context, head)
     for key, txn in listed.records:
-        if head.is_fenced(txn) or find_commit(kept, txn) is not None:
+        over = head.is_fenced(txn) or find_commit(kept, txn) is not None
+        if over and key not in sources:
             doomed.append(key)
     doomed.extend((yield from _old_pages(context, held.head, head)))
     if not dry_run:
@@ -83,7 +86,11 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
 
 def _list(context: Context, head: Head) -> Program[_Listed]:
     listed = _Listed()
-    locations = list(head.tables)
+    locations = []
+    for location, state in head.tables.items():
+        # One that was let go may be another lake's by now, whose HEAD alone knows its files.
+        if not state.dropped or (yield from rules_table(location, head)):
+            locations.append(location)
     results = yield from parallel(
         [
             list_objects(COMMITS_PREFIX),
@@ -203,6 +210,16 @@ def _named_in_log(context: Context, location: str) -> Program[set[str]]:
             named.update(file.path for file in change.removes)
             named.update(file.path for file in change.change_files)
     return named
+
+
+def _sources(context: Context, head: Head) -> Program[set[str]]:
+    """The merge sources of what is pending: a foreign change may yet ask for a replay (hazard 25)."""
+    keys: set[str] = set()
+    for state in head.tables.values():
+        for ref in state.pending:
+            commit = yield from context.commit_object(ref.txn, ref.hash)
+            keys.update(key for operation in commit.operations for key in staged_keys(operation))
+    return keys
 
 
 def _old_commits(

@@ -57,6 +57,9 @@ def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:
     record = use.held.record
     use.committed = record.committed
     _refuse_done(txn, use)
+    if record.txn == txn.id:
+        use.is_bound = True  # by the process that began this transaction, now resumed
+        return
     if record.txn in txn.context.ended:
         return  # this process ended it: nothing of it is under way
     deadline = txn.context.clock.elapsed() + txn.context.settings.lease_seconds

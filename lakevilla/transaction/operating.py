@@ -18,7 +18,7 @@ from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.outcome import outcome
-from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.publish import Published, publish_table
 from lakevilla.transaction.results import CommitResult, Outcome
 from lakevilla.transaction.tail import open_tail, probe
 
@@ -48,6 +48,8 @@ def replace_until_stored(
         new = yield from change(held.head)
         if new is None:
             return held.head
+        if new.replacement != held.head.replacement + 1:
+            continue  # on its way the change had to replace HEAD itself (a reconcile)
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
             context.remember(HeldHead(new, outcome.token))
@@ -93,6 +95,13 @@ def register(
                 names[name] = location
             state = head.tables.get(location)
             if state is None or state.dropped:
+                if state is not None and state.pending:
+                    # Decided before the table was dropped: its rows are the table's.
+                    published = yield from publish_table(context, head, location)
+                    _check_complete(published, name)
+                    if published.head is not head:
+                        return (yield from change(published.head))
+                    tails[location] = published.tail
                 tail = tails[location]
                 tables[location] = TableState(
                     tail.snapshot.table_id, tail.tip, guarded=tail.snapshot.guarded
@@ -117,6 +126,13 @@ def register(
     yield from replace_until_stored(context, change)
 
 
+def _check_complete(published: Published, name: str) -> None:
+    if not published.complete:
+        raise StoreError(
+            f"table {name} has commits that could not be published now: try again", table=name
+        )
+
+
 def unregister(context: Context, name: str, location: str) -> Program[None]:
     """Take a table out of the lake: its pending commits are published, then a tombstone is left."""
     held = yield from context.head()
@@ -125,10 +141,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
 
     def change(head: Head) -> Program[Head | None]:
         published = yield from publish_table(context, head, location)
-        if not published.complete:
-            raise StoreError(
-                f"table {name} has commits that could not be published now: try again", table=name
-            )
+        _check_complete(published, name)
         tail = yield from probe(context, published.tail)
         state = published.head.tables.get(location)
         if published.head is not head or state is None or state.dropped:

@@ -48,7 +48,14 @@ from lakevilla.sublogs.operations import (
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.results import Counts
 
-__all__ = ["Performed", "file_namer", "file_path", "perform", "read_source"]
+__all__ = [
+    "Performed",
+    "check_append_only",
+    "file_namer",
+    "file_path",
+    "perform",
+    "read_source",
+]
 
 TRUE = Literal("boolean", "true")
 
@@ -131,6 +138,16 @@ def perform(
             return (yield from _insert(context, operation, snapshot, name, lookup))
 
 
+def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") -> None:
+    """Refuse to take rows out of a table that only grows."""
+    if snapshot.append_only and any(file.data_change for file in performed.change.removes):
+        table = snapshot.layout.table
+        raise InvalidOperation(
+            f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly)",
+            table=table,
+        )
+
+
 def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Performed]:
     """Change the table's metadata; a new constraint must hold for the rows that are there."""
     change = context.format.alter(
@@ -182,7 +199,9 @@ def _overwrite(
         wider,
         adds=(*deleted_part.change.adds, *operation.files),
         removes=deleted_part.change.removes,
-        change_files=deleted_part.change.change_files,
+        # The rows that come in have no change files, so those of the deletion
+        # would stand for the whole entry (hazard 32): none is kept.
+        change_files=() if operation.files else deleted_part.change.change_files,
     )
     counts = Counts(
         rows_matched=rewrite.rows_matched,

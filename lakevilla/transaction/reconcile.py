@@ -12,10 +12,11 @@ and the others find nothing unfit any more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lakevilla.errors import LakeVillaError, TableNotFound
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
+from lakevilla.formats.base import Change, Layout, Snapshot
 from lakevilla.global_log.codec import FORMAT
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
@@ -30,13 +31,13 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import HeldHead, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
-from lakevilla.sublogs.operations import Append, Operation
+from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
-from lakevilla.transaction.perform import file_namer, perform
+from lakevilla.transaction.perform import check_append_only, file_namer, perform
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
-from lakevilla.transaction.view import View, build_view, compose, net_change, place
+from lakevilla.transaction.view import Placement, View, build_view, compose, net_change, place
 
 __all__ = ["reconcile"]
 
@@ -108,8 +109,9 @@ def _replayed(
         reason = f"another client made table {location} first"
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
-        for ref in waiting:
-            yield from _replay_commit(context, head, location, txn, ref, replay)
+        for index, ref in enumerate(waiting):
+            made_for = _written_layout(context, head, tail, parts[: index + 1])
+            yield from _replay_commit(context, head, location, txn, ref, made_for, replay)
     change = compose(replay.changes) if replay.changes else Change()
     table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
     part = TablePart(
@@ -121,7 +123,7 @@ def _replayed(
     )
     touched: tuple[str, ...] = ()
     if not lost and tail.tip >= 0:
-        touched = yield from _touched_reads(context, head, location, tail, waiting, part)
+        touched = yield from _touched_reads(context, head, location, tail, waiting)
     commit = CommitObject(
         FORMAT,
         context.ids.nonce(),
@@ -134,7 +136,11 @@ def _replayed(
         operations=(yield from _operations(context, location, waiting, replay)),
     )
     digest, body = seal(commit)
-    yield from put(commit_key(txn, digest), body, ABSENT)
+    key = commit_key(txn, digest)
+    stored = yield from put(key, body, ABSENT)
+    if not isinstance(stored, Stored):
+        # HEAD must never name an object that may not be there.
+        raise StoreError(f"could not store {key}: what is pending on {location} stays so, try again")
     context.keep_commit(digest, commit)
     return commit, digest, replay
 
@@ -154,7 +160,13 @@ def _operations(
 
 
 def _replay_commit(
-    context: Context, head: Head, location: str, txn: str, ref: PendingRef, replay: _Replay
+    context: Context,
+    head: Head,
+    location: str,
+    txn: str,
+    ref: PendingRef,
+    made_for: Program[Layout],
+    replay: _Replay,
 ) -> Program[None]:
     """Replay one commit's operations on the table; one that can't be is voided here, whole."""
     commit = yield from context.commit_object(ref.txn, ref.hash)
@@ -165,18 +177,21 @@ def _replay_commit(
     def lookup(other: str) -> Program[Snapshot]:
         if other == location:
             return snapshot
-        tail = yield from open_tail(context, other)
+        # One that this very commit creates may have no log yet.
+        tail = yield from open_tail(context, other, missing_ok=True)
         view = yield from build_view(context, head, other, tail)
         return view.snapshot
 
     try:
-        base = yield from _base_layout(context, head, location)
+        written = yield from made_for
         for operation in commit.operations:
             if operation.table != location:
                 continue
-            if isinstance(operation, Append) and not still_fits(base.layout, snapshot.layout):
-                raise TableNotFound(f"rows appended to {location} no longer fit its schema")
             performed = yield from perform(context, operation, snapshot, name, lookup)
+            check_append_only(snapshot, performed)
+            layout = snapshot.apply(performed.change).layout
+            if isinstance(operation, Append | Overwrite) and not still_fits(written, layout):
+                raise TableNotFound(f"rows written to {location} no longer fit its schema")
             fresh = performed.bodies
             if fresh:
                 yield from parallel([Put(key, body, ANY) for key, body in fresh.items()])
@@ -193,11 +208,15 @@ def _replay_commit(
     replay.changes.extend(changes)
 
 
-def _base_layout(context: Context, head: Head, location: str) -> Program[Snapshot]:
-    """The table as HEAD holds it, before the foreign commits: the files were made for that."""
-    tail = context.tails[location]
-    state = head.tables[location]
-    return (yield from snapshot_at(context, tail, min(state.published, tail.tip)))
+def _written_layout(
+    context: Context, head: Head, tail: Tail, parts: Sequence[TablePart]
+) -> Program[Layout]:
+    """What the last of ``parts`` made its files for: the table as HEAD held it, with them laid over."""
+    published = head.tables[tail.location].published
+    snapshot = yield from snapshot_at(context, tail, min(published, tail.tip))
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    return snapshot.layout
 
 
 def _touched_reads(
@@ -206,13 +225,19 @@ def _touched_reads(
     location: str,
     tail: Tail,
     waiting: tuple[PendingRef, ...],
-    part: TablePart,
 ) -> Program[tuple[str, ...]]:
-    """The transactions whose observed reads the foreign change touches: told, not undone."""
-    old = yield from build_view(context, head, location, tail, accept_hidden=False)
-    placement = yield from place(context, None, location, tail)
-    after = tail.snapshot.apply(part.change)
-    new = View(location, head.tables[location], placement, (part,), tail.snapshot, after, tail.tip)
+    """The transactions whose observed reads the foreign change touches: told, not undone.
+
+    The log before the first foreign entry is held against the log now, without
+    what is replayed: an operation that sets the same value on both would hide
+    that the value it was computed from has changed.
+    """
+    state = head.tables[location]
+    before = yield from place(context, head, location, tail, accept_hidden=False)
+    base = yield from snapshot_at(context, tail, before.logged)
+    old = View(location, state, Placement(before.logged, ()), (), base, base, tail.tip)
+    log = tail.snapshot
+    new = View(location, state, Placement(tail.tip, ()), (), log, log, tail.tip)
     net = yield from net_change(context, old, new, tail)
     touched: list[str] = []
     for ref in waiting:
@@ -293,7 +318,7 @@ def _successor(
         published=tail.tip,
         pending=pending,
         guarded=tail.tip >= 0 and tail.snapshot.guarded,
-        dropped=tail.tip < 0,
+        dropped=state.dropped or tail.tip < 0,
     )
     return successor(
         base,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context, Event
@@ -89,7 +89,13 @@ def adopt_lake(context: Context) -> Program[None]:
         return
     for location, state in held.head.tables.items():
         if state.pending and not _is_external(location):
-            yield from publish_table(context, held.head, location)
+            published = yield from publish_table(context, held.head, location)
+            if not published.complete:
+                raise StoreError(
+                    f"table {location} has decided commits that could not be published in time, "
+                    "and the new lake would not know of them: adopt again",
+                    table=location,
+                )
 
     def change(head: Head) -> Program[Head | None]:
         if head.root == context.root:

@@ -33,6 +33,7 @@ from lakevilla.sublogs.record import (
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.core import Done, Transaction, Working
 from lakevilla.transaction.features import Feature
+from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.outcome import check_id, find_in_history, result_of
 from lakevilla.transaction.results import Counts
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
@@ -154,6 +155,7 @@ def _sublog(txn: Transaction) -> Sublog:
         txn.metadata,
         txn.applications,
         tuple(txn.stored),
+        None if txn.key is None else (txn.key.key, txn.key.version),
     )
 
 
@@ -220,7 +222,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     txn.bound = True
     txn.bound_sequence = sublog.bound_sequence
     txn.began = record.began
-    txn.began_at = context.clock.elapsed()
+    # Nobody knows how long it lay there: its files are looked for (hazard 6).
+    txn.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.started_ms = sublog.started_ms
     txn.stored = list(sublog.stored)
     txn.record = HeldRecord(
@@ -248,6 +251,10 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         working = txn.tables[done.table]
         working.snapshot = working.snapshot.apply(done.change)
     txn.reads = {(read.table, read.where): read for read in sublog.reads}
+    if sublog.key is not None:
+        # The caller may have run again with his key meanwhile, and committed.
+        txn.key = KeyUse(*sublog.key)
+        yield from enter_key(txn, txn.key)
     return txn
 
 

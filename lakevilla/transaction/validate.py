@@ -17,14 +17,27 @@ from lakevilla.errors import (
     LakeVillaError,
     TableExists,
     TableNotFound,
+    TransactionAborted,
+    UnsupportedTableFeature,
 )
+from lakevilla.formats.base import Layout
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.operations import Alter, Append, Create, Guard, is_blind, tables_read
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Drop,
+    Guard,
+    Insert,
+    Overwrite,
+    is_blind,
+    tables_read,
+)
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Event
-from lakevilla.transaction.perform import file_namer, perform
+from lakevilla.transaction.perform import check_append_only, file_namer, perform
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 
@@ -62,17 +75,28 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
         old = working.view
         state = None if head is None else head.tables.get(location)
         tail = yield from open_tail(txn.context, location, missing_ok=True)
+        found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
             continue
-        if not exact and _only_appends(txn, location) and not _new_metadata(txn, head, location):
+        if (
+            not exact
+            and _only_appends(txn, location)
+            and not _new_metadata(txn, head, location, tail)
+        ):
             continue
         if state is not None and state.published > tail.tip:
             tail = yield from open_tail(txn.context, location, missing_ok=True)
             tail = yield from probe(txn.context, tail)
+            found.tails[location] = tail
         try:
             new = yield from build_view(txn.context, head, location, tail)
+            if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.done):
+                new.snapshot.check_writable()
         except TableNotFound as error:
             found.conflict = _conflict(txn, location, error.message)
+            return found
+        except UnsupportedTableFeature as error:
+            found.conflict = error
             return found
         if _creates(txn, location):
             found.conflict = TableExists(
@@ -100,10 +124,9 @@ def _only_appends(txn: Transaction, location: str) -> bool:
     )
 
 
-def _new_metadata(txn: Transaction, head: Head | None, location: str) -> bool:
+def _new_metadata(txn: Transaction, head: Head | None, location: str, tail: Tail) -> bool:
     """Whether what came between may have changed the table's metadata, by summaries alone."""
     old = txn.tables[location].view
-    tail = txn.context.tails[location]
     for version in range(old.probed + 1, tail.tip + 1):
         entry = tail.entries.get(version)
         if entry is None or entry.change.metadata is not None or entry.change.protocol is not None:
@@ -163,6 +186,9 @@ def _in_conflict(
             and operation.columns is not None
         )
     if isinstance(operation, Alter | Guard) and target is not None and target.metadata:
+        return True
+    if isinstance(operation, Insert) and target is not None and target.contract:
+        # Its rows come from other tables, but its files were made for this one.
         return True
     for table, where in tables_read(operation).items():
         net = nets.get(table)
@@ -229,6 +255,8 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
         caller has looked at and that would change.
     """
     context = txn.context
+    # What each operation made its files for: a redo of one before it may change that.
+    layouts = _layouts(txn)
     txn.held = held
     if held is not None:
         txn.bound_sequence = held.head.sequence
@@ -248,12 +276,47 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
         )
     name = file_namer(context, txn.id, txn.through_head)
     kept, txn.done = txn.done, []
-    for index, done in enumerate(kept):
-        if index >= first and not _stands(done):
-            yield from _redo(txn, done, name)
-        txn.done.append(done)
-        working = txn.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
+    try:
+        for index, done in enumerate(kept):
+            if index >= first and not _stands(done):
+                yield from _redo(txn, done, name)
+            txn.done.append(done)
+            working = txn.tables[done.table]
+            working.snapshot = working.snapshot.apply(done.change)
+            if index >= first and isinstance(done.operation, Append | Overwrite):
+                _check_fits(txn, done, layouts[index])
+    except BaseException as error:
+        if txn.state == "open":
+            # Half redone it is neither what it was nor what it is to be: were it
+            # committed again, a part of its operations would be.
+            txn.fail(
+                error
+                if isinstance(error, LakeVillaError)
+                else TransactionAborted(
+                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
+                    txn_id=txn.id,
+                )
+            )
+        raise
+
+
+def _layouts(txn: Transaction) -> list[Layout]:
+    """Per operation its table's layout as the transaction saw it after the operation."""
+    snapshots = {location: working.view.snapshot for location, working in txn.tables.items()}
+    layouts = []
+    for done in txn.done:
+        change = done.change
+        if change.metadata is not None or change.protocol is not None:
+            snapshots[done.table] = snapshots[done.table].apply(change)
+        layouts.append(snapshots[done.table].layout)
+    return layouts
+
+
+def _check_fits(txn: Transaction, done: Done, written: Layout) -> None:
+    """Files that an operation keeps in a redo must be right on the new state as they are."""
+    if not still_fits(written, txn.tables[done.table].snapshot.layout):
+        reason = "its schema or constraints were changed meanwhile"
+        raise txn.fail(_conflict(txn, done.table, reason))
 
 
 def _stands(done: Done) -> bool:
@@ -277,6 +340,7 @@ def _redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
             name,
             txn.lookup,
         )
+        check_append_only(txn.tables[done.table].snapshot, again)
     except InvalidOperation as error:
         raise txn.fail(_conflict(txn, done.table, error.message)) from error
     if done.observed and again.counts.rows != done.counts.rows:

@@ -80,18 +80,20 @@ def minio() -> Path:
         if shutil.which("go") is None:
             sys.exit("MinIO is built with Go: install it, or set LAKEVILLA_S3_ENDPOINT")
         print("building MinIO, some minutes the first time", flush=True)
-        subprocess.run(
-            ["go", "install", SOURCE],
-            check=True,
-            env={
-                **os.environ,
-                "GOPATH": str(CACHE / "go"),
-                "GOBIN": str(binary.parent),
-                "GOCACHE": str(CACHE / "go-build"),
-                # Else the module cache is read-only and `make clean` fails.
-                "GOFLAGS": "-modcacherw",
-            },
-        )
+        # The sources and objects take gigabytes, and are of no use afterwards.
+        with tempfile.TemporaryDirectory(prefix="go-", dir=CACHE) as work:
+            subprocess.run(
+                ["go", "install", SOURCE],
+                check=True,
+                env={
+                    **os.environ,
+                    "GOPATH": f"{work}/path",
+                    "GOCACHE": f"{work}/build",
+                    "GOBIN": str(binary.parent),
+                    # Else the module cache is read-only and cannot be removed.
+                    "GOFLAGS": "-modcacherw",
+                },
+            )
     return binary
 
 

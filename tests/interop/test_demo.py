@@ -94,6 +94,9 @@ class Tampered:
         return self._reader.one(self._with + query)
 
 
+ONE_CENT_MORE = "c_acctbal + 0.01 AS c_acctbal"
+
+
 @pytest.mark.parametrize(
     ("replaced", "broken"),
     [
@@ -101,10 +104,8 @@ class Tampered:
         ({"orders": "FROM temp.main.orders WHERE o_orderkey <> 1"}, "orders without lines"),
         ({"orders": "FROM temp.main.orders UNION ALL FROM temp.main.orders"}, "orders, distinct"),
         (
-            {
-                "customer": "SELECT * REPLACE (c_acctbal + 0.01 AS c_acctbal) FROM temp.main.customer"
-            },
-            "customer balances",
+            {"customer": f"SELECT * REPLACE ({ONE_CENT_MORE}) FROM temp.main.customer"},
+            "customer bal",
         ),
         ({"bank_north": "FROM temp.main.bank_north WHERE id > 0"}, "bank balances"),
     ],

@@ -179,8 +179,8 @@ class _Merge:
         updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
         old = ", ".join(f"t.{quote_name(n)}" for n in self._layout.schema.names)
         parts = [
-            f"SELECT {old}, CASE WHEN s.{_CLAUSE} IN {deletes} THEN 'delete' ELSE 'update_preimage' "
-            f"END AS _change_type {hits} WHERE s.{_CLAUSE} IS NOT NULL",
+            f"SELECT {old}, CASE WHEN s.{_CLAUSE} IN {deletes} THEN 'delete' "
+            f"ELSE 'update_preimage' END AS _change_type {hits} WHERE s.{_CLAUSE} IS NOT NULL",
             f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
             f"WHERE s.{_CLAUSE} IN {updates}",
         ]

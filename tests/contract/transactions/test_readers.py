@@ -31,10 +31,6 @@ def work(place: Place, writer: int, commits: int) -> None:
         steps(lake, writer, commits)
 
 
-def seen(reader: Callable[[str], object]) -> list[object]:
-    return [reader(table) for table in TABLES]
-
-
 def watch(place: Place, going_on: Callable[[], bool]) -> int:
     """Read the three tables, each time in one transaction or snapshot, while writers go on."""
     looks = 0
@@ -108,6 +104,8 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
 def test_a_bound_transaction_does_not_move_with_what_others_commit(place: Place) -> None:
     fill(place, dict.fromkeys(TABLES, counters()))
     with place.connect() as lake, place.connect() as other:
+        if place.seen_by_others:
+            lake.register({table: table for table in TABLES})
         bound = lake.transaction(read_only=True)
         assert set(bound.read("a")["n"].to_pylist()) == {0}
         steps(other, 1, 2)
@@ -137,3 +135,17 @@ def test_threads_of_one_lake_share_its_caches_and_nothing_else(quick_place: Plac
             writer.result()
         stop.set()
         assert all(reader.result() > 0 for reader in readers)
+
+
+def test_a_table_that_enters_the_lake_after_a_reader_is_bound_is_a_conflict(
+    local_place: Place,
+) -> None:
+    """Scenario 6: the bound HEAD has no state of the table, and its log is ahead."""
+    fill(local_place, dict.fromkeys(TABLES, counters()))
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.register("a")
+        bound = lake.transaction(read_only=True)
+        bound.read("a")
+        steps(other, 1, 1)
+        with pytest.raises(lv.ConflictError, match="entered"):
+            bound.read("b")

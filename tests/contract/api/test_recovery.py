@@ -1,0 +1,615 @@
+"""Saving, resuming, ending and cleaning up: what survives its process, and what must not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.lake import Lake
+from lakevilla.clock import SystemClock
+from lakevilla.store.local import LocalStore
+from tests.builders import Place, contents, interrupted, is_entry, is_head, kinds, values
+
+OLD = lv.Settings(max_age_seconds=0)
+
+
+class Gone(BaseException):
+    """A client that dies where it stands: nothing of its own code runs any more."""
+
+
+def die() -> None:
+    raise Gone
+
+
+def dies(place: Place, where: Callable[[str], bool], body: Callable[[lv.Transaction], Any]) -> str:
+    """Run a transaction whose client is gone before its first PUT of such a key; its id."""
+    client = place.connect()
+    txn = client.transaction()
+    body(txn)
+    with pytest.raises(Gone), interrupted(client, where, die):
+        txn.commit()
+    return txn.id
+
+
+def both(txn: lv.Transaction) -> None:
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.update("stock", {"left": '"left" - 5'}, "sku = 'apple'")
+
+
+def state(place: Place) -> tuple[bool, bool]:
+    """Which half of ``both`` the logs show."""
+    ordered = any(row["id"] == 5 for row in place.delta_rows("orders"))
+    taken = any(row["left"] == 45 for row in place.delta_rows("stock"))
+    return ordered, taken
+
+
+# ---------------------------------------------------------------- save and resume
+
+
+def _save_and_die(root: str, pipe: Any) -> None:
+    lake = lv.connect(root)
+    txn = lake.transaction(metadata={"by": "the first"})
+    seen = txn.read("orders", where="id = 1")
+    txn.update("stock", {"left": '"left" - 5'}, f"sku = '{seen['sku'][0]}'")
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.save()
+    txn.append("orders", {"id": [6], "qty": [6]})  # not saved any more
+    pipe.send(txn.id)
+
+
+def test_a_saved_transaction_is_resumed_and_committed_by_another_process(
+    lake: lv.Lake, place: Place
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_save_and_die, args=(place.root, there))
+    process.start()
+    txn_id = here.recv()
+    process.join()
+    assert [f.txn_id for f in lake.doctor().findings if f.kind == "saved"] == [txn_id]
+    with lake.resume(txn_id) as txn:
+        assert txn.id == txn_id
+        assert values(txn.read("orders")) == [1, 2, 3, 4, 5]
+        txn.append("orders", {"id": [7], "qty": [7]})
+    assert txn.result is not None
+    assert txn.result.id == txn_id
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 7]
+    assert state(place) == (True, True)
+    with pytest.raises(lv.AlreadyCommitted) as caught:
+        lake.resume(txn_id)
+    assert caught.value.result is not None
+    assert caught.value.result.global_version == txn.result.global_version
+    assert lake.outcome(txn_id).state == "committed"
+    assert [f for f in lake.doctor().findings if f.kind == "saved"] == []
+
+
+def test_a_resumed_transaction_still_conflicts_with_what_it_had_read(
+    lake: lv.Lake, place: Place
+) -> None:
+    txn = lake.transaction()
+    txn.read("orders", where="id = 1")
+    txn.append("stock", {"sku": ["fig"], "left": [5]})
+    txn.save()
+    lake.run(lambda other: other.update("orders", {"qty": "99"}, "id = 1"))
+    with place.connect() as second, pytest.raises(lv.ConflictError):
+        second.resume(txn.id).commit()
+    assert len(place.delta_rows("stock")) == 3
+
+
+def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction()
+    txn.update("orders", {"qty": "qty + 1"}, "true")
+    txn.save()
+    lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
+    with place.connect() as second:
+        second.resume(txn.id).commit()
+    assert [row["qty"] for row in place.delta_rows("orders")] == [11, 21, 31, 41, 6]
+
+
+def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction(durability="every_op")
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.append("orders", {"id": [6], "qty": [6]})
+    with place.connect() as second, second.resume(txn.id) as resumed:
+        assert len(resumed.operations) == 2
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
+    lake: lv.Lake, place: Place
+) -> None:
+    big = pa.table({"id": range(20_000), "qty": range(1, 20_001)})
+    txn = lake.transaction()
+    merge = txn.merge("orders", big, "source.id = target.id")
+    merge.when_matched_update({"qty": "target.qty + source.qty"}).execute()
+    txn.save()
+    lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
+    with place.connect() as second:
+        second.resume(txn.id).commit()
+    assert [row["qty"] for row in place.delta_rows("orders")] == [12, 23, 34, 45, 11]
+
+
+@pytest.mark.parametrize("first", ["owner", "resumer"])
+def test_of_an_owner_and_a_resumer_one_commits(lake: lv.Lake, place: Place, first: str) -> None:
+    owner = lake.transaction()
+    both(owner)
+    owner.save()
+    with place.connect() as other:
+        resumer = other.resume(owner.id)
+        winner, loser = (owner, resumer) if first == "owner" else (resumer, owner)
+        winner.commit()
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            loser.commit()
+    assert state(place) == (True, True)
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert lake.outcome(owner.id).state == "committed"
+
+
+@pytest.mark.parametrize("moment", ["commit-object", "head"])
+def test_an_owner_at_its_commit_point_and_a_resumer_do_not_both_commit(
+    lake: lv.Lake, place: Place, moment: str
+) -> None:
+    where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
+    owner = lake.transaction()
+    both(owner)
+    owner.save()
+    owner.append("orders", {"id": [6], "qty": [6]})
+    with place.connect() as other:
+        with interrupted(lake, where, lambda: other.resume(owner.id).commit()):
+            with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+                owner.commit()
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert state(place) == (True, True)
+
+
+def test_of_two_resumers_one_commits(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction()
+    both(txn)
+    txn.save()
+    with place.connect() as one, place.connect() as two:
+        first, second = one.resume(txn.id), two.resume(txn.id)
+        with interrupted(one, is_head, second.commit):
+            with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+                first.commit()
+        # The first saver has lost its place too.
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            txn.save()
+            txn.commit()
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert state(place) == (True, True)
+
+
+def test_only_what_was_saved_can_be_resumed(lake: lv.Lake) -> None:
+    txn = lake.transaction()
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.TransactionNotFound, match=txn.id):
+        lake.resume(txn.id)
+    txn.save()
+    txn.abort()
+    with pytest.raises((lv.TransactionNotFound, lv.TransactionAborted)):
+        lake.resume(txn.id)
+
+
+# ----------------------------------------------------------- abort and outcome
+
+
+def test_an_aborted_transaction_of_another_client_can_never_commit(
+    lake: lv.Lake, place: Place
+) -> None:
+    events: list[lv.Event] = []
+    txn = lake.transaction()
+    both(txn)
+    txn.save()
+    with place.connect(on_event=events.append) as operator:
+        operator.abort(txn.id)
+        operator.abort(txn.id)
+        assert operator.outcome(txn.id) == lv.Outcome("aborted")
+        with pytest.raises(lv.TransactionAborted):
+            operator.resume(txn.id)
+    assert "abort" in kinds(events)
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert state(place) == (False, False)
+    assert lake.outcome(txn.id).state == "aborted"
+
+
+def test_a_committed_transaction_cannot_be_aborted(lake: lv.Lake, place: Place) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    with place.connect() as operator, pytest.raises(lv.InvalidOperation, match="has committed"):
+        operator.abort(txn.id)
+    assert lake.outcome(txn.id).result == txn.result or lake.outcome(txn.id).state == "committed"
+
+
+def test_asking_for_the_outcome_ends_an_undecided_transaction(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction()
+    both(txn)
+    with place.connect() as other:
+        with interrupted(lake, is_head, lambda: other.outcome(txn.id)):
+            with pytest.raises(lv.TransactionAborted):
+                txn.commit()
+        assert other.outcome(txn.id).state == "aborted"
+    assert state(place) == (False, False)
+
+
+def test_the_outcome_of_what_nobody_knows_is_aborted_and_stays_so(lake: lv.Lake) -> None:
+    unknown = lake.transaction().id
+    assert lake.outcome(unknown).state == "aborted"
+    assert lake.outcome(unknown).state == "aborted"
+
+
+# -------------------------------------------------------------------- recovery
+
+
+def test_a_decided_transaction_of_a_dead_client_is_published_by_whoever_recovers(
+    lake: lv.Lake, place: Place
+) -> None:
+    txn_id = dies(place, is_entry("stock"), both)
+    assert state(place) != (True, True)
+    report = lake.doctor()
+    assert not report.ok
+    assert {(f.kind, f.table) for f in report.findings} >= {("unpublished", "stock")}
+    # LakeVilla's readers see all of it already.
+    assert values(lake.snapshot().read("orders")) == [1, 2, 3, 4, 5]
+    first = lake.recover()
+    assert first.ok
+    assert {f.txn_id for f in first.findings} == {txn_id}
+    assert state(place) == (True, True)
+    before = contents(place.root)
+    assert lake.recover() == lv.Report(True)
+    assert contents(place.root) == before
+    assert lake.doctor() == lv.Report(True)
+    assert lake.outcome(txn_id).state == "committed"
+
+
+def test_the_next_writer_publishes_what_a_dead_client_has_decided(
+    lake: lv.Lake, place: Place
+) -> None:
+    dies(place, is_entry("stock"), both)
+    lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
+    lake.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
+    assert state(place) == (True, True)
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+
+
+# -------------------------------------------------------------------------- gc
+
+
+def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_lives(
+    lake: lv.Lake, place: Place
+) -> None:
+    whole = contents(place.root)
+    dies(place, is_head, both)
+    saved = lake.transaction()
+    saved.append("orders", {"id": [8], "qty": [1]})
+    saved.save()
+    orphans = {k for k in contents(place.root) if k not in whole and k != "_lakevilla/HEAD.json"}
+    assert {key.split("/")[0] for key in orphans} == {"_lakevilla", "orders", "stock"}
+    # Nothing is old enough yet.
+    assert lake.gc().findings == ()
+    with place.connect(settings=OLD) as late:
+        before = contents(place.root)
+        told = late.gc(dry_run=True)
+        assert contents(place.root) == before
+        assert {f.key for f in told.findings} == orphans
+        done = late.gc()
+        assert {f.key for f in done.findings} == orphans
+        left = contents(place.root)
+        assert left.keys() == whole.keys()
+        assert late.gc() == lv.Report(True)
+        assert contents(place.root) == left
+    assert place.delta_rows("orders") == place.delta_rows("orders", 2)
+    with pytest.raises(lv.TransactionAborted):
+        saved.commit()
+
+
+def test_gc_leaves_a_decided_commit_that_is_not_published_yet(
+    lake: lv.Lake, place: Place
+) -> None:
+    dies(place, is_entry("stock"), both)
+    with place.connect(settings=lv.Settings(max_age_seconds=0, outcome_retention_seconds=0)) as late:
+        late.gc()
+        late.gc()
+        assert late.recover().ok
+    assert state(place) == (True, True)
+
+
+@pytest.mark.parametrize("moment", ["head", "commit-object"])
+def test_a_committer_that_sleeps_while_gc_runs_is_fenced_and_not_half_deleted(
+    lake: lv.Lake, place: Place, moment: str
+) -> None:
+    where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
+    txn = lake.transaction()
+    both(txn)
+    txn.read("orders")  # its data files are stored
+
+    def clean() -> None:
+        with place.connect(settings=OLD) as other:
+            other.gc()
+
+    with interrupted(lake, where, clean), pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert state(place) == (False, False)
+    # Run again, it has an id above the floor and files of its own.
+    lake.run(both)
+    assert state(place) == (True, True)
+
+
+def test_a_committer_that_sleeps_between_decision_and_publishing_is_left_alone_by_gc(
+    lake: lv.Lake, place: Place
+) -> None:
+    def clean() -> None:
+        with place.connect(settings=OLD) as other:
+            other.gc()
+
+    with interrupted(lake, is_entry("stock"), clean), lake.transaction() as txn:
+        both(txn)
+    assert txn.result is not None
+    assert state(place) == (True, True)
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, off by some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return super().now() + self.seconds
+
+
+def shifted(place: Place, seconds: float, **settings: Any) -> Lake:
+    return Lake(
+        place.root,
+        LocalStore(place.root),
+        settings=lv.Settings(**settings),
+        clock=ShiftedClock(seconds),
+    )
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_a_client_whose_clock_is_behind_the_floor_takes_an_id_above_it(
+    lake: lv.Lake, place: Place, warm: bool
+) -> None:
+    behind = shifted(place, -10 * 24 * 3600.0)
+    if warm:
+        behind.snapshot().read("orders")
+    with place.connect(settings=OLD) as other:
+        other.gc()
+    with behind.transaction() as txn:
+        both(txn)
+    assert state(place) == (True, True)
+    assert behind.outcome(txn.id).state == "committed"
+    assert lake.outcome(txn.id).state == "committed"
+
+
+def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
+    lake: lv.Lake, place: Place
+) -> None:
+    shifted(place, 10 * 24 * 3600.0).gc()
+    lake.run(both)
+    assert state(place) == (True, True)
+    times = [commit.timestamp_ms for commit in lake.context.held.head.commits]  # type: ignore[union-attr]
+    assert times == sorted(times)
+
+
+def test_an_outcome_past_its_retention_is_expired_and_never_aborted(
+    lake: lv.Lake, place: Place
+) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    late = shifted(place, 8 * 24 * 3600.0)
+    late.recover()
+    late.gc()
+    assert late.outcome(txn.id).state == "expired"
+    assert state(place) == (True, True)
+
+
+# ------------------------------------------------------------- idempotency keys
+
+
+def load(txn: lv.Transaction) -> None:
+    txn.append("orders", {"id": [5], "qty": [5]})
+
+
+def count(place: Place) -> int:
+    return sum(row["id"] == 5 for row in place.delta_rows("orders"))
+
+
+@pytest.mark.parametrize("key", ["load-2024-02-29", ("loader", 7)], ids=repr)
+def test_a_key_commits_once_in_every_process(lake: lv.Lake, place: Place, key: Any) -> None:
+    with lake.transaction(idempotency_key=key) as txn:
+        load(txn)
+    for _ in range(2):
+        with place.connect() as other:
+            with pytest.raises(lv.AlreadyCommitted) as caught:
+                with other.transaction(idempotency_key=key):
+                    pytest.fail("the body ran")
+            assert caught.value.kind == "already_committed"
+            assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
+            told = other.outcome(idempotency_key=key)
+            assert told.state == "committed"
+    assert count(place) == 1
+
+
+def test_a_version_not_above_the_last_one_is_done_already(lake: lv.Lake, place: Place) -> None:
+    for version in (3, 5):
+        lake.run(load, idempotency_key=("loader", version))
+    for version in (0, 3, 4, 5):
+        with pytest.raises(lv.AlreadyCommitted):
+            with lake.transaction(idempotency_key=("loader", version)) as txn:
+                load(txn)
+    lake.run(load, idempotency_key=("other", 1))
+    assert count(place) == 3
+    assert place.delta("orders").transaction_version("loader") == 5
+
+
+def test_a_key_of_a_failed_transaction_is_free_again(lake: lv.Lake, place: Place) -> None:
+    with pytest.raises(ValueError, match="no"), lake.transaction(idempotency_key="k") as txn:
+        load(txn)
+        raise ValueError("no")
+    lake.run(load, idempotency_key="k")
+    assert count(place) == 1
+
+
+def test_a_key_is_remembered_after_gc(lake: lv.Lake, place: Place) -> None:
+    lake.run(load, idempotency_key="plain")
+    lake.run(load, idempotency_key=("loader", 7))
+    with place.connect(settings=OLD) as other:
+        other.gc()
+        for key in ("plain", ("loader", 7)):
+            assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
+    # A plain key is kept for the retention, an application's version for ever.
+    late = shifted(place, 8 * 24 * 3600.0)
+    late.gc()
+    late.gc()
+    assert late.run(lambda txn: pytest.fail("it ran"), idempotency_key=("loader", 7)) is None
+    late.run(load, idempotency_key="plain")
+    assert count(place) == 3
+
+
+@pytest.mark.parametrize("key", ["k", ("loader", 7)], ids=repr)
+def test_a_key_used_again_while_its_first_user_sleeps_commits_once(
+    lake: lv.Lake, place: Place, key: Any
+) -> None:
+    """The second waits for a lease, aborts the first, and goes on; the first finds out."""
+
+    def second() -> None:
+        with place.connect(settings=lv.Settings(lease_seconds=0.2)) as other:
+            other.run(load, idempotency_key=key)
+
+    with interrupted(lake, is_head, second):
+        with pytest.raises(lv.TransactionAborted), lake.transaction(idempotency_key=key) as txn:
+            load(txn)
+    assert count(place) == 1
+    assert lake.outcome(txn.id).state == "aborted"
+    assert lake.outcome(idempotency_key=key).state == "committed"
+
+
+def test_a_key_of_a_client_that_died_decided_is_done(lake: lv.Lake, place: Place) -> None:
+    client = place.connect()
+    with pytest.raises(Gone), interrupted(client, is_entry("orders"), die):
+        client.run(load, idempotency_key="k")
+    assert lake.run(lambda txn: pytest.fail("it ran"), idempotency_key="k") is None
+    lake.recover()
+    assert count(place) == 1
+
+
+def test_the_outcome_of_a_key_that_nobody_used_is_expired(lake: lv.Lake) -> None:
+    assert lake.outcome(idempotency_key="never").state == "expired"
+
+
+# ------------------------------------------------------------------ long history
+
+
+def test_a_transaction_commits_after_hundreds_of_commits_have_gone_to_pages(
+    place: Place,
+) -> None:
+    """70 commits fill no page, 210 fill two: one id commits once whatever lies between."""
+    with place.connect() as lake, place.connect() as writer:
+        lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
+        writer.create_table("noise", {"n": [0]})
+        sleepers = [lake.transaction() for _ in range(3)]
+        for number, txn in enumerate(sleepers):
+            txn.read("orders", where=f"id = {number + 1}")
+            txn.append("stock", {"sku": [f"late{number}"], "left": [1]})
+        saved = lake.transaction()
+        both(saved)
+        saved.save()
+        known: str | None = None
+
+        def go_on(until: int) -> None:
+            nonlocal known
+            while writer.snapshot().version < until:
+                with writer.transaction(wait="decided" if until % 7 else "published") as txn:
+                    txn.append("noise", {"n": [1]})
+                known = known or txn.id
+            writer.close()
+
+        go_on(70)
+        sleepers[0].commit()
+        go_on(210)
+        assert len(list((Path(place.root) / "_lakevilla" / "pages").iterdir())) >= 1
+        sleepers[1].commit()
+        writer.run(lambda txn: txn.update("orders", {"qty": "99"}, "id = 3"))
+        with pytest.raises(lv.ConflictError):
+            sleepers[2].commit()
+        with place.connect() as other:
+            other.resume(saved.id).commit()
+            assert other.outcome(saved.id).state == "committed"
+            assert known is not None
+            assert other.outcome(known).state == "committed"
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            saved.commit()
+        assert {row["sku"] for row in place.delta_rows("stock")} >= {"late0", "late1"}
+        assert "late2" not in {row["sku"] for row in place.delta_rows("stock")}
+        assert state(place) == (True, True)
+
+
+# ---------------------------------------------------------------------- doctor
+
+
+def copied(place: Place, to: Path) -> Place:
+    shutil.copytree(place.root, to)
+    return Place(str(to))
+
+
+def test_a_copied_lake_is_read_only_until_it_is_adopted(
+    lake: lv.Lake, place: Place, tmp_path: Path
+) -> None:
+    dies(place, is_entry("stock"), both)
+    copy = copied(place, tmp_path / "copy")
+    with copy.connect() as there:
+        assert values(there.snapshot().read("orders")) == [1, 2, 3, 4, 5]
+        before = contents(copy.root)
+        for write in (
+            lambda: there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]})),
+            there.recover,
+            there.gc,
+            lambda: there.register("orders"),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="adopt"):
+                write()
+        assert contents(copy.root) == before
+        assert "moved" in {finding.kind for finding in there.doctor().findings}
+        there.doctor(adopt=True)
+        assert there.doctor() == lv.Report(True)
+        assert state(copy) == (True, True)
+        there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
+        assert [row["id"] for row in copy.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+        there.doctor(adopt=True)
+    # The lake that was copied goes on as if nothing had happened.
+    lake.recover()
+    lake.run(lambda txn: txn.append("orders", {"id": [7], "qty": [1]}))
+    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 7]
+
+
+def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_anew(
+    lake: lv.Lake, place: Place
+) -> None:
+    shutil.rmtree(Path(place.root) / "stock")
+    with place.connect() as other:
+        assert {(f.kind, f.table) for f in other.doctor().findings} & {
+            ("table_lost", "stock"), ("table_not_found", "stock"), ("corrupt_object", "stock")
+        }  # fmt: skip
+    place.write("stock", [{"sku": "new", "left": 1}])
+    with place.connect() as other:
+        assert {(f.kind, f.table) for f in other.doctor().findings} == {("table_lost", "stock")}
+        other.register("stock")
+        assert other.doctor().ok
+        assert other.snapshot().read("stock").to_pylist() == [{"sku": "new", "left": 1}]
+
+
+def test_a_lake_without_a_head_is_healthy_and_empty(place: Place) -> None:
+    with place.connect() as lake:
+        assert lake.doctor().ok
+        assert lake.recover() == lv.Report(True)
+        assert lake.gc() == lv.Report(True)
+        assert lake.tables() == []

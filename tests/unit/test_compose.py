@@ -1,0 +1,36 @@
+"""Several changes of one table made into one entry."""
+
+from __future__ import annotations
+
+from lakevilla.formats.base import Change, ChangeFile, DataFile, RemovedFile, removal
+from lakevilla.transaction.view import compose
+
+
+def added(path: str) -> DataFile:
+    return DataFile(path=path, size=1, modification_time=1)
+
+
+def test_a_file_that_comes_and_goes_is_left_out() -> None:
+    first, second = added("a"), added("b")
+    both = compose([Change(adds=(first,)), Change(adds=(second,), removes=(removal(first),))])
+    assert both.adds == (second,)
+    assert both.removes == ()
+
+
+def test_change_files_are_kept_when_every_change_of_rows_has_its_own() -> None:
+    told = [
+        Change(adds=(added(name),), change_files=(ChangeFile(f"_change_data/{name}", 1),))
+        for name in "ab"
+    ]
+    assert len(compose([*told, Change(metadata={"id": "x"})]).change_files) == 2
+
+
+def test_change_files_that_would_hide_an_append_from_the_feed_are_dropped() -> None:
+    update = Change(
+        adds=(added("new"),),
+        removes=(RemovedFile("old"),),
+        change_files=(ChangeFile("_change_data/u", 1),),
+    )
+    both = compose([Change(adds=(added("appended"),)), update])
+    assert both.change_files == ()
+    assert {file.path for file in both.adds} == {"appended", "new"}
