@@ -89,7 +89,9 @@ class Settings:
         for field in fields(self):
             value = getattr(self, field.name)
             whole = field.type == "int"
-            fits = isinstance(value, int | (int if whole else float)) and not isinstance(value, bool)
+            fits = isinstance(value, int | (int if whole else float)) and not isinstance(
+                value, bool
+            )
             least = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
             if not fits or not (value >= 0 if field.name in _MAY_BE_ZERO else value > 0):
                 kind = "a whole number" if whole else "a number"

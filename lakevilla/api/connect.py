@@ -51,9 +51,7 @@ def connect(
     def reopen() -> tuple[Any, ...]:
         return _connect, (root, options, settings, on_event)
 
-    return Lake(
-        root_location(root).uri, store, settings=settings, on_event=on_event, reopen=reopen
-    )
+    return Lake(root_location(root).uri, store, settings=settings, on_event=on_event, reopen=reopen)
 
 
 def _connect(

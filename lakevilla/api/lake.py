@@ -288,9 +288,7 @@ class Lake:
         if delete_data:
             self.runner.run(operating.delete_data(self.context, self._location(name)))
 
-    def register(
-        self, name: str | Mapping[str, str], uri: str | None = None
-    ) -> None:
+    def register(self, name: str | Mapping[str, str], uri: str | None = None) -> None:
         """Take existing tables into the lake, in one step.
 
         ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
@@ -546,4 +544,3 @@ def _pause(context: Context, attempt: int) -> Program[None]:
     settings = context.settings
     longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2**attempt)
     yield from sleep(longest * context.ids.jitter())
-

@@ -141,14 +141,19 @@ class Transaction:
             try:
                 self.commit()
             except BaseException:
-                # Before its commit point was tried nothing of it can become
-                # visible, and a failed one never will: what it stored goes. In
-                # between, only `outcome` may tell, so nothing is touched.
-                if self._core.state == "failed" or (
-                    self._core.state == "open" and not self._core.tried
-                ):
-                    self._undo()
+                self._give_up()
                 raise
+
+    def _give_up(self) -> None:
+        """Undo after a commit that raised, where that is safe.
+
+        Before its commit point was tried nothing of it can become visible, and
+        a failed one never will. In between only ``outcome`` may tell, so
+        nothing is touched.
+        """
+        state = self._core.state
+        if state == "failed" or (state == "open" and not self._core.tried):
+            self._undo()
 
     def _undo(self) -> None:
         """Abort because of an exception, which must not be hidden by one of ours."""
@@ -595,9 +600,7 @@ class Transaction:
         rows = self._source_rows(data)
         names = {name.lower() for name in rows.schema.names}
         fields = [field for field in layout.schema if field.name.lower() in names]
-        return frames.to_reader(
-            rows, table=layout.table, schema=pa.schema(fields)
-        ).read_all()
+        return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
 
     def _source_rows(self, data: object) -> pa.Table:
         rows = frames.open_data(data)
@@ -705,9 +708,7 @@ class Transaction:
             return self._run(self._core.query(sql, tables, given, params))
 
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
-        return {
-            name: self._resolve(name) for name in sorted(statement.tables) if name not in views
-        }
+        return {name: self._resolve(name) for name in sorted(statement.tables) if name not in views}
 
     def _query_source(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
@@ -735,7 +736,8 @@ class Transaction:
             unused = sorted(params.keys() - source.params.keys())
             if unused:
                 raise InvalidOperation(
-                    f"parameters not used: {', '.join(unused)}; write :{unused[0]} or leave them out"
+                    f"parameters not used: {', '.join(unused)}; write :{unused[0]} "
+                    "or leave them out"
                 )
             operation = InsertOperation(location, columns, source)
             return self._done(self._core.execute(operation, "insert"))
@@ -784,5 +786,3 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
     length = -(-rows.num_rows // count)
     for start in range(0, rows.num_rows, length):
         yield rows.slice(start, length)
-
-

@@ -232,7 +232,9 @@ def rules_table(location: str, head: Head) -> Program[bool]:
     """Whether ``lake.json`` names this lake."""
     key = f"{location}/_lakevilla/lake.json"
     outcome = yield from get(key)
-    return isinstance(outcome, Found) and decode(key, outcome.body, LakeFile).lake_id == head.lake_id
+    if not isinstance(outcome, Found):
+        return False
+    return decode(key, outcome.body, LakeFile).lake_id == head.lake_id
 
 
 def newest_first(pages: Sequence[Page]) -> list[CommitSummary]:

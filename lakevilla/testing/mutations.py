@@ -13,6 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakevilla.global_log import repo
+from lakevilla.global_log.codec import encode
+from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store import readback
@@ -47,11 +50,16 @@ _BRISK = Settings(max_age_seconds=60.0, outcome_retention_seconds=7200.0)
 
 @dataclass(frozen=True)
 class Mutation:
-    """A planted bug. ``focus`` are the fields of the plan in which it is looked for."""
+    """A planted bug.
+
+    ``focus`` are the fields of the plan in which it is looked for, from
+    ``first_seed`` on.
+    """
 
     name: str
     plant: Callable[[], Any]
     focus: dict[str, Any] = field(default_factory=dict)
+    first_seed: int = 0
 
     def plan(self, seed: int) -> Plan:
         usual: dict[str, Any] = {
@@ -72,10 +80,10 @@ class Mutation:
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def _planted(**focus: Any) -> Callable[[Callable[[], Iterator[None]]], None]:
+def _planted(first_seed: int = 0, **focus: Any) -> Callable[[Callable[[], Iterator[None]]], None]:
     def note(plant: Callable[[], Iterator[None]]) -> None:
         name = plant.__name__.strip("_")
-        MUTATIONS[name] = Mutation(name, contextmanager(plant), focus)
+        MUTATIONS[name] = Mutation(name, contextmanager(plant), focus, first_seed)
 
     return note
 
@@ -136,8 +144,8 @@ def delete_for_overwrite() -> Iterator[None]:
     """HEAD is deleted and created again, instead of replaced."""
 
     def replace_head(held: Any, successor: Any) -> Program[Any]:
-        yield from delete(repo.HEAD_KEY)
-        return (yield from put(repo.HEAD_KEY, repo.encode(successor), ABSENT))
+        yield from delete(HEAD_KEY)
+        return (yield from put(HEAD_KEY, encode(successor), ABSENT))
 
     with _instead(repo.replace_head, replace_head):
         yield
@@ -148,7 +156,7 @@ def match_dropped() -> Iterator[None]:
     """HEAD is replaced whatever it is by now."""
 
     def replace_head(held: Any, successor: Any) -> Program[Any]:
-        return (yield from put(repo.HEAD_KEY, repo.encode(successor), ANY))
+        return (yield from put(HEAD_KEY, encode(successor), ANY))
 
     with _instead(repo.replace_head, replace_head):
         yield
@@ -304,11 +312,11 @@ def key_bound_blindly() -> Iterator[None]:
     """A key is bound over whoever has bound it meanwhile."""
 
     def bind_key(txn: Any, use: Any) -> Program[None]:
-        record = idempotency.new_record(
+        record = new_record(
             txn.context.ids.nonce(), use.key, txn.id, txn.held.head.sequence, None, None
         )
-        key = idempotency.key_object(use.key, use.version)
-        yield from put(key, idempotency.bound(record), ANY)
+        key = key_object(use.key, use.version)
+        yield from put(key, bound(record), ANY)
 
     with _instead(idempotency.bind_key, bind_key):
         yield
@@ -401,12 +409,8 @@ def published_again() -> Iterator[None]:
 
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
         state = head.tables.get(location)
-        if state is None:
-            return ()
-        known = {txn for entry in tail.entries.values() for txn in entry.txn_ids}
-        # A publisher knows its own work; what others did it does not look at.
-        mine = {ref for ref in state.pending if ref.txn in known and tail.seen_at < 0}
-        return tuple(ref for ref in state.pending if ref not in mine)
+        # One entry tells its own publisher that it is done, and nobody else.
+        return () if state is None or len(tail.entries) == 1 else state.pending
 
     with _attribute(publish, "unpublished", unpublished):
         yield

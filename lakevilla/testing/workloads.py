@@ -45,6 +45,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.testing.client import Client
 from lakevilla.testing.engine import RowEngine
+from lakevilla.testing.faults import Fault
 from lakevilla.testing.history import Key, Txn, Value
 from lakevilla.testing.plan import TABLES, Plan
 from lakevilla.testing.scheduler import Simulation
@@ -356,10 +357,10 @@ def user(world: World) -> Callable[[Client], Program[None]]:
     def program(client: Client) -> Program[None]:
         context = context_of(client)
         lives = client.name.count("'")
+        if lives >= 3:
+            client.restart = None
         if lives:
             yield from _quietly(recovery.recover(context))
-        if lives == 3:
-            client.restart = None
         for _ in range(world.plan.transactions):
             longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
             yield from sleep(longest * client.random.random())
@@ -454,6 +455,10 @@ def _conclude(
     except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
         torn_down = "recreate" in world.plan.foreign
         expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
+        # A list may hide the very version that is asked for.
+        expected |= (
+            error.kind == "version_not_found" and Fault.STALE_LIST in client.simulation.fired
+        )
         if not (torn_down or expected):
             raise
         world.end(attempt, "aborted")

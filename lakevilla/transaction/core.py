@@ -231,7 +231,7 @@ class Transaction:
                 raise self.fail(
                     ConflictError(
                         f"the schema or properties of table {location} were changed by another "
-                        f"client after transaction {self.id} wrote to it: run the transaction again",
+                        f"client after transaction {self.id} wrote to it: run it again",
                         table=location,
                         txn_id=self.id,
                     )
@@ -269,7 +269,14 @@ class Transaction:
         head = self.head
         state = None if head is None else head.tables.get(location)
         if self.through_head and state is None:
-            yield from check_lake(location, head)
+            try:
+                yield from check_lake(location, head)
+            except InvalidOperation:
+                if head is not None or (yield from self.context.head()) is None:
+                    raise
+                # The lake came into being since this transaction looked for it;
+                # run again, it will be told whose table this is.
+                raise self.fail(self._entered(location)) from None
         was_known = known_tail(self.context, location) is not None
         tail = yield from open_tail(self.context, location, missing_ok=state is not None)
         # A tail that was listed just now is as good as probed.
@@ -279,7 +286,9 @@ class Transaction:
             tail.tip < state.published
             or (bool(state.pending) and not _covers(head, tail, state.pending[-1].sequence))
         )
-        if not fresh and (behind or (probing and not guarded)):
+        # A list that shows less than HEAD knows was stale: then numbers tell more.
+        stale = state is not None and tail.tip < state.published
+        if stale or (not fresh and (behind or (probing and not guarded))):
             tail = yield from probe(self.context, tail)
             fresh = True
         if guarded and not self.through_head:

@@ -213,7 +213,7 @@ def _named_in_log(context: Context, location: str) -> Program[set[str]]:
 
 
 def _sources(context: Context, head: Head) -> Program[set[str]]:
-    """The merge sources of what is pending: a foreign change may yet ask for a replay (hazard 25)."""
+    """The sources of pending merges: a foreign change may yet ask for a replay (hazard 25)."""
     keys: set[str] = set()
     for state in head.tables.values():
         for ref in state.pending:

@@ -7,7 +7,7 @@ HEAD, so that a delayed replacement of its owner can no longer match.
 
 from __future__ import annotations
 
-from lakevilla.errors import CommitOutcomeUnknown, InvalidOperation
+from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id, started_at
@@ -80,11 +80,18 @@ def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
 
 def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
     """The result as far as HEAD and its commit object tell; versions only where they are known."""
-    commit = yield from context.commit_object(summary.txn, summary.hash)
+    operations = 0
+    try:
+        commit = yield from context.commit_object(summary.txn, summary.hash)
+    except CorruptObject:
+        # gc forgets commits when their retention has passed, and whoever asks
+        # may have slept since he read HEAD: that it has committed still stands.
+        tables = [table for table, touch in summary.tables.items() if touch.adds or touch.removes]
+    else:
+        operations = len(commit.operations)
+        tables = [table for table, part in commit.tables.items() if not part.change.is_empty]
     versions: dict[str, int | None] = {}
-    for location, part in commit.tables.items():
-        if part.change.is_empty:
-            continue
+    for location in tables:
         versions[location] = None
         tail = context.tails.get(location)
         if tail is not None:
@@ -92,7 +99,7 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
                 if summary.txn in tail.entries[version].txn_ids:
                     versions[location] = version
     return CommitResult(
-        summary.txn, versions, summary.sequence, operations=len(commit.operations)
+        summary.txn, versions, summary.sequence, operations=operations
     )
 
 

@@ -140,7 +140,7 @@ def _replayed(
     stored = yield from put(key, body, ABSENT)
     if not isinstance(stored, Stored):
         # HEAD must never name an object that may not be there.
-        raise StoreError(f"could not store {key}: what is pending on {location} stays so, try again")
+        raise StoreError(f"could not store {key}, so {location} stays unpublished: try again")
     context.keep_commit(digest, commit)
     return commit, digest, replay
 
@@ -211,7 +211,7 @@ def _replay_commit(
 def _written_layout(
     context: Context, head: Head, tail: Tail, parts: Sequence[TablePart]
 ) -> Program[Layout]:
-    """What the last of ``parts`` made its files for: the table as HEAD held it, with them laid over."""
+    """What the last of ``parts`` made its files for: HEAD's state with them laid over."""
     published = head.tables[tail.location].published
     snapshot = yield from snapshot_at(context, tail, min(published, tail.tip))
     for part in parts:

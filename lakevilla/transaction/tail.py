@@ -138,13 +138,33 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
 
 def probe(context: Context, tail: Tail) -> Program[Tail]:
     """Follow the log from the tip until a number is absent: one GET when nothing is new."""
+    known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
         entry = yield from context.format.entry(tail.location, tail.tip + 1)
         if entry is None:
             break
+        foreign = foreign or not entry.txn_ids
         tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+    if foreign and (yield from _made_anew(context, known)):
+        context.tails.pop(tail.location, None)
+        return (yield from open_tail(context, tail.location, missing_ok=True))
     return context.keep_tail(tail)
+
+
+def _made_anew(context: Context, tail: Tail) -> Program[bool]:
+    """Whether another client has made the table anew, and its log is longer than the known one.
+
+    Entries never change under their number, so one that did belongs to another
+    table, and what was found after it too. Looked at after the walk: what came
+    later is met by the next one. A request only where another client's entries
+    were found; a table made anew by LakeVilla has another id in HEAD.
+    """
+    known = tail.entries.get(tail.tip)
+    if known is None:
+        return False
+    entry = yield from context.format.entry(tail.location, tail.tip)
+    return entry is not None and entry != known
 
 
 def refresh(context: Context, location: str) -> Program[Tail]:

@@ -254,6 +254,24 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
         Too many redos, an operation that fits no longer, or a count that the
         caller has looked at and that would change.
     """
+    try:
+        yield from _moved(txn, held, found)
+    except BaseException as error:
+        if txn.state == "open":
+            # Half moved it is neither what it was nor what it is to be: were it
+            # committed again, a part of its operations would be, or old ones unchecked.
+            txn.fail(
+                error
+                if isinstance(error, LakeVillaError)
+                else TransactionAborted(
+                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
+                    txn_id=txn.id,
+                )
+            )
+        raise
+
+
+def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
     context = txn.context
     # What each operation made its files for: a redo of one before it may change that.
     layouts = _layouts(txn)
@@ -276,28 +294,14 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
         )
     name = file_namer(context, txn.id, txn.through_head)
     kept, txn.done = txn.done, []
-    try:
-        for index, done in enumerate(kept):
-            if index >= first and not _stands(done):
-                yield from _redo(txn, done, name)
-            txn.done.append(done)
-            working = txn.tables[done.table]
-            working.snapshot = working.snapshot.apply(done.change)
-            if index >= first and isinstance(done.operation, Append | Overwrite):
-                _check_fits(txn, done, layouts[index])
-    except BaseException as error:
-        if txn.state == "open":
-            # Half redone it is neither what it was nor what it is to be: were it
-            # committed again, a part of its operations would be.
-            txn.fail(
-                error
-                if isinstance(error, LakeVillaError)
-                else TransactionAborted(
-                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
-                    txn_id=txn.id,
-                )
-            )
-        raise
+    for index, done in enumerate(kept):
+        if index >= first and not _stands(done):
+            yield from _redo(txn, done, name)
+        txn.done.append(done)
+        working = txn.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+        if index >= first and isinstance(done.operation, Append | Overwrite):
+            _check_fits(txn, done, layouts[index])
 
 
 def _layouts(txn: Transaction) -> list[Layout]:

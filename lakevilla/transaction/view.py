@@ -170,15 +170,22 @@ def place(
         seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
         return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
-    # What the log holds further on did fit: whoever published it had read every
-    # entry below. Only what is still to be published is held against them.
-    done = tail.snapshot.application_version(application) if tail.tip >= 0 else None
-    logged, waiting = state.published, state.pending
-    hidden: list[int] = []
+    entries: list[Entry] = []
     for version in range(state.published + 1, tip + 1):
         entry = yield from entry_at(context, tail, version)
         if entry is None:
             return (yield from _place_unreadable(context, head, state, tail, tip))
+        entries.append(entry)
+    # What the log holds further on did fit: whoever published it had read every
+    # entry below. Only what is still to be published is held against them. An
+    # entry that this HEAD does not know proves nothing: it may be the reconcile
+    # commit that took the place of what is pending here.
+    published = (entry.applications.get(application, -1) for entry in entries)
+    done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
+    logged, waiting = state.published, state.pending
+    hidden: list[int] = []
+    for entry in entries:
+        version = entry.version
         sequence = entry.applications.get(application)
         if sequence is not None:
             if sequence > max(newest, head.sequence):
@@ -186,7 +193,7 @@ def place(
             waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
             logged = version
             continue
-        undone = [ref for ref in waiting if done is None or ref.sequence > done]
+        undone = [ref for ref in waiting if ref.sequence > done]
         parts = yield from pending_parts(context, location, undone)
         contract = bool(parts) and (yield from changes_contract(context, tail, entry))
         if any(breaks(entry, contract, part) for part in parts):

@@ -29,9 +29,7 @@ def test_schema_and_data_reach_each_table_in_one_commit(lake: lv.Lake, place: Pl
 
 
 def test_a_column_is_renamed_and_dropped_under_column_mapping(lake: lv.Lake) -> None:
-    lake.create_table(
-        "t", {"a": [1], "b": [2]}, properties={"delta.columnMapping.mode": "name"}
-    )
+    lake.create_table("t", {"a": [1], "b": [2]}, properties={"delta.columnMapping.mode": "name"})
     with lake.transaction() as txn:
         txn.alter("t", rename_columns={"a": "x"})
         txn.alter("t", drop_columns=["b"])

@@ -98,9 +98,11 @@ UNKNOWN_COLUMNS: dict[str, Verb] = {
     "upsert-key": lambda txn: txn.upsert("orders", {"id": [9]}, "qyt"),
     "upsert-data": lambda txn: txn.upsert("orders", {"id": [9], "qyt": [1]}, "id"),
     "merge-on": lambda txn: txn.merge("orders", {"id": [9]}, "source.qyt = target.id"),
-    "merge-set": lambda txn: txn.merge("orders", {"id": [9]}, "source.id = target.id")
-    .when_matched_update({"qyt": "1"})
-    .execute(),
+    "merge-set": lambda txn: (
+        txn.merge("orders", {"id": [9]}, "source.id = target.id")
+        .when_matched_update({"qyt": "1"})
+        .execute()
+    ),
     "merge-all": lambda txn: txn.merge(
         "orders", {"id": [9], "qyt": [1]}, "source.id = target.id"
     ).when_matched_update_all(),
@@ -140,9 +142,7 @@ def test_an_unknown_feature_is_refused(lake: lv.Lake, features: Any) -> None:
     ],
     ids=repr,
 )
-def test_an_unknown_option_is_refused_with_its_name(
-    lake: lv.Lake, options: dict[str, Any]
-) -> None:
+def test_an_unknown_option_is_refused_with_its_name(lake: lv.Lake, options: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=next(iter(options))):
         lake.transaction(**options)
     with pytest.raises(lv.InvalidOperation, match=next(iter(options))):
@@ -150,7 +150,7 @@ def test_an_unknown_option_is_refused_with_its_name(
 
 
 def test_a_misspelt_option_of_run_is_refused_before_anything_runs(lake: lv.Lake) -> None:
-    with pytest.raises(lv.InvalidOperation, match="'durablity': choose from .*durability"):
+    with pytest.raises(lv.InvalidOperation, match=r"'durablity': choose from .*durability"):
         lake.run(lambda txn: pytest.fail("it ran"), durablity="lazy")
     with pytest.raises(lv.InvalidOperation, match="'durablity'"):
         lake.transactional(durablity="lazy")
@@ -260,9 +260,11 @@ NULLS: dict[str, Verb] = {
     "overwrite": lambda txn: txn.overwrite("orders", {"id": [5, None], "qty": [1, 2]}),
     "update": lambda txn: txn.update("orders", {"id": None}, "qty = 10"),
     "insert": lambda txn: txn.sql("insert into orders (id, qty) values (null, 1)"),
-    "merge": lambda txn: txn.merge("orders", {"n": [1]}, "source.n = target.id")
-    .when_matched_update({"id": None})
-    .execute(),
+    "merge": lambda txn: (
+        txn.merge("orders", {"n": [1]}, "source.n = target.id")
+        .when_matched_update({"id": None})
+        .execute()
+    ),
 }
 
 
@@ -303,9 +305,7 @@ def test_overwriting_with_an_empty_batch_empties_the_table(lake: lv.Lake, root: 
 
 
 def test_a_huge_batch_is_streamed_into_several_files(place: Any) -> None:
-    settings = lv.Settings(
-        target_file_size_bytes=4 << 20, in_memory_file_limit_bytes=1 << 20
-    )
+    settings = lv.Settings(target_file_size_bytes=4 << 20, in_memory_file_limit_bytes=1 << 20)
     rows, batch = 2_000_000, 100_000
 
     def batches() -> Any:
@@ -359,9 +359,7 @@ def test_writing_in_a_read_only_transaction_is_refused(lake: lv.Lake) -> None:
 
 def test_creating_what_exists_is_refused_with_the_next_step(lake: lv.Lake) -> None:
     schema = pa.schema([("id", pa.int64())])
-    refused(
-        lake, lambda txn: txn.create_table("orders", schema), lv.TableExists, "another name"
-    )
+    refused(lake, lambda txn: txn.create_table("orders", schema), lv.TableExists, "another name")
     assert lake.create_table("orders", schema, exist_ok=True).schema.names == ["id", "sku", "qty"]
 
 

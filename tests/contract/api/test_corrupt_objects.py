@@ -1,20 +1,20 @@
-"""Objects that are broken, or newer than this library: one error with the key, never a traceback."""
+"""Objects that are broken, or of a newer library: an error with the key, never a traceback."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lakevilla as lv
-from tests.builders import Place, contents, interrupted, is_entry, make_place
+from tests.builders import Place, contents, interrupted, is_entry
 
 
 class Stop(Exception):
@@ -29,7 +29,10 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, by
     place.write("t", [{"id": 1, "v": 1}])
     place.write("u", [{"id": 1}])
     with place.connect() as lake:
-        for number in range(2, 132):
+        # Commits that leave no object of their own fill a page.
+        for number in range(130):
+            lake.register({f"other name {number}": f"{root}/t"})
+        for number in range(2, 5):
             with lake.transaction(idempotency_key=("loader", number)) as txn:
                 txn.append("t", {"id": [number], "v": [1]})
         lake.run(lambda txn: txn.append("u", {"id": [2]}))
@@ -113,9 +116,7 @@ def moved(objects: dict[str, bytes], root: Path) -> dict[str, bytes]:
     old = json.loads(objects["_lakevilla/HEAD.json"])["root"].encode()
     new = str(root).encode()
     small = {key for key in objects if key.endswith(".json")}
-    return {
-        key: body.replace(old, new) if key in small else body for key, body in objects.items()
-    }
+    return {key: body.replace(old, new) if key in small else body for key, body in objects.items()}
 
 
 def spoil(body: bytes, how: str) -> bytes:
@@ -149,7 +150,7 @@ def test_of_a_whole_lake_nothing_is_reported(
     assert exercise(place, saved) == []
 
 
-@pytest.mark.parametrize("how", ["empty", "truncated", "no-json", "another-type", "null", "nested"])
+@pytest.mark.parametrize("how", ["empty", "truncated", "no-json", "another-type", "nested"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_broken_object_is_reported_by_its_key(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, kind: str, how: str
@@ -157,9 +158,7 @@ def test_a_broken_object_is_reported_by_its_key(
     saved, objects = spoiled
     objects = moved(objects, tmp_path / "lake")
     keys = keys_of(kind, objects)
-    place = lay_out(
-        tmp_path / "lake", objects | {key: spoil(objects[key], how) for key in keys}
-    )
+    place = lay_out(tmp_path / "lake", objects | {key: spoil(objects[key], how) for key in keys})
     raised = exercise(place, saved)
     only_ours(raised, kind)
     corrupt = [error for error in raised if isinstance(error, lv.CorruptObject)]
@@ -219,7 +218,9 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
     only_ours(raised, kind)
     if kind == "data":
         # It may have been vacuumed, or be out of reach for now.
-        assert any(isinstance(error, lv.StoreError) and "vacuumed" in str(error) for error in raised)
+        assert any(
+            isinstance(error, lv.StoreError) and "vacuumed" in str(error) for error in raised
+        )
         return
     corrupt = [error for error in raised if isinstance(error, lv.CorruptObject)]
     assert any(error.key in keys for error in corrupt), raised
@@ -243,7 +244,9 @@ json_values = st.recursive(
     | st.integers(min_value=-(2**70), max_value=2**70)
     | st.floats(allow_nan=False)
     | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -268,7 +271,7 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 @pytest.mark.parametrize("kind", ["head", "commit", "page", "record", "sublog", "key", "entry"])
 @given(data=st.data())
 @settings(
-    max_examples=12,
+    max_examples=int(os.environ.get("LAKEVILLA_FUZZ", "5")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

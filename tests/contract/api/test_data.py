@@ -48,8 +48,8 @@ KINDS: dict[str, Callable[[], object]] = {
     "large-strings": lambda: arrow().set_column(1, "sku", arrow()["sku"].cast(pa.large_string())),
     "dictionary": lambda: arrow().set_column(1, "sku", arrow()["sku"].dictionary_encode()),
     "narrow-integers": lambda: arrow().set_column(2, "qty", arrow()["qty"].cast(pa.int8())),
-    "other-case-and-order": lambda: arrow().select(["qty", "sku", "id"]).rename_columns(
-        ["QTY", "Sku", "ID"]
+    "other-case-and-order": lambda: (
+        arrow().select(["qty", "sku", "id"]).rename_columns(["QTY", "Sku", "ID"])
     ),
 }
 
@@ -90,7 +90,7 @@ def test_a_stream_that_fails_undoes_its_verb_alone(lake: lv.Lake) -> None:
     schema = pa.schema([("id", pa.int64()), ("qty", pa.int64())])
     with lake.transaction() as txn:
         txn.append("stock", {"sku": ["fig"], "left": [5]})
-        with pytest.raises(lv.InvalidOperation, match="orders: .*went away"):
+        with pytest.raises(lv.InvalidOperation, match=r"orders: .*went away"):
             txn.append("orders", pa.RecordBatchReader.from_batches(schema, batches()))
     assert lake.snapshot().read("orders").num_rows == 4
     assert lake.snapshot().read("stock").num_rows == 4
@@ -126,9 +126,7 @@ def test_a_missing_nullable_column_becomes_null(lake: lv.Lake) -> None:
     ]
 
 
-def test_schema_mode_merge_adds_columns_and_old_rows_have_null(
-    lake: lv.Lake, place: Place
-) -> None:
+def test_schema_mode_merge_adds_columns_and_old_rows_have_null(lake: lv.Lake, place: Place) -> None:
     with lake.transaction() as txn:
         txn.append("stock", {"sku": ["fig"], "shelf": ["A"]}, schema_mode="merge")
         txn.append("stock", {"sku": ["nut"], "shelf": ["B"], "left": [1]})
@@ -154,9 +152,7 @@ def test_overwrite_with_where_replaces_those_rows_alone(lake: lv.Lake, place: Pl
     assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 4, 9]
 
 
-def test_upsert_updates_the_columns_given_and_inserts_the_rest(
-    lake: lv.Lake, place: Place
-) -> None:
+def test_upsert_updates_the_columns_given_and_inserts_the_rest(lake: lv.Lake, place: Place) -> None:
     with lake.transaction() as txn:
         done = txn.upsert("orders", {"id": [1, 9], "qty": [7, 8]}, ["ID"])
         assert (done.rows_updated, done.rows_inserted) == (1, 1)
@@ -204,7 +200,7 @@ TYPES: dict[str, tuple[pa.DataType, Any, str]] = {
     ),
     "timestamp_ntz": (
         pa.timestamp("us"),
-        datetime(2024, 2, 29, 12, 30),  # noqa: DTZ001 - a column without a zone
+        datetime(2024, 2, 29, 12, 30),
         "v = cast('2024-02-29 12:30:00' as timestamp_ntz)",
     ),
     "list": (pa.list_(pa.int64()), [1, 2], "v is not null"),
@@ -228,17 +224,35 @@ def test_every_type_is_stored_found_and_changed(
         txn.update("t", {"v": None}, where)
         txn.append("t", rows.slice(0, 1))
     assert place.delta("t").to_pyarrow_table().sort_by("id")["v"].to_pylist() == [
-        None, None, value, None
+        None,
+        None,
+        value,
+        None,
     ] or sorted(str(row["v"]) for row in place.delta_rows("t")) == sorted(
         ["None", "None", str(value), "None"]
     )
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name, (_, value, _) in TYPES.items() if name in (
-        "boolean", "byte", "long", "double", "decimal", "string", "date", "timestamp",
-        "timestamp_ntz", "binary"
-    )], ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "value"),
+    [
+        (name, value)
+        for name, (_, value, _) in TYPES.items()
+        if name
+        in (
+            "boolean",
+            "byte",
+            "long",
+            "double",
+            "decimal",
+            "string",
+            "date",
+            "timestamp",
+            "timestamp_ntz",
+            "binary",
+        )
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_parameter_has_the_type_of_its_value(lake: lv.Lake, name: str, value: Any) -> None:
     type_ = TYPES[name][0]
@@ -267,7 +281,7 @@ def test_hostile_text_in_a_parameter_is_text(lake: lv.Lake) -> None:
 
 
 def test_a_zone_where_none_belongs_is_refused_and_the_other_way_round(lake: lv.Lake) -> None:
-    aware, naive = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1)  # noqa: DTZ001
+    aware, naive = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1)
     schema = pa.schema([("z", pa.timestamp("us", "UTC")), ("n", pa.timestamp("us"))])
     lake.create_table("t", pa.table({"z": [aware], "n": [naive]}, schema=schema))
     with lake.transaction() as txn:
@@ -279,13 +293,14 @@ def test_a_zone_where_none_belongs_is_refused_and_the_other_way_round(lake: lv.L
             lambda: txn.append("t", pa.table({"z": [naive]})),
             lambda: txn.append("t", pa.table({"n": [aware]})),
         ):
-            with pytest.raises(lv.InvalidOperation, match="zone|timestamp"):
+            with pytest.raises(lv.InvalidOperation, match=r"zone|timestamp"):
                 verb()
 
 
 def test_current_timestamp_is_one_value_in_a_transaction(lake: lv.Lake) -> None:
     lake.create_table(
-        "t", pa.schema([("id", pa.int64()), ("made", pa.timestamp("us", "UTC")), ("day", pa.date32())])
+        "t",
+        pa.schema([("id", pa.int64()), ("made", pa.timestamp("us", "UTC")), ("day", pa.date32())]),
     )
     lake.run(lambda txn: txn.append("t", {"id": [1, 2]}))
     with lake.transaction() as txn:
@@ -320,7 +335,8 @@ def test_division_is_true_division(lake: lv.Lake, expression: str, result: float
 
 
 @pytest.mark.parametrize(
-    "expression", ["qty / (id - 1)", "qty % (id - 1)", "9223372036854775807 + qty", "cast(sku as bigint)"]
+    "expression",
+    ["qty / (id - 1)", "qty % (id - 1)", "9223372036854775807 + qty", "cast(sku as bigint)"],
 )
 def test_what_has_no_value_raises_and_is_not_null(lake: lv.Lake, expression: str) -> None:
     with lake.transaction() as txn:

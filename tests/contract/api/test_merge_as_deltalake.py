@@ -44,16 +44,20 @@ MERGES: dict[str, Callable[[Any], Any]] = {
     ),
     "by-source-delete": lambda m: m.when_not_matched_by_source_delete(),
     "by-source-delete-where": lambda m: m.when_not_matched_by_source_delete("target.n = 10"),
-    "first-of-its-kind-wins": lambda m: m.when_matched_update({"a": "'low'"}, "target.n < 30")
-    .when_matched_delete("target.n = 30")
-    .when_matched_update({"a": "'high'"})
-    .when_not_matched_insert({"id": "source.id", "a": "'five'"}, "source.id = 5")
-    .when_not_matched_insert_all()
-    .when_not_matched_by_source_update({"a": "'first'"}, "target.id = 1")
-    .when_not_matched_by_source_delete(),
-    "sync": lambda m: m.when_matched_update_all()
-    .when_not_matched_insert_all()
-    .when_not_matched_by_source_delete(),
+    "first-of-its-kind-wins": lambda m: (
+        m.when_matched_update({"a": "'low'"}, "target.n < 30")
+        .when_matched_delete("target.n = 30")
+        .when_matched_update({"a": "'high'"})
+        .when_not_matched_insert({"id": "source.id", "a": "'five'"}, "source.id = 5")
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_update({"a": "'first'"}, "target.id = 1")
+        .when_not_matched_by_source_delete()
+    ),
+    "sync": lambda m: (
+        m.when_matched_update_all()
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_delete()
+    ),
 }
 
 

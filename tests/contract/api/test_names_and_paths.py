@@ -13,7 +13,17 @@ from deltalake import DeltaTable, write_deltalake
 import lakevilla as lv
 from tests.builders import Place, contents, make_place
 
-ODD = ["with space", "100%", "a%20b", "naïve-übung", "表", "dots.in.name", "a+b&c=d", "it's", "x" * 80]
+ODD = [
+    "with space",
+    "100%",
+    "a%20b",
+    "naïve-übung",
+    "表",
+    "dots.in.name",
+    "a+b&c=d",
+    "it's",
+    "x" * 80,
+]
 
 
 @pytest.fixture
@@ -49,7 +59,9 @@ def _opens(name: str) -> bool:
     return "%20" not in name
 
 
-@pytest.mark.parametrize("value", [*ODD, "", None, "a/b", "a=b", "../up", ".", "#?", "\\", "new\nline"])
+@pytest.mark.parametrize(
+    "value", [*ODD, "", None, "a/b", "a=b", "../up", ".", "#?", "\\", "new\nline"]
+)
 def test_a_partition_value_is_read_as_it_was_written_by_everyone(place: Place, value: Any) -> None:
     rows = pa.table({"id": [1, 2], "part": pa.array([value, "other"], pa.string())})
     with place.connect() as lake:
@@ -71,9 +83,7 @@ def test_a_partition_value_is_read_as_it_was_written_by_everyone(place: Place, v
 @pytest.mark.parametrize(
     "column", ["with space", "naïve", "表", "a.b", "a-b", "select", "semi'quote", 'double"quote']
 )
-def test_a_column_of_an_odd_name_is_read_and_written_by_everyone(
-    place: Place, column: str
-) -> None:
+def test_a_column_of_an_odd_name_is_read_and_written_by_everyone(place: Place, column: str) -> None:
     quoted = '"' + column.replace('"', '""') + '"'
     # Parquet and Delta allow such names under column mapping alone.
     mapped = {"delta.columnMapping.mode": "name"} if " " in column else None

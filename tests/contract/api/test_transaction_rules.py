@@ -31,7 +31,7 @@ def test_a_transaction_reads_its_own_writes(lake: lv.Lake) -> None:
         txn.delete("orders", "id < 3")
         assert values(txn.read("orders")) == [3, 4, 5]
         txn.upsert("orders", {"id": [3, 6], "sku": ["kiwi", "kiwi"], "qty": [3, 6]}, "id")
-        assert txn.sql("select sum(qty) as s from orders where sku = 'kiwi'")["s"].to_pylist() == [9]
+        assert values(txn.sql("select qty from orders where sku = 'kiwi'"), "qty") == [3, 6]
         txn.merge("orders", {"n": [6]}, "source.n = target.id").when_matched_delete().execute()
         txn.overwrite("orders", {"id": [4], "qty": [1]}, where="id = 4")
         assert values(txn.read("orders")) == [3, 4, 5]
@@ -73,15 +73,17 @@ def test_a_verb_that_raises_has_no_effect_and_the_transaction_goes_on(
         lambda txn: txn.update("orders", {"qty": "9223372036854775807 + qty"}, "true"),
         lambda txn: txn.delete("orders", "nope = 1"),
         lambda txn: txn.upsert("orders", twice, "id"),
-        lambda txn: txn.merge("orders", twice, "source.id = target.id")
-        .when_matched_update_all()
-        .execute(),
+        lambda txn: (
+            txn.merge("orders", twice, "source.id = target.id").when_matched_update_all().execute()
+        ),
         lambda txn: txn.merge("orders", twice, "source.id = target.id").execute(),
         lambda txn: txn.merge("orders", twice, "source.id = target.id").when_matched_update(
             {"qty": "nope("}
         ),
         lambda txn: txn.sql("insert into orders select * from orders, orders"),
-        lambda txn: txn.sql("merge into orders using (select 1 as x) as s on x = nope when matched then delete"),
+        lambda txn: txn.sql(
+            "merge into orders using (select 1 as x) as s on x = nope when matched then delete"
+        ),
         lambda txn: txn.alter("orders", add_constraints={"few": "qty < 20"}),
         lambda txn: txn.create_table("orders", {"id": [1]}),
         lambda txn: txn.create_table("new", {"id": [[]]}, partition_by="id"),
@@ -249,7 +251,8 @@ def test_a_transaction_is_used_by_one_thread_at_a_time(lake: lv.Lake) -> None:
 def test_a_lake_is_shared_by_threads(lake: lv.Lake) -> None:
     def work(number: int) -> None:
         lake.run(lambda txn: txn.append("orders", {"id": [100 + number], "qty": [1]}))
-        lake.run(lambda txn: txn.update("stock", {"left": '"left" - 1'}, "sku = 'apple'"), attempts=50)
+        one_less = {"left": '"left" - 1'}
+        lake.run(lambda txn: txn.update("stock", one_less, "sku = 'apple'"), attempts=50)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))

@@ -259,6 +259,34 @@ def test_a_table_made_anew_under_a_decided_commit_is_not_touched_by_it(place: Pl
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
 
+def test_a_table_made_anew_while_its_owner_publishes_is_not_touched_by_the_commit(
+    place: Place,
+) -> None:
+    def foreign() -> None:
+        shutil.rmtree(place.uri("bank"))
+        for number in range(4):
+            place.write("bank", [{"id": number, "balance": 0}])
+
+    with place.connect() as lake, pytest.raises(lv.ForeignConflict, match="void"):
+        slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
+    assert place.delta("bank").version() == 3
+    assert balances(place.delta_rows("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
+
+
+def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_anew(
+    local_place: Place,
+) -> None:
+    local_place.write("t", [{"id": 1, "balance": 1}])
+    with local_place.connect() as lake:
+        with lake.transaction(lv.Feature.NONE) as txn:
+            assert values(txn.read("t")) == [1]
+        shutil.rmtree(local_place.uri("t"))
+        for number in range(3):
+            local_place.write("t", [{"id": 10 + number, "balance": 1}])
+        with lake.transaction(lv.Feature.NONE) as txn:
+            assert values(txn.read("t")) == [10, 11, 12]
+
+
 def test_a_column_dropped_under_a_decided_commit_voids_it_when_another_publishes(
     place: Place,
 ) -> None:

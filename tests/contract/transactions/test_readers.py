@@ -50,8 +50,7 @@ def watch(place: Place, going_on: Callable[[], bool]) -> int:
                         "UNION ALL SELECT 'c', * FROM c"
                     ).to_pylist()
                 states = [
-                    {row["id"]: row["n"] for row in rows if row["t"] == table}
-                    for table in TABLES
+                    {row["id"]: row["n"] for row in rows if row["t"] == table} for table in TABLES
                 ]
             assert states[0] == states[1] == states[2], "a transaction was seen by half"
             now = [states[0][writer] for writer in sorted(states[0])]
@@ -59,6 +58,14 @@ def watch(place: Place, going_on: Callable[[], bool]) -> int:
             newest = now
             looks += 1
     return looks
+
+
+def lake_with_counters(place: Place) -> None:
+    """Three tables of the lake, a counter for each writer."""
+    fill(place, dict.fromkeys(TABLES, counters()))
+    if place.seen_by_others:
+        with place.connect() as lake:
+            lake.register({table: table for table in TABLES})
 
 
 def counters() -> list[dict[str, int]]:
@@ -70,7 +77,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_threads(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     place = make_place(kind, request)
-    fill(place, dict.fromkeys(TABLES, counters()))
+    lake_with_counters(place)
     commits = 2 if kind == "s3" else 4
     with ThreadPoolExecutor(4) as pool:
         writers = [pool.submit(work, place, number, commits) for number in range(4)]
@@ -86,7 +93,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_threads(
 def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
     local_place: Place,
 ) -> None:
-    fill(local_place, dict.fromkeys(TABLES, counters()))
+    lake_with_counters(local_place)
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=work, args=(local_place, n, 4)) for n in range(4)]
     for writer in writers:
@@ -102,10 +109,8 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
 
 
 def test_a_bound_transaction_does_not_move_with_what_others_commit(place: Place) -> None:
-    fill(place, dict.fromkeys(TABLES, counters()))
+    lake_with_counters(place)
     with place.connect() as lake, place.connect() as other:
-        if place.seen_by_others:
-            lake.register({table: table for table in TABLES})
         bound = lake.transaction(read_only=True)
         assert set(bound.read("a")["n"].to_pylist()) == {0}
         steps(other, 1, 2)
@@ -116,7 +121,7 @@ def test_a_bound_transaction_does_not_move_with_what_others_commit(place: Place)
 
 
 def test_threads_of_one_lake_share_its_caches_and_nothing_else(quick_place: Place) -> None:
-    fill(quick_place, dict.fromkeys(TABLES, counters()))
+    lake_with_counters(quick_place)
     stop = threading.Event()
     with quick_place.connect() as lake, ThreadPoolExecutor(4) as pool:
 

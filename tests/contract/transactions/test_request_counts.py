@@ -105,9 +105,7 @@ def test_reading_then_writing_k_tables_is_2k_and_2_puts_and_2k_and_1_gets(
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_an_update_of_k_tables_is_no_dearer_than_read_then_write(
-    lake: lv.Lake, count: int
-) -> None:
+def test_an_update_of_k_tables_is_no_dearer_than_read_then_write(lake: lv.Lake, count: int) -> None:
     tables = warm(lake, count)
 
     def update() -> None:

@@ -1,0 +1,25 @@
+"""The simulation finds planted bugs; else it would prove nothing."""
+
+import pytest
+
+from lakevilla.testing import campaign
+from lakevilla.testing.mutations import MUTATIONS
+
+LIMIT = 5000
+
+
+@pytest.mark.parametrize("name", sorted(MUTATIONS))
+def test_planted_bug_is_caught(name):
+    mutation = MUTATIONS[name]
+    with mutation.plant():
+        caught = next(
+            (
+                seed
+                for seed in range(mutation.first_seed, mutation.first_seed + LIMIT)
+                if campaign.replay(seed, plan=mutation.plan(seed))[2] is not None
+            ),
+            None,
+        )
+    assert caught is not None, f"{name} was not caught in {LIMIT} histories"
+    # It is the planted bug that was caught: without it the same history is right.
+    assert campaign.replay(caught, plan=mutation.plan(caught))[2] is None
