@@ -506,7 +506,7 @@ class Lake:
             self._soon(partial(recovery.checkpoint, self.context, location, version))
 
     def _soon(self, program: Callable[[], Program[object]]) -> None:
-        """Run a program on the background thread; what fails there is logged, the next client does it."""
+        """Run a program in the background; what fails is logged and left to the next client."""
 
         def work() -> None:
             try:

@@ -324,9 +324,7 @@ class Transaction:
             clauses = [MergeClauseRecord("not_matched_insert", None, every)]
             if rest:
                 clauses.insert(0, MergeClauseRecord("matched_update", None, rest))
-            if source.group_by(list(columns[k] for k in keyed)).aggregate([]).num_rows != len(
-                source
-            ):
+            if source.group_by([columns[k] for k in keyed]).aggregate([]).num_rows != len(source):
                 raise InvalidOperation(
                     f"upsert into {table}: the data has two rows for one key; keep one of them",
                     table=table,

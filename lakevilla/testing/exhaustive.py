@@ -41,10 +41,15 @@ def crash_everywhere(build: Build, check: Check, client: str) -> int:
     return sum(1 for _ in _crashes(build, check, client))
 
 
-def crash_twice_everywhere(build: Build, check: Check, client: str) -> int:
-    """All pairs: the client at each request, and the process in its place at each of its own."""
+def crash_twice_everywhere(build: Build, check: Check, client: str, *, every: int = 1) -> int:
+    """All pairs: the client at each request, and the process in its place at each of its own.
+
+    With ``every`` only each so manieth first crash is paired.
+    """
     runs = 0
-    for number, strike, delay in _crashes(build, check, client):
+    for place, (number, strike, delay) in enumerate(_crashes(build, check, client)):
+        if place % every:
+            continue
         for second in count(1):
             fired = 0
             for other, other_delay in _DEATHS:

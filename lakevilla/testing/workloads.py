@@ -456,9 +456,8 @@ def _conclude(
         torn_down = "recreate" in world.plan.foreign
         expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
         # A list may hide the very version that is asked for.
-        expected |= (
-            error.kind == "version_not_found" and Fault.STALE_LIST in client.simulation.fired
-        )
+        stale = Fault.STALE_LIST in client.simulation.fired
+        expected |= error.kind == "version_not_found" and stale
         if not (torn_down or expected):
             raise
         world.end(attempt, "aborted")

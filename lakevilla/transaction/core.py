@@ -260,12 +260,6 @@ class Transaction:
 
     def _view(self, location: str, probing: bool) -> Program[tuple[View, bool]]:
         """The table's state at the bound HEAD, and whether foreign commits were looked for."""
-        if self.through_head and self.held is None:
-            # Read-only, and the lake had no HEAD: by now it may have one, and
-            # then the table's log may show states of it.
-            moved = yield from extend(self)
-            if not moved and self.context.held is not None:
-                raise self.fail(self._entered(location))
         head = self.head
         state = None if head is None else head.tables.get(location)
         if self.through_head and state is None:
@@ -294,6 +288,12 @@ class Transaction:
         if guarded and not self.through_head:
             # On a guarded table every commit goes through HEAD (section 8).
             yield from self._join_head()
+        if self.through_head and self.held is None:
+            # Read-only, and the lake had no HEAD. Looked for after the log was
+            # read: while there is none, no log can show a state of the lake.
+            moved = yield from extend(self)
+            if not moved and self.context.held is not None:
+                raise self.fail(self._entered(location))
         view = yield from build_view(self.context, self.head, location, tail)
         return view, fresh or guarded
 

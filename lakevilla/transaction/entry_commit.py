@@ -44,10 +44,13 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         yield from txn.store_bodies()
         # The next number may be taken only on top of the tip that the
         # transaction was held against. Another thread of this process, or its
-        # publishing in the background, may have followed the log further.
-        while (tail := context.tails[location]).tip != txn.tables[location].view.probed:
+        # publishing in the background, may have followed the log further; and
+        # a tip that is over an hour old is listed anew.
+        tail = yield from open_tail(context, location)
+        while tail.tip != txn.tables[location].view.probed:
             yield from _move(txn)
             yield from txn.store_bodies()
+            tail = yield from open_tail(context, location)
         version = tail.tip + 1
         info = _info(txn, location)
         change = compose([done.change for done in txn.done])
@@ -69,7 +72,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             newer = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
             context.keep_tail(newer)
             if context.clock.elapsed() - tail.seen_at > context.settings.checked_tip_seconds:
-                yield from _still_dense(txn, location, version)
+                yield from _is_newest(txn, location, version)
             if context.format.checkpoint_due(version, newer.snapshot):
                 context.checkpoints_due.append((location, version))
             return version
@@ -116,22 +119,24 @@ def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Progr
     return None
 
 
-def _still_dense(txn: Transaction, location: str, version: int) -> Program[None]:
+def _is_newest(txn: Transaction, location: str, version: int) -> Program[None]:
     """After more than an hour between reading the tip and the create, list again (hazard 10).
 
-    Log clean-up may have removed the number before ours meanwhile, and then
-    our entry was created where nobody looks.
+    Log clean-up may have removed our number meanwhile, and then our entry was
+    created where nobody looks: below a checkpoint that does not hold it. Such
+    an entry has others above it. So may a good one, and which of the two it is
+    the log does not tell; only as the newest it is certain.
     """
     context = txn.context
     context.tails.pop(location, None)
     tail = yield from open_tail(context, location)
     entry = None
-    if tail.tip >= version:
+    if tail.tip == version:
         entry = yield from entry_at(context, tail, version)
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
-            f"transaction {txn.id} took over an hour to commit and table {location} was cleaned up "
-            f"meanwhile: its version {version} can't be relied on; look for the id in the history",
+            f"transaction {txn.id} took over an hour to commit and table {location} may have been "
+            f"cleaned up meanwhile: its version {version} can't be relied on; look for its rows",
             table=location,
             txn_id=txn.id,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if os.environ.get("LAKEVILLA_S3_ENDPOINT"):
         return subprocess.run(command).returncode
+    # Ended from outside, it still stops the server and removes its data.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="minio-", dir=CACHE) as data:
         return run_with_server(minio(), Path(data), command)

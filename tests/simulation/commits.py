@@ -1,10 +1,13 @@
-"""Two clients, two tables and one commit: what the exhaustive tests and the scenarios are made of."""
+"""Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
 
-from lakevilla.errors import ConflictError, TransactionAborted
+from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
 from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.store.base import Unknown
+from lakevilla.store.effects import List, Parallel, Put, Sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.testing import foreign
-from lakevilla.testing.reader import run_now, table_rows
+from lakevilla.testing.client import Client
+from lakevilla.testing.reader import as_program, run_now, table_rows
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.workloads import COLUMNS, context_of
 from lakevilla.transaction.core import Transaction
@@ -15,8 +18,8 @@ TABLES = ("a", "b")
 RI = Feature.R | Feature.I
 
 
-def lake(faults=None, schedule=None, *, tables=TABLES, **options):
-    """A simulation whose store holds tables of one account each, and their lake if ``warm``."""
+def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, **options):
+    """A simulation whose store holds tables of one account each, in HEAD if ``warm``."""
     simulation = Simulation(faults=faults, schedule=schedule, **options)
     maker = Simulation(1)
     maker.store = simulation.store
@@ -25,6 +28,12 @@ def lake(faults=None, schedule=None, *, tables=TABLES, **options):
         for table in tables:
             rows = [{"id": n, "balance": 100, "items": ""} for n in (0, 1)]
             yield from foreign.create(client, table, COLUMNS, rows)
+        if warm:
+            # The tables are in HEAD, and their files are the lake's to clean up.
+            txn = begin(client)
+            for table in tables:
+                yield from add_to(txn, table, 0)
+            yield from commit(txn)
 
     maker.add("setup", set_up)
     maker.run()
@@ -82,6 +91,80 @@ def alone(simulation, program, name):
 
 
 def simulation_client(simulation, name):
-    from lakevilla.testing.client import Client
-
     return Client(simulation, name, f"{simulation.seed}/{name}", 1.0)
+
+
+class Process:
+    """A program that is run up to a request of one's choice, and on from there."""
+
+    def __init__(self, simulation, program, name="process"):
+        self.simulation = simulation
+        self.client = simulation_client(simulation, name)
+        self._steps = _flat(program(self.client))
+        self.done = False
+        self.result = None
+        self.next = None
+        self._resume(None)
+
+    def until(self, word, verb=Put):
+        """Stop right before the next ``verb`` whose key has ``word`` in it."""
+        while not self.done:
+            if isinstance(self.next, verb) and word in self.next.key:
+                return self
+            self.step()
+        raise AssertionError(f"it ended without {verb.__name__} of {word}: {self.result!r}")
+
+    def step(self):
+        """Make the next request; returns it, with its answer."""
+        request = self.next
+        if isinstance(request, Sleep):
+            self.simulation.now += request.seconds
+            answer = None
+        else:
+            answer = self.simulation.store.apply(request)
+        self._resume(answer)
+        return request, answer
+
+    def lose(self):
+        """The next request gets no answer; returns it, for it may land later."""
+        request = self.next
+        self._resume(Unknown("the connection was cut"))
+        return request
+
+    def finish(self):
+        while not self.done:
+            self.step()
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def _resume(self, answer):
+        try:
+            self.next = self._steps.send(answer)
+        except StopIteration as stop:
+            self.done, self.result = True, stop.value
+        except LakeVillaError as error:
+            self.done, self.result = True, error
+
+
+def _flat(program):
+    """A program's single requests, parts of a ``Parallel`` one after the other."""
+    answer = None
+    error = None
+    while True:
+        try:
+            effect = program.send(answer) if error is None else program.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        answer, error = None, None
+        if isinstance(effect, Parallel):
+            answer = []
+            for part in effect.parts:
+                try:
+                    answer.append((yield from _flat(as_program(part))))
+                except LakeVillaError as raised:
+                    error = error or raised
+        elif isinstance(effect, List):
+            answer = sorted((yield effect), key=lambda info: info.key)
+        else:
+            answer = yield effect

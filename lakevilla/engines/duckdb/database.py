@@ -79,13 +79,14 @@ class Database:
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
-                self._connection = _connect(self._data, self._settings, directory)
+                connection = _connect(self._data, self._settings, directory)
                 # The engine's own joins name the smaller side last. DuckDB would
                 # guess at 1000 rows a file and build its hash table of the larger.
-                self._connection.execute(
-                    "SET disabled_optimizers = 'join_order,build_side_probe_side'"
-                )
+                connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+                # The owner first: a thread that sees the connection and not its
+                # owner would take it for one that it inherited by a fork.
                 self._owner = os.getpid()
+                self._connection = connection
             return self._connection
 
 

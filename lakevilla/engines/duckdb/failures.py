@@ -22,6 +22,7 @@ __all__ = ["RULE_MARK", "Tap", "translated"]
 RULE_MARK = "lakevilla broken rule: "
 
 _PREFIX = re.compile(r"^(?P<kind>[A-Z][A-Za-z ]* Error): ", re.DOTALL)
+_FILE = re.compile(r"""(?P<quote>['"])(?P<path>[^'"]+)(?P=quote)""")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 
 
@@ -77,7 +78,12 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
             table=table,
         )
     if ("parquet" in lower or "thrift" in lower) and any(sign in lower for sign in _CORRUPT):
-        return CorruptObject(f"{message}; restore the file from a backup", table=table)
+        file = _FILE.search(text)
+        return CorruptObject(
+            f"{message}; restore the file from a backup",
+            key=None if file is None else file["path"],
+            table=table,
+        )
     if kind in ("IO Error", "HTTP Error"):
         return StoreError(
             f"{message}; check that the file was not vacuumed, then try again", table=table

@@ -1,0 +1,518 @@
+"""Races that model checking the design has found, each played out request by request."""
+
+import pytest
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    ForeignConflict,
+    TransactionAborted,
+)
+from lakevilla.global_log import head as head_module
+from lakevilla.store.base import Refused
+from lakevilla.store.effects import Get
+from lakevilla.testing import foreign, invariants
+from lakevilla.testing.workloads import COLUMNS, context_of
+from lakevilla.transaction import gc, idempotency, outcome, recovery, saving
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.finish import commit
+
+from .commits import (
+    RI,
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+    simulation_client,
+    transfer,
+)
+
+HEAD = "HEAD.json"
+DAY = 24 * 3600
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def collect(client):
+    return gc.gc(context_of(client))
+
+
+def settled(simulation):
+    """After recovery: the balances, with every invariant of the logs held."""
+    alone(simulation, recover, "recoverer")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+    invariants.tables_follow_head(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    return balances(simulation)
+
+
+def one_update(amount, table="a", number=0, features=RI):
+    def program(client):
+        txn = begin(client, features)
+        yield from add_to(txn, table, amount, number)
+        return (yield from commit(txn))
+
+    return program
+
+
+# ------------------------------------------------------------------ 1
+
+
+def test_delayed_head_replacement_lands_after_its_client_was_told_that_it_is_unknown():
+    simulation = lake()
+    ids = []
+
+    def owner(client):
+        txn = begin(client)
+        ids.append(txn.id)
+        yield from add_to(txn, "a", -1)
+        yield from add_to(txn, "b", 1)
+        yield from commit(txn)
+
+    process = Process(simulation, owner).until(HEAD)
+    delayed = process.next
+    while not process.done:
+        process.lose() if process.next == delayed else process.step()
+    assert isinstance(process.result, CommitOutcomeUnknown)
+    told = alone(simulation, lambda client: outcome.outcome(context_of(client), ids[0]), "asker")
+    assert told.state == "aborted"
+    assert isinstance(simulation.store.apply(delayed), Refused)
+    assert settled(simulation)["a"] == {0: 100, 1: 100}
+
+
+def test_delayed_entry_of_a_helper_lands_after_another_has_published():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    delayed = process.lose()
+    alone(simulation, recover, "helper")
+    assert isinstance(simulation.store.apply(delayed), Refused)
+    assert process.finish().versions is not None
+    assert settled(simulation)["a"][0] == 105
+
+
+# ------------------------------------------------------------------ 2
+
+
+def test_committer_that_slept_through_gc_finds_itself_fenced():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until(HEAD)
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    with pytest.raises(TransactionAborted):
+        process.finish()
+    assert settled(simulation)["a"][0] == 100
+    alone(simulation, collect, "collector again")
+    invariants.no_orphan_files(simulation.store, TABLES)
+
+
+def test_committer_whose_files_are_stored_and_whose_id_another_has_aborted():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("_lakevilla/commits")
+    txn = process.next.key.split("/")[-1][:36]
+    alone(simulation, lambda client: outcome.fence(context_of(client), txn), "operator")
+    with pytest.raises(TransactionAborted):
+        process.finish()
+    assert settled(simulation)["a"][0] == 100
+
+
+# ------------------------------------------------------------------ 3
+
+
+def saved(simulation):
+    """A transaction that was saved; its owner, about to commit, and its id."""
+    ids = []
+
+    def owner(client):
+        txn = begin(client)
+        ids.append(txn.id)
+        yield from add_to(txn, "a", -1)
+        yield from add_to(txn, "b", 1)
+        yield from saving.save(txn)
+        try:
+            return (yield from commit(txn))
+        except (AlreadyCommitted, TransactionAborted):
+            yield from saving.forget(txn)
+            yield from txn.abort()
+            raise
+
+    return Process(simulation, owner, "owner").until("_lakevilla/commits"), ids[0]
+
+
+def resumer(txn):
+    def program(client):
+        resumed = yield from saving.resume(context_of(client), txn, client.name)
+        return (yield from commit(resumed))
+
+    return program
+
+
+def test_owner_and_resumer_of_one_transaction_commit_it_once_and_keep_its_files():
+    simulation = lake()
+    owner, txn = saved(simulation)
+    assert alone(simulation, resumer(txn), "resumer").id == txn
+    with pytest.raises((AlreadyCommitted, TransactionAborted)):
+        owner.finish()
+    assert settled(simulation)["a"][0] == 99
+
+
+def test_two_resumers_of_one_transaction_commit_it_once():
+    simulation = lake()
+    _, txn = saved(simulation)
+    one = Process(simulation, resumer(txn), "one").until(HEAD)
+    two = Process(simulation, resumer(txn), "two")
+    two.finish()
+    with pytest.raises((AlreadyCommitted, TransactionAborted)):
+        one.finish()
+    assert settled(simulation) == {"a": {0: 99, 1: 100}, "b": {0: 101, 1: 100}}
+
+
+def test_owner_with_a_lost_answer_and_a_resumer_commit_once():
+    simulation = lake()
+    owner, txn = saved(simulation)
+    owner.until(HEAD)
+    simulation.store.apply(owner.lose())
+    with pytest.raises(AlreadyCommitted):
+        alone(simulation, resumer(txn), "resumer")
+    assert owner.finish().id == txn
+    assert settled(simulation)["a"][0] == 99
+
+
+# ------------------------------------------------------------------ 4
+
+
+def test_foreign_append_takes_the_number_between_decision_and_publishing():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    row = {"id": 7, "balance": 1, "items": ""}
+    alone(simulation, lambda client: foreign.append(client, "a", [row]), "foreign")
+    assert process.finish().versions == {"a": 3}
+    assert settled(simulation)["a"] == {0: 105, 1: 100, 7: 1}
+
+
+def double(row):
+    return {**row, "balance": 2 * row["balance"]}
+
+
+def test_foreign_update_of_our_file_after_the_decision_is_reconciled_and_reported():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    # Another transaction is decided behind it and not published either.
+    behind = Process(simulation, one_update(7), "behind").until("a/_delta_log")
+    alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    with pytest.raises(ForeignConflict):
+        behind.finish()
+    assert settled(simulation)["a"] == {0: 212, 1: 200}
+
+
+def test_foreign_update_under_an_observed_read_is_told():
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client)
+        found = yield from read(txn, "a", "id = 0")
+        yield from add_to(txn, "a", found[0])
+        return (yield from commit(txn))
+
+    process = Process(simulation, program).until("a/_delta_log")
+    alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict, match="rows that it had read were changed"):
+        process.finish()
+    assert settled(simulation)["a"][0] == 300
+
+
+def test_who_has_read_a_pending_commit_conflicts_with_the_foreign_change_under_it():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+
+    def reader(client):
+        txn = begin(client)
+        found = yield from read(txn, "a", "id = 0")
+        assert found == {0: 105}
+        yield from add_to(txn, "b", found[0])
+        return (yield from commit(txn))
+
+    late = Process(simulation, reader, "reader").until(HEAD)
+    alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    with pytest.raises(ConflictError):
+        late.finish()
+    assert settled(simulation)["b"][0] == 100
+
+
+# ------------------------------------------------------------------ 5
+
+
+def test_entries_between_a_helpers_base_and_the_tip_are_cleaned_up():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    alone(simulation, one_update(1, number=1), "next")  # publishes both
+
+    def clean(client):
+        yield from foreign.append(client, "a", [{"id": 8, "balance": 0, "items": ""}])
+        yield from foreign.write_checkpoint(client, "a")
+        simulation.now += DAY
+        yield from foreign.clean_log(client, "a", 3600)
+
+    alone(simulation, clean, "cleaner")
+    process.finish()
+    assert settled(simulation)["a"] == {0: 105, 1: 101, 8: 0}
+
+
+def test_writer_whose_tip_was_cleaned_up_does_not_take_an_old_number():
+    simulation = lake()
+    process = Process(simulation, one_update(5, features=Feature.NONE)).until("a/lv-l")
+
+    def clean(client):
+        for number in (8, 9):
+            yield from foreign.append(client, "a", [{"id": number, "balance": 0, "items": ""}])
+        yield from foreign.write_checkpoint(client, "a")
+        simulation.now += DAY
+        yield from foreign.clean_log(client, "a", 3600)
+
+    alone(simulation, clean, "cleaner")
+    try:
+        process.finish()
+    except CommitOutcomeUnknown:
+        # Its entry was created where nobody looks, and it says so.
+        assert balances(simulation)["a"][0] == 100
+    else:
+        assert balances(simulation)["a"][0] == 105
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+def test_commit_that_waits_for_a_table_which_was_made_anew_is_void_there(entries):
+    simulation = lake()
+    Process(simulation, transfer).until("a/_delta_log")  # decided; and its owner dies
+    row = {"id": 7, "balance": 1, "items": ""}
+
+    def make_anew(client):
+        yield from foreign.drop_and_recreate(client, "a", COLUMNS, [row])
+        for _ in range(entries - 1):
+            yield from foreign.append(client, "a", [])
+
+    alone(simulation, make_anew, "foreign")
+    alone(simulation, one_update(5, "b"), "next")
+    alone(simulation, recover, "recoverer")
+    assert balances(simulation) == {"a": {7: 1}, "b": {0: 106, 1: 100}}
+
+
+# ------------------------------------------------------------------ 6
+
+
+def test_reader_first_touches_a_table_that_has_entered_the_lake_since():
+    simulation = lake(tables=("a", "b", "c"), warm=False)
+    alone(simulation, one_update(0, "a"), "first")
+
+    def reader(client):
+        txn = begin(client, read_only=True)
+        yield from read(txn, "a")
+        yield from read(txn, "c")
+
+    process = Process(simulation, reader).until("c/_lakevilla", Get)
+    alone(simulation, lambda client: transfer(client, "a", "c"), "writer")
+    with pytest.raises(ConflictError):
+        process.finish()
+
+
+def test_reader_bound_before_the_lake_began_sees_nothing_of_it():
+    simulation = lake(warm=False)
+
+    def reader(client):
+        txn = begin(client, read_only=True)
+        one = yield from read(txn, "a")
+        two = yield from read(txn, "b")
+        return one[0] + two[0]
+
+    # It has looked for a HEAD and for an owner of b, and then the lake begins.
+    process = Process(simulation, reader).until("b/_lakevilla/lake.json", Get)
+    process.step()
+    alone(simulation, transfer, "writer")
+    with pytest.raises(ConflictError):
+        process.finish()
+
+
+# ------------------------------------------------------------------ 7
+
+
+def test_table_dropped_under_a_decided_commit_does_not_stop_those_behind_it():
+    simulation = lake()
+    process = Process(simulation, transfer).until("a/_delta_log")
+
+    def drop(client):
+        txn = begin(client)
+        yield from txn.drop("a")
+        return (yield from commit(txn))
+
+    alone(simulation, drop, "dropper")
+    process.finish()
+    alone(simulation, one_update(5, "b"), "next")
+    alone(simulation, recover, "recoverer")
+    assert balances(simulation, "b")["b"][0] == 106
+
+
+# ------------------------------------------------------------------ 8
+
+
+def test_isolated_and_recoverable_transactions_lose_no_update_unreported():
+    simulation = lake()
+    isolated = Process(simulation, one_update(5), "isolated").until("a/_delta_log")
+    alone(simulation, one_update(7, features=Feature.R), "recoverable")
+    with pytest.raises(ForeignConflict):
+        isolated.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+def test_recoverable_transaction_that_an_isolated_one_has_overtaken_is_redone():
+    simulation = lake()
+    plain = Process(simulation, one_update(7, features=Feature.R), "plain").until("a/_delta_log")
+    alone(simulation, one_update(5), "isolated")
+    plain.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+# ----------------------------------------------------------- 11, second half
+
+
+def test_of_two_that_read_what_the_other_writes_one_is_refused():
+    simulation = lake()
+
+    def crosswise(source, target):
+        def program(client):
+            txn = begin(client)
+            found = yield from read(txn, source, "id = 0")
+            yield from add_to(txn, target, found[0])
+            return (yield from commit(txn))
+
+        return program
+
+    one = Process(simulation, crosswise("a", "b"), "one").until(HEAD)
+    Process(simulation, crosswise("b", "a"), "two").finish()
+    with pytest.raises(ConflictError):
+        one.finish()
+    assert settled(simulation)["b"][0] == 100
+
+
+# ------------------------------------------------------------------ 12
+
+
+def test_foreign_commit_during_an_upload_is_redone_on():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/lv-h")
+    alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+    process.finish()
+    assert settled(simulation)["a"] == {0: 205, 1: 200}
+
+
+def test_two_helpers_reconcile_at_once_and_leave_no_orphan():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+    helpers = [Process(simulation, recover, name).until(HEAD) for name in ("one", "two")]
+    for helper in helpers:
+        helper.finish()
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    assert settled(simulation)["a"] == {0: 205, 1: 200}
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    invariants.no_orphan_files(simulation.store, TABLES)
+
+
+# ------------------------------------------------------------------ 13
+
+
+def test_more_than_a_page_of_commits_between_start_and_commit():
+    simulation = lake()
+    process = Process(simulation, transfer).until(HEAD)
+    for number in range(2 * head_module.PAGE_LENGTH + 10):
+        alone(simulation, one_update(1, "b", 1), f"other {number}")
+    assert process.finish() == "committed"
+    found = settled(simulation)
+    assert found["a"][0] == 99
+    assert found["b"] == {0: 101, 1: 100 + 2 * head_module.PAGE_LENGTH + 10}
+
+
+def with_key(key, amount=5):
+    def program(client):
+        txn = begin(client, key=idempotency.KeyUse(key, None))
+        yield from txn.bind()
+        yield from add_to(txn, "a", amount)
+        return (yield from commit(txn))
+
+    return program
+
+
+def test_idempotency_key_used_again_by_a_new_process_and_after_gc():
+    simulation = lake()
+    first = alone(simulation, with_key("k"), "first")
+    with pytest.raises(AlreadyCommitted) as caught:
+        alone(simulation, with_key("k"), "second")
+    assert caught.value.result.id == first.id
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    with pytest.raises(AlreadyCommitted):
+        alone(simulation, with_key("k"), "third")
+    assert settled(simulation)["a"][0] == 105
+
+
+def test_idempotency_key_used_again_while_its_first_user_sleeps():
+    simulation = lake()
+    sleeper = Process(simulation, with_key("k"), "sleeper").until(HEAD)
+    Process(simulation, with_key("k"), "second").finish()
+    with pytest.raises(TransactionAborted):
+        sleeper.finish()
+    assert settled(simulation)["a"][0] == 105
+
+
+# ------------------------------------------------------------------ 14
+
+
+def test_clock_behind_the_floor_gets_an_id_above_it():
+    simulation = lake()
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    client = simulation_client(simulation, "late")
+    client.clock.offset_seconds = -3 * DAY
+    process = Process(simulation, one_update(5))
+    process.finish()
+
+    def late(_):
+        return one_update(5)(client)
+
+    alone(simulation, late, "late too")
+    assert settled(simulation)["a"][0] == 110
+
+
+def test_tip_of_before_a_suspend_is_not_relied_on():
+    simulation = lake()
+    client = simulation_client(simulation, "sleeper")
+    context = context_of(client)
+
+    def update(_):
+        txn = begin(client, Feature.R, context)
+        yield from add_to(txn, "a", 5)
+        return (yield from commit(txn))
+
+    alone(simulation, update, "before")
+
+    def clean(other):
+        for number in (8, 9):
+            yield from foreign.append(other, "a", [{"id": number, "balance": 0, "items": ""}])
+        yield from foreign.write_checkpoint(other, "a")
+        simulation.now += DAY
+        yield from foreign.clean_log(other, "a", 3600)
+
+    alone(simulation, clean, "cleaner")
+    alone(simulation, update, "after")
+    assert balances(simulation)["a"] == {0: 110, 1: 100, 8: 0, 9: 0}

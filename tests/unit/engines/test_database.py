@@ -1,0 +1,52 @@
+"""The engine's database is made once, whoever asks for it first."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakevilla.clock import SystemClock
+from lakevilla.engines.duckdb import database as module
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.files import DataFiles
+from lakevilla.store.local import LocalStore
+from lakevilla.store.runner import Runner
+
+
+def test_a_thread_that_comes_while_the_database_is_made_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings()
+    runner = Runner(LocalStore(str(tmp_path)), Ids(SystemClock()), settings)
+    database = module.Database(DataFiles(runner), settings)
+    connect = module._connect
+    seen: list[list[tuple[int, ...]]] = []
+
+    def ask() -> None:
+        seen.append(database.cursor().execute("SELECT 42").fetchall())
+
+    other = threading.Thread(target=ask)
+
+    class Slow:
+        """A connection during whose set-up another thread asks for the database."""
+
+        def __init__(self, *arguments: Any) -> None:
+            self._inner = connect(*arguments)
+
+        def execute(self, sql: str) -> Any:
+            other.start()
+            other.join(0.2)  # it ends only if it does not wait
+            return self._inner.execute(sql)
+
+        def cursor(self) -> Any:
+            return self._inner.cursor()
+
+    monkeypatch.setattr(module, "_connect", Slow)
+    ask()
+    other.join()
+    assert seen == [[(42,)], [(42,)]]
+    assert database._inherited == []
