@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar
 
 from lakevilla.api.names import resolve
 from lakevilla.api.snapshot import Snapshot
@@ -131,6 +131,7 @@ class Lake:
         idempotency_key: str | tuple[str, int] | None = None,
         read_only: bool = False,
         metadata: Mapping[str, str] | None = None,
+        **unknown: Never,
     ) -> Transaction:
         """Begin a transaction; it is bound to the lake's state at its first use.
 
@@ -155,6 +156,7 @@ class Lake:
         InvalidOperation
             An option is not understood.
         """
+        _check_options(unknown)
         _check_choice("isolation", isolation, "serializable")
         _check_choice("durability", durability, "lazy", "every_op")
         _check_choice("wait", wait, "published", "decided")
@@ -527,7 +529,7 @@ def _check_choice(name: str, value: object, *choices: str) -> None:
         raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
-_TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:]
+_TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:-1]
 
 
 def _check_options(options: Mapping[str, object]) -> None:

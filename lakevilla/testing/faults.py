@@ -159,7 +159,7 @@ class RandomFaults:
         return self._log_uniform(0.01, 2 * 3600) * self._random.choice((-1, 1))
 
     def stale_seconds(self) -> float:
-        return self._log_uniform(0.02, 30)
+        return self._log_uniform(0.2, 300)
 
     def _log_uniform(self, low: float, high: float) -> float:
         return math.exp(self._random.uniform(math.log(low), math.log(high)))
@@ -188,7 +188,7 @@ _USUAL_RATES: dict[Fault, tuple[float, float]] = {
     Fault.CRASH: (0.002, 0.03),
     Fault.PAUSE: (0.002, 0.03),
     Fault.CLOCK_SKEW: (0.002, 0.05),
-    Fault.STALE_LIST: (0.05, 0.3),
+    Fault.STALE_LIST: (0.1, 0.3),
 }
 
 
