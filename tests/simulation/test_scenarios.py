@@ -1,5 +1,7 @@
 """Races that model checking the design has found, each played out request by request."""
 
+import contextlib
+
 import pytest
 
 from lakevilla.errors import (
@@ -258,10 +260,8 @@ def restored_after_it_was_reconciled():
     alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
     helper = Process(simulation, recover, "helper").until(HEAD)
     alone(simulation, lambda client: foreign.restore(client, "a", 1), "restorer")
-    try:
+    with contextlib.suppress(ForeignConflict):
         process.finish()
-    except ForeignConflict:
-        pass
     helper.finish()
     alone(simulation, one_update(0, "b"), "next")
     return settled(simulation)["a"]
