@@ -108,7 +108,7 @@ class AlreadyCommitted(_WithResult):
 
 
 class ForeignConflict(_WithResult):
-    """The transaction committed, and a client without LakeVilla interfered before it was published."""
+    """Committed, but a client without LakeVilla interfered before it was published."""
 
     kind = "foreign_conflict"
 

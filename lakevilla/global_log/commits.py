@@ -73,4 +73,3 @@ def seal(commit: CommitObject) -> tuple[str, bytes]:
 def read_commit(key: str, body: bytes) -> CommitObject:
     """Decode a commit object."""
     return decode(key, body, CommitObject)
-

@@ -69,7 +69,7 @@ class LakeFile(msgspec.Struct, frozen=True):
 
 
 def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
-    """The newest HEAD, or None if the lake has none. With ``known``, an unchanged one costs no body."""
+    """The newest HEAD, or None if there is none. An unchanged ``known`` one costs no body."""
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)
     match outcome:
         case Unchanged():
@@ -101,15 +101,6 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
     return (yield from put(HEAD_KEY, encode(successor), Match(held.token)))
 
 
-def check_root(head: Head, root: str) -> None:
-    """Refuse to write under a HEAD that was copied or moved here."""
-    if head.root != root:
-        raise InvalidOperation(
-            f"this lake's {HEAD_KEY} names the root {head.root}, not {root}: it was copied or moved, "
-            "and is read-only until `lakevilla doctor --adopt` has given it a new identity"
-        )
-
-
 def head_found(outcome: PutOutcome) -> HeldHead | None:
     """The HEAD that a refused replacement has met, where its read-back saw one.
 
@@ -131,9 +122,7 @@ def make_room(head: Head, ids: Ids) -> Program[tuple[Head, PageRef | None]]:
         return head, None
     page = split_page(head, ids.nonce(), FORMAT)
     first, last = page.commits[0], page.commits[-1]
-    ref = PageRef(
-        page.nonce, first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms
-    )
+    ref = PageRef(page.nonce, first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms)
     outcome = yield from put(ref.key, encode(page), ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
@@ -240,5 +229,3 @@ def rules_table(location: str, head: Head) -> Program[bool]:
 def newest_first(pages: Sequence[Page]) -> list[CommitSummary]:
     """The commits of ``pages`` (newest page first), newest commit first."""
     return [commit for page in pages for commit in reversed(page.commits)]
-
-

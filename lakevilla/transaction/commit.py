@@ -264,9 +264,7 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
             return Decided(newer, mine)
         held = newer
         txn.retries += 1
-        context.notify(
-            Event("retry", txn.id, f"lost a race for HEAD ({attempt + 1} times)", {})
-        )
+        context.notify(Event("retry", txn.id, f"lost a race for HEAD ({attempt + 1} times)", {}))
         yield from _back_off(txn, attempt)
     raise txn.fail(
         ConflictError(

@@ -63,9 +63,7 @@ def judge(
     return Verdict.MOVED if before == after else Verdict.CHANGED
 
 
-def only(
-    snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]
-) -> Program[pa.Table]:
+def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> Program[pa.Table]:
     """The files of ``snapshot`` that may match ``where`` and are among ``refs``."""
     if not refs:
         files = yield from snapshot.files(Literal("boolean", "false"))

@@ -429,7 +429,7 @@ class Transaction:
         views: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
     ) -> Program[pa.Table]:
-        """One SELECT; ``tables`` maps the names in it to locations. All their rows count as seen."""
+        """One SELECT; ``tables`` maps its names to locations. All their rows count as seen."""
         self.check_open("sql")
         yield from self.touch(tables.values(), probing=True)
         inputs = {}
@@ -535,9 +535,7 @@ class Transaction:
         if reading:
             yield from self.store_bodies(location)
         name = file_namer(self.context, self.id, self.through_head)
-        performed = yield from perform(
-            self.context, operation, working.snapshot, name, self.lookup
-        )
+        performed = yield from perform(self.context, operation, working.snapshot, name, self.lookup)
         check_append_only(working.snapshot, performed, verb)
         return self._note(operation, performed)
 

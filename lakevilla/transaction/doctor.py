@@ -92,7 +92,8 @@ def _saved(context: Context) -> Program[list[Finding]]:
         Finding(
             "note",
             "saved",
-            f"transaction {name} is saved: `lake.resume` goes on with it, `lakevilla abort` ends it",
+            f"transaction {name} is saved: `lake.resume` goes on with it, "
+            "`lakevilla abort` ends it",
             txn_id=name,
             key=info.key,
         )

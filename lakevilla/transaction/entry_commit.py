@@ -94,7 +94,8 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             yield from sleep(settings.retry_base_seconds * context.ids.jitter())
     raise txn.fail(
         ConflictError(
-            f"transaction {txn.id} lost {_MAX_RACES} races for table {location}: run it again later",
+            f"transaction {txn.id} lost {_MAX_RACES} races for table {location}: "
+            "run it again later",
             table=location,
             txn_id=txn.id,
         )

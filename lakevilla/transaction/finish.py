@@ -88,9 +88,7 @@ def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]
     outcomes = yield from parallel([_guarded(txn, head, location) for location in pending])
     versions: dict[str, int | None] = {}
     for location, published in zip(pending, outcomes, strict=True):
-        versions[location] = (
-            None if published is None else published.version_of(summary.sequence)
-        )
+        versions[location] = None if published is None else published.version_of(summary.sequence)
     result = _committed(txn, versions, summary.sequence)
     looked_at = [p for p in outcomes if p is not None and (p.helped or p.head is not head)]
     if looked_at:
@@ -149,7 +147,5 @@ def _committed(
     sequence: int | None,
 ) -> CommitResult:
     txn.state = "committed"
-    txn.result = CommitResult(
-        txn.id, versions, sequence, txn.retries + txn.redos, len(txn.done)
-    )
+    txn.result = CommitResult(txn.id, versions, sequence, txn.retries + txn.redos, len(txn.done))
     return txn.result

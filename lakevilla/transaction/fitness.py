@@ -65,5 +65,3 @@ def first_unfit(
             if breaks(entry, (yield from changes_contract(context, tail, entry)), part):
                 return index
     return None
-
-

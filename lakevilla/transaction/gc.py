@@ -81,7 +81,8 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         yield from _drop_keys(context, head, listed.keys)
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be deleted" if dry_run else "was deleted"
-    return Report(True, tuple(Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed))
+    findings = [Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed]
+    return Report(True, tuple(findings))
 
 
 def _list(context: Context, head: Head) -> Program[_Listed]:
@@ -200,9 +201,7 @@ def _named_in_log(context: Context, location: str) -> Program[set[str]]:
         if re.fullmatch(r"\d{20}\.json", name)
     )
     named: set[str] = set()
-    entries = yield from parallel(
-        [context.format.entry(location, version) for version in versions]
-    )
+    entries = yield from parallel([context.format.entry(location, version) for version in versions])
     for entry in entries:
         if entry is not None:
             change = entry.change
@@ -227,9 +226,7 @@ def _old_commits(
 ) -> list[str]:
     """Commit objects of fenced ids that neither the history nor ``pending`` names."""
     named = {(commit.txn, commit.hash) for commit in kept}
-    named |= {
-        (ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending
-    }
+    named |= {(ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending}
     return [
         key for key, txn, digest in listed if head.is_fenced(txn) and (txn, digest) not in named
     ]

@@ -98,13 +98,11 @@ def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[C
             for version in sorted(tail.entries):
                 if summary.txn in tail.entries[version].txn_ids:
                     versions[location] = version
-    return CommitResult(
-        summary.txn, versions, summary.sequence, operations=operations
-    )
+    return CommitResult(summary.txn, versions, summary.sequence, operations=operations)
 
 
 def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
-    """Put transactions into HEAD's ``aborted``; the summary of the first that has committed, if any.
+    """Put transactions into HEAD's ``aborted``; returns the first that has committed, if any.
 
     Safe because every replacement of HEAD looks at ``aborted`` of the very HEAD
     that it replaces: after this one is stored, none of theirs can be.
@@ -140,5 +138,3 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
         f"{_MAX_RACES} times in a row; try again",
         txn_id=txn_ids[0],
     )
-
-

@@ -1,4 +1,4 @@
-"""Performing a logical operation on a state of its table: the first time, in a redo, and by a helper.
+"""Performing a logical operation on a table: the first time, in a redo, and by a helper.
 
 One function for all three, so that a redo can't mean something else than the
 first run did.
@@ -322,18 +322,14 @@ def _rewritten(location: str, rewrite: Rewrite) -> Performed:
 
 
 def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:
-    return {
-        f"{location}/{item.file.path}": item.body for item in written if item.body is not None
-    }
+    return {f"{location}/{item.file.path}": item.body for item in written if item.body is not None}
 
 
 def _performed(change: Change, counts: Counts) -> Performed:
     return Performed(change, counts, {}, _metrics(counts))
 
 
-def _inserted(
-    files: tuple[DataFile, ...], deleted: int = 0, removed_files: int = 0
-) -> Counts:
+def _inserted(files: tuple[DataFile, ...], deleted: int = 0, removed_files: int = 0) -> Counts:
     return Counts(
         rows_inserted=sum(_rows(file) for file in files),
         rows_deleted=deleted,
@@ -343,7 +339,7 @@ def _inserted(
 
 
 class _Stats(msgspec.Struct):
-    numRecords: int = 0  # noqa: N815 - Delta's own spelling
+    numRecords: int = 0
 
 
 def _rows(file: DataFile) -> int:

@@ -1,4 +1,4 @@
-"""Reconciling: a decided commit that a foreign writer has made unfit is replayed on the log's state.
+"""Reconciling: a decided commit that a foreign writer has made unfit is replayed.
 
 The commit is decided, so it can't be undone; the log can't be changed, so it
 can't be published as it is. One HEAD replacement puts a ``reconcile`` commit in
@@ -308,11 +308,7 @@ def _successor(
         replaces=tuple(ref.sequence for ref in waiting),
     )
     change = commit.tables[location].change
-    pending = (
-        ()
-        if change.is_empty
-        else (PendingRef(own.sequence, commit.txn, digest, tail.tip),)
-    )
+    pending = () if change.is_empty else (PendingRef(own.sequence, commit.txn, digest, tail.tip),)
     table = TableState(
         table_id=commit.tables[location].table_id,
         published=tail.tip,
@@ -346,4 +342,3 @@ def _tell(
             {"table": location, "transactions": [ref.txn for ref in waiting]},
         )
     )
-

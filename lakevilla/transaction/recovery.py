@@ -104,9 +104,7 @@ def adopt_lake(context: Context) -> Program[None]:
         for location, state in head.tables.items():
             if not _is_external(location):
                 tail = yield from open_tail(context, location, missing_ok=True)
-                tables[location] = msgspec.structs.replace(
-                    state, published=tail.tip, pending=()
-                )
+                tables[location] = msgspec.structs.replace(state, published=tail.tip, pending=())
         new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         return msgspec.structs.replace(
             new,

@@ -150,14 +150,10 @@ def _new_metadata(txn: Transaction, head: Head | None, location: str, tail: Tail
 
 
 def _creates(txn: Transaction, location: str) -> bool:
-    return any(
-        done.table == location and isinstance(done.operation, Create) for done in txn.done
-    )
+    return any(done.table == location and isinstance(done.operation, Create) for done in txn.done)
 
 
-def _operations(
-    txn: Transaction, nets: dict[str, NetChange], found: Examination
-) -> Program[None]:
+def _operations(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
     for index, done in enumerate(txn.done):
         if (yield from _in_conflict(txn, done, nets, found)):
             if found.conflict is None:

@@ -91,7 +91,7 @@ class View:
 
     @property
     def guarded(self) -> bool:
-        """Guarded once the log has the entry with the feature, unguarded from the decision to lift it."""
+        """Guarded once the log has the feature, unguarded from the decision to lift it."""
         return self.base.guarded and self.snapshot.guarded
 
 
@@ -246,7 +246,8 @@ def build_view(
     state = None if head is None else head.tables.get(location)
     if state is not None and state.dropped:
         raise TableNotFound(
-            f"table {location} was dropped from this lake; `register` revives it while its log exists",
+            f"table {location} was dropped from this lake; "
+            "`register` revives it while its log exists",
             table=location,
         )
     placement = yield from place(
@@ -293,7 +294,10 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     The two may differ in how far they use the log and what they lay over it.
     Each file that either touched is looked at once: was it live, is it live.
     """
-    if new.placement.logged < old.placement.logged or new.snapshot.table_id != old.snapshot.table_id:
+    if (
+        new.placement.logged < old.placement.logged
+        or new.snapshot.table_id != old.snapshot.table_id
+    ):
         return _EVERYTHING
     between: list[Change] = []
     for version in range(old.placement.logged + 1, new.placement.logged + 1):

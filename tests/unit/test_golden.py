@@ -98,9 +98,7 @@ OBJECTS: dict[str, msgspec.Struct] = {
         floor=TXN,
         aborted=(TXN,),
         history_start=2,
-        tables={
-            "sales/orders": TableState("table-id", 7, (PendingRef(12, TXN, "0a1b", 7),), True)
-        },
+        tables={"sales/orders": TableState("table-id", 7, (PendingRef(12, TXN, "0a1b", 7),), True)},
         names={"orders": "sales/orders"},
         commits=(SUMMARY,),
         page=PageRef("0c", 1, 11, 5, 6),
