@@ -12,11 +12,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, cast
 
-from sqlglot import exp
+from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
-from sqlglot.parser import Parser
-from sqlglot.tokens import Tokenizer
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.functions import ALIASES, FUNCTIONS, INTERVAL_UNITS
@@ -38,15 +36,17 @@ MAX_TEXT = 1 << 20
 class LakeVillaSQL(Dialect):
     """Standard strings, identifiers in double quotes or backticks, ``X'..'`` for bytes."""
 
-    class Tokenizer(Tokenizer):
+    class Tokenizer(tokens.Tokenizer):
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
-    class Parser(Parser):
+    class Parser(parser.Parser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CAST": Parser.FUNCTION_PARSERS["CAST"]}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            "CAST": parser.Parser.FUNCTION_PARSERS["CAST"]
+        }
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            "CASE": Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+            "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
         }
 
 
