@@ -16,6 +16,7 @@ from lakevilla.ids import NO_TXN
 __all__ = [
     "COMMITS_IN_HEAD",
     "HEAD_KEY",
+    "PAGES_PREFIX",
     "PAGE_LENGTH",
     "CommitSummary",
     "Head",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 HEAD_KEY = "_lakevilla/HEAD.json"
+PAGES_PREFIX = "_lakevilla/pages"
 #: Older commits move to pages of this many, so HEAD keeps this many to twice less one.
 PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
@@ -107,7 +109,7 @@ class PageRef(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        return f"_lakevilla/pages/{self.first_sequence:020}-{self.hash}.json"
+        return f"{PAGES_PREFIX}/{self.first_sequence:020}-{self.hash}.json"
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -42,6 +42,7 @@ __all__ = [
     "commits_since",
     "create_head",
     "head_found",
+    "lake_key",
     "load_commit",
     "load_head",
     "load_page",
@@ -186,9 +187,14 @@ def load_commit(txn: str, digest: str) -> Program[CommitObject]:
     return read_commit(key, outcome.body)
 
 
+def lake_key(location: str) -> str:
+    """Where a table says which lake rules it."""
+    return f"{location}/_lakevilla/lake.json"
+
+
 def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
     """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake."""
-    key = f"{location}/_lakevilla/lake.json"
+    key = lake_key(location)
     ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root)
     outcome = yield from put(key, encode(ours), ABSENT)
     match outcome:
@@ -204,7 +210,7 @@ def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
 
 def check_lake(location: str, head: Head | None) -> Program[None]:
     """Refuse a table that belongs to another lake. No file, no owner."""
-    key = f"{location}/_lakevilla/lake.json"
+    key = lake_key(location)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         return
@@ -219,7 +225,7 @@ def check_lake(location: str, head: Head | None) -> Program[None]:
 
 def rules_table(location: str, head: Head) -> Program[bool]:
     """Whether ``lake.json`` names this lake."""
-    key = f"{location}/_lakevilla/lake.json"
+    key = lake_key(location)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         return False

@@ -196,11 +196,7 @@ def publish_before_commit_point() -> Iterator[None]:
         yield
 
 
-@_planted(
-    foreign=("touch", "append"),
-    kinds=("lists", "alter", "snapshot"),
-    features=(Feature.R | Feature.I, Feature.R),
-)
+@_planted(for_histories=False)
 def no_probe_before_validation() -> Iterator[None]:
     """Foreign commits during the upload are not looked for."""
 
@@ -251,14 +247,14 @@ def extended_without_a_look() -> Iterator[None]:
         yield
 
 
-@_planted(kinds=("lists", "transfer"), intensity=2.0)
+@_planted(20, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
     with _attribute(commit, "_own_commit", _nothing):
         yield
 
 
-@_planted(kinds=("shared", "lists"), transactions=5)
+@_planted(14, kinds=("shared", "lists"), transactions=5)
 def saved_and_not_looked_for() -> Iterator[None]:
     """Owner and resumer of one id both commit."""
     original = commit._own_commit
@@ -271,7 +267,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
         yield
 
 
-@_planted(kinds=("shared", "lists"), transactions=5)
+@_planted(28, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
     """An owner who has lost his transaction to a resumer deletes the files that it needs."""
     original = saving.save
@@ -342,7 +338,7 @@ def pending_not_laid_over() -> Iterator[None]:
         yield
 
 
-@_planted(features=(Feature.R,), kinds=("lists",))
+@_planted(12, features=(Feature.R,), kinds=("lists",))
 def hidden_versions_ignored() -> Iterator[None]:
     """The first read of a table trusts what is cached of its log."""
 
@@ -380,6 +376,7 @@ def absorbed_without_validation() -> Iterator[None]:
 
 
 @_planted(
+    45,
     features=_LOG,
     kinds=("add", "lists"),
     foreign=("append", "clean"),
@@ -424,9 +421,10 @@ def published_again() -> Iterator[None]:
 def unfit_is_dropped() -> Iterator[None]:
     """A commit that fits no longer is voided instead of replayed."""
 
-    def replay(context: Any, head: Any, location: str, txn: str, ref: Any, into: Any) -> Any:
+    def replay(*given: Any) -> Program[None]:
         yield from ()
-        into.voided.append((ref.txn, "it does not fit"))
+        ref, replayed = given[4], given[-1]
+        replayed.voided.append((ref.txn, "it does not fit"))
 
     with _attribute(reconcile, "_replay_commit", replay):
         yield
@@ -461,7 +459,9 @@ def unfit_by_last_entry() -> Iterator[None]:
         yield
 
 
-@_planted(foreign=("property", "rewrite"), kinds=("lists", "transfer"), short=True, transactions=4)
+@_planted(
+    95, foreign=("property", "rewrite"), kinds=("lists", "transfer"), short=True, transactions=4
+)
 def fitness_by_cache() -> Iterator[None]:
     """Whether an entry changes what files must be is guessed where the one before is not cached."""
 
@@ -476,7 +476,7 @@ def fitness_by_cache() -> Iterator[None]:
 # --------------------------------------------------------------- cleaning up
 
 
-@_planted(kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@_planted(12, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_deletes_before_moving_head() -> Iterator[None]:
     """Files go before their transactions are fenced."""
 
@@ -489,7 +489,7 @@ def gc_deletes_before_moving_head() -> Iterator[None]:
         yield
 
 
-@_planted(kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@_planted(30, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_forgets_pending() -> Iterator[None]:
     """Files that only a decided and unpublished commit names are taken for orphans."""
 

@@ -209,6 +209,18 @@ class Transaction:
         transaction move. A view counts only if it was built on the HEAD that
         the transaction is bound to when it is taken in; else it is built anew.
         """
+        behind = self.head is not None and self.bound_sequence != self.head.sequence
+        # Resumed: its tables are those of an older HEAD, which is gone. A further
+        # one can be shown beside them only on a HEAD that they fit.
+        if behind and not (yield from extend(self)):
+            raise self.fail(
+                ConflictError(
+                    f"transaction {self.id} was resumed and what it has read was changed "
+                    f"meanwhile, so table {location} can't be read beside it: run it again",
+                    table=location,
+                    txn_id=self.id,
+                )
+            )
         while True:
             held = self.held
             view, probed = yield from self._view(location, probing)

@@ -112,7 +112,7 @@ def _move(txn: Transaction) -> Program[None]:
 
 def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Program[int | None]:
     """The version that holds this transaction, if an attempt landed after all."""
-    tail = txn.context.tails[location]
+    tail = yield from open_tail(txn.context, location)
     for version in range(first, tip + 1):
         entry = yield from entry_at(txn.context, tail, version)
         if entry is not None and txn.id in entry.txn_ids:

@@ -16,10 +16,16 @@ import msgspec
 
 from lakevilla.global_log.codec import decode
 from lakevilla.global_log.commits import COMMITS_PREFIX
-from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
+from lakevilla.global_log.head import (
+    PAGES_PREFIX,
+    CommitSummary,
+    Head,
+    find_commit,
+    successor,
+)
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
 from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
-from lakevilla.ids import started_at, uuid7
+from lakevilla.ids import uuid7
 from lakevilla.store.base import Found, Match, ObjectInfo
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
 from lakevilla.sublogs.operations import staged_keys
@@ -49,6 +55,7 @@ class _Listed:
     commits: list[tuple[str, str, str]] = field(default_factory=list)
     records: list[tuple[str, str]] = field(default_factory=list)
     keys: list[ObjectInfo] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
@@ -58,12 +65,18 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         return Report(True)
     context.refuse_foreign_root()
     listed = yield from _list(context, held.head)
+    named = yield from _named_pages(held.head)
+    # A page that HEAD does not name may be one whose HEAD is on its way: that
+    # replacement is refused once HEAD has moved, and only then it is garbage.
+    move = any(key not in named for key in listed.pages)
     if dry_run:
-        head = yield from _raised(context, held.head)
+        head = yield from _raised(context, held.head, move)
         head = held.head if head is None else head
     else:
         yield from _settle_keys(context, held.head, listed.keys)
-        head = yield from replace_until_stored(context, lambda old: _raised(context, old))
+        head = yield from replace_until_stored(context, lambda old: _raised(context, old, move))
+    still_named = yield from _named_pages(head)
+    old_pages = [key for key in listed.pages if key not in still_named]
     commits = yield from commits_since(head, head.history_start)
     kept = commits or ()
     doomed: list[str] = []
@@ -75,10 +88,9 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         over = head.is_fenced(txn) or find_commit(kept, txn) is not None
         if over and key not in sources:
             doomed.append(key)
-    doomed.extend((yield from _old_pages(context, held.head, head)))
+    doomed.extend(old_pages)
     if not dry_run:
         yield from parallel([delete(key) for key in doomed])
-        yield from _drop_keys(context, head, listed.keys)
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be deleted" if dry_run else "was deleted"
     findings = [Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed]
@@ -97,6 +109,7 @@ def _list(context: Context, head: Head) -> Program[_Listed]:
             list_objects(COMMITS_PREFIX),
             list_objects(TXNS_PREFIX),
             list_objects(KEYS_PREFIX),
+            list_objects(PAGES_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -107,7 +120,8 @@ def _list(context: Context, head: Head) -> Program[_Listed]:
         if (found := _RECORD.fullmatch(info.key)) is not None:
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
-    for location, objects in zip(locations, results[3:], strict=True):
+    listed.pages = [info.key for info in results[3]]
+    for location, objects in zip(locations, results[4:], strict=True):
         files = []
         for info in objects:
             path = info.key.removeprefix(f"{location}/")
@@ -117,8 +131,11 @@ def _list(context: Context, head: Head) -> Program[_Listed]:
     return listed
 
 
-def _raised(context: Context, head: Head) -> Program[Head | None]:
-    """HEAD with the floor past what is too old, and without what is published from ``pending``."""
+def _raised(context: Context, head: Head, move: bool) -> Program[Head | None]:
+    """HEAD with the floor past what is too old, and without what is published from ``pending``.
+
+    None if that is HEAD as it is, unless it must ``move``.
+    """
     now = context.clock.now()
     oldest = int((now - context.settings.max_age_seconds) * 1000)
     floor = max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
@@ -148,6 +165,7 @@ def _raised(context: Context, head: Head) -> Program[Head | None]:
         and history_start == head.history_start
         and not tables
         and aborted == head.aborted
+        and not move
     ):
         return None
     base, page = yield from make_room(head, context.ids)
@@ -232,13 +250,13 @@ def _old_commits(
     ]
 
 
-def _old_pages(context: Context, before: Head, after: Head) -> Program[list[str]]:
-    keys = []
-    ref = before.page
-    for page in (yield from pages_before(before)):
+def _named_pages(head: Head) -> Program[set[str]]:
+    """The pages that a HEAD reaches within the history that it keeps."""
+    keys = set()
+    ref = head.page
+    for page in (yield from pages_before(head)):
         assert ref is not None
-        if ref.last_sequence <= after.history_start:
-            keys.append(ref.key)
+        keys.add(ref.key)
         ref = page.previous
     return keys
 
@@ -262,19 +280,3 @@ def _settle_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Pr
             )
             # Refused: a new use has read the old record and settles it itself.
             yield from put(info.key, bound(settled), Match(outcome.token))
-
-
-def _drop_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Program[None]:
-    """Forget plain keys whose retention has passed."""
-    for info in keys:
-        outcome = yield from get(info.key)
-        if not isinstance(outcome, Found):
-            continue
-        record = decode(info.key, outcome.body, KeyRecord)
-        age = context.clock.now() - started_at(record.txn)
-        if (
-            record.version is None
-            and head.is_fenced(record.txn)
-            and age > context.settings.outcome_retention_seconds
-        ):
-            yield from delete(info.key)

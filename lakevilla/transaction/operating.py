@@ -11,6 +11,7 @@ from lakevilla.global_log.repo import (
     HeldHead,
     claim_table,
     create_head,
+    lake_key,
     make_room,
     replace_head,
 )
@@ -166,11 +167,37 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         )
 
     yield from replace_until_stored(context, change)
-    yield from delete(f"{location}/_lakevilla/lake.json")
+    yield from delete(lake_key(location))
 
 
 def delete_data(context: Context, location: str) -> Program[None]:
-    """Delete all objects of a dropped table; the log goes last, so that no reader sees half."""
+    """Delete all objects of a dropped table; the log goes last, so that no reader sees half.
+
+    What is pending on it is published and taken out of HEAD first: else it would
+    be published into the empty directory by whoever comes next.
+    """
+
+    def change(head: Head) -> Program[Head | None]:
+        state = head.tables.get(location)
+        if state is None or not state.pending:
+            return None
+        if not state.dropped:
+            raise InvalidOperation(
+                f"table {location} was registered again meanwhile: its data stays", table=location
+            )
+        published = yield from publish_table(context, head, location)
+        _check_complete(published, location)
+        if published.head is not head:
+            return (yield from change(published.head))
+        settled = TableState(state.table_id, published.tail.tip, dropped=True)
+        return successor(
+            head,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            tables={location: settled},
+        )
+
+    yield from replace_until_stored(context, change)
     objects = yield from list_objects(location)
     log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]
     data = [info.key for info in objects if not info.key.startswith(f"{location}/_delta_log/")]

@@ -79,7 +79,8 @@ def publish_table(
             newer = yield from reconcile(context, location)
             if newer is None:
                 break
-            head, tail = newer, context.tails[location]
+            head = newer
+            tail = yield from open_tail(context, location, missing_ok=True)
             continue
         fitting = len(waiting) if unfit is None else unfit
         count = _batch(parts[:fitting], tail)

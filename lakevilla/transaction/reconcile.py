@@ -110,7 +110,7 @@ def _replayed(
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
         for index, ref in enumerate(waiting):
-            made_for = _written_layout(context, head, tail, parts[: index + 1])
+            made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
             yield from _replay_commit(context, head, location, txn, ref, made_for, replay)
     change = compose(replay.changes) if replay.changes else Change()
     table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
@@ -209,11 +209,15 @@ def _replay_commit(
 
 
 def _written_layout(
-    context: Context, head: Head, tail: Tail, parts: Sequence[TablePart]
+    context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
 ) -> Program[Layout]:
-    """What the last of ``parts`` made its files for: HEAD's state with them laid over."""
-    published = head.tables[tail.location].published
-    snapshot = yield from snapshot_at(context, tail, min(published, tail.tip))
+    """What the last of ``waiting`` made its files for.
+
+    The log up to which it was validated, and what was decided before it and is
+    not in that log.
+    """
+    base = min(waiting[-1].base, tail.tip)
+    snapshot = yield from snapshot_at(context, tail, base)
     for part in parts:
         snapshot = snapshot.apply(part.change)
     return snapshot.layout

@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.codec import FORMAT, encode
 from lakevilla.global_log.head import Head, successor
-from lakevilla.store.effects import Program, parallel
+from lakevilla.global_log.repo import LakeFile, lake_key
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
@@ -114,7 +117,10 @@ def adopt_lake(context: Context) -> Program[None]:
             names={n: where for n, where in head.names.items() if not _is_external(where)},
         )
 
-    yield from replace_until_stored(context, change, adopting=True)
+    head = yield from replace_until_stored(context, change, adopting=True)
+    # The copies of the old lake's claims are now under the new lake's root.
+    owner = LakeFile(FORMAT, context.ids.nonce(), head.lake_id, head.root)
+    yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
 
 
 def _is_external(location: str) -> bool:

@@ -8,6 +8,7 @@ is listed anew.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -185,13 +186,8 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
     if entry is not None:
         current = context.tails.get(tail.location, tail)
         if current.tip >= version:
-            context.tails[tail.location] = Tail(
-                current.location,
-                current.tip,
-                current.snapshots,
-                {**current.entries, version: entry},
-                current.seen_at,
-            )
+            entries = {**current.entries, version: entry}
+            context.keep_tail(dataclasses.replace(current, entries=entries))
     return entry
 
 
@@ -209,11 +205,6 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location
         ) from error
     current = context.tails.get(tail.location, tail)
-    context.tails[tail.location] = Tail(
-        current.location,
-        current.tip,
-        {**current.snapshots, version: snapshot},
-        current.entries,
-        current.seen_at,
-    )
+    snapshots = {**current.snapshots, version: snapshot}
+    context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
     return snapshot

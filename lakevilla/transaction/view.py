@@ -258,7 +258,17 @@ def build_view(
             f"there is no table {location}: `create_table` makes one", table=location
         )
     parts = yield from pending_parts(context, location, placement.overlay)
-    base = yield from snapshot_at(context, tail, placement.logged)
+    try:
+        base = yield from snapshot_at(context, tail, placement.logged)
+    except VersionNotFound as error:
+        if placement.logged <= tail.tip:
+            raise
+        raise TableNotFound(
+            f"table {location} ends at version {tail.tip} and the lake knows version "
+            f"{placement.logged}: another client has made it anew; `unregister` it, then "
+            "`register` the new one",
+            table=location,
+        ) from error
     snapshot = base
     for part in parts:
         if not part.change.is_empty:

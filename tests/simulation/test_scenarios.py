@@ -453,6 +453,15 @@ def test_foreign_commit_during_an_upload_is_redone_on():
     assert settled(simulation)["a"] == {0: 205, 1: 200}
 
 
+def test_without_the_probe_a_foreign_commit_during_an_upload_is_found_too_late():
+    simulation = lake()
+    with MUTATIONS["no_probe_before_validation"].plant():
+        process = Process(simulation, one_update(5)).until("a/lv-h")
+        alone(simulation, lambda client: foreign.rewrite(client, "a", double), "foreign")
+        with pytest.raises(ForeignConflict):
+            process.finish()
+
+
 def test_two_helpers_reconcile_at_once_and_leave_no_orphan():
     simulation = lake()
     process = Process(simulation, one_update(5)).until("a/_delta_log")
