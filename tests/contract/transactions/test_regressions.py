@@ -13,7 +13,18 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
+from lakevilla.store.base import (
+    ABSENT,
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
 from tests.builders import (
     Place,
     WrappedStore,
@@ -476,3 +487,73 @@ def test_a_foreign_update_after_a_quiet_reconcile_is_still_reported(local_place:
         assert raised.value.result is not None
     rows = local_place.delta_rows("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
+
+
+def test_a_resumed_transaction_shows_no_table_newer_than_what_it_has_read(place: Place) -> None:
+    fill(place, {"a": accounts(1), "b": accounts(1)})
+    owner, rival = place.connect(), place.connect()
+    owner.register({"a": "a", "b": "b"})
+    txn = owner.transaction()
+    txn.append("a", [{"id": 5, "balance": 5}])
+    txn.read("a")
+    txn.save()
+    with rival.transaction() as other:
+        other.update("a", {"balance": "0"}, where="id = 0")
+        other.update("b", {"balance": "200"}, where="id = 0")
+    resumed = place.connect().resume(txn.id)
+    assert {"id": 0, "balance": 100} in resumed.read("a").to_pylist()
+    with pytest.raises(lv.ConflictError, match="table b"):
+        resumed.read("b")
+
+
+def test_a_resumed_transaction_goes_on_when_nothing_it_has_read_was_changed(place: Place) -> None:
+    fill(place, {"a": accounts(1), "b": accounts(1)})
+    owner, rival = place.connect(), place.connect()
+    owner.register({"a": "a", "b": "b"})
+    txn = owner.transaction()
+    txn.update("a", {"balance": "1"}, where="id = 0")
+    txn.save()
+    with rival.transaction() as other:
+        other.update("b", {"balance": "200"}, where="id = 0")
+    with place.connect().resume(txn.id) as resumed:
+        assert resumed.read("b").to_pylist() == [{"id": 0, "balance": 200}]
+
+
+def test_a_table_dropped_with_its_data_before_it_was_published_does_not_come_back(
+    place: Place,
+) -> None:
+    creator, other = place.connect(), place.connect()
+    with unpublished(creator):
+        creator.create_table("t", pa.Table.from_pylist(accounts(2)))
+    other.drop_table("t", delete_data=True)
+    assert other.recover().findings == ()
+    with pytest.raises(lv.TableNotFound):
+        place.connect().table("t")
+    place.connect().create_table("t", pa.Table.from_pylist(accounts(1)))
+    with other.snapshot() as state:
+        assert state.read("t").num_rows == 1
+
+
+def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(place: Place) -> None:
+    fill(place, {"bank": accounts(1)})
+    lake = place.connect()
+    for balance in range(130):
+        with lake.transaction(wait="decided") as txn:
+            txn.append("bank", [{"id": balance, "balance": balance}])
+    lake.close()
+    store = lake.runner.store
+    pages = [info.key for info in listed(store, "_lakevilla/pages")]
+    assert len(pages) == 1
+    orphan = f"{pages[0].rsplit('-', 1)[0]}-00ff.json"
+    body = store.get(pages[0])
+    assert isinstance(body, Found)
+    store.put(orphan, body.body, ABSENT)
+    lake.gc()
+    assert [info.key for info in listed(store, "_lakevilla/pages")] == pages
+    assert lake.gc().findings == ()
+
+
+def listed(store: Store, prefix: str) -> list[ObjectInfo]:
+    found = store.list(prefix)
+    assert isinstance(found, list)
+    return found
