@@ -9,8 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 
-from lakevilla.testing.campaign import replay
-from lakevilla.testing.plan import draw
+from lakevilla.testing.campaign import figures, replay
 
 __all__ = ["main"]
 
@@ -52,7 +51,7 @@ def _run(seeds: range, processes: int) -> int:
     failed: list[int] = []
     requests = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for seed, strikes, ends, count, error in pool.imap_unordered(_one, seeds, 8):
+        for seed, strikes, ends, count, error in pool.imap_unordered(figures, seeds, 8):
             fired += strikes
             ended += ends
             requests += count
@@ -65,13 +64,6 @@ def _run(seeds: range, processes: int) -> int:
     for name, count in sorted(ended.items()):
         print(f"{count:9}  {name}")
     return 1 if failed else 0
-
-
-def _one(seed: int) -> tuple[int, Counter[str], Counter[str], int, str | None]:
-    outcome, _, error = replay(seed)
-    fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
-    told = None if error is None else f"{type(error).__name__}: {error} ({draw(seed)})"
-    return seed, fired, outcome.ended, outcome.requests, told
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 
-__all__ = ["Outcome", "replay", "run"]
+__all__ = ["Outcome", "figures", "replay", "run"]
 
 #: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 asks.
 _VACUUM_SECONDS = 7 * 24 * 3600.0
@@ -99,6 +99,17 @@ def replay(
     )
     simulation.dispose()
     return outcome, simulation.trace, error
+
+
+def figures(seed: int) -> tuple[int, Counter[str], Counter[str], int, str | None]:
+    """One history in numbers, for whoever runs many in other processes.
+
+    The seed, faults, how transactions ended, requests, and what was wrong.
+    """
+    outcome, _, error = replay(seed)
+    fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
+    told = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
+    return seed, fired, outcome.ended, outcome.requests, told
 
 
 def _play(world: World) -> None:
