@@ -423,6 +423,9 @@ class TableFormat(Protocol):
         Fills in-commit timestamps, row ids and removal times.
         """
 
+    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+        """How long other clients' clean-up leaves an entry in the log."""
+
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
 
     def checkpoint(self, snapshot: Snapshot) -> Program[None]:

@@ -9,11 +9,12 @@ refused, and what was created after the listing is not looked at (hazards 19, 20
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
+from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.codec import decode
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import (
@@ -34,7 +35,7 @@ from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.results import Finding, Report
-from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import pending_parts
 
 __all__ = ["gc"]
@@ -64,17 +65,20 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
-    listed = yield from _list(context, held.head)
+    left_alone = yield from _unreadable(context, held.head)
+    listed = yield from _list(context, held.head, left_alone)
     named = yield from _named_pages(held.head)
     # A page that HEAD does not name may be one whose HEAD is on its way: that
     # replacement is refused once HEAD has moved, and only then it is garbage.
     move = any(key not in named for key in listed.pages)
     if dry_run:
-        head = yield from _raised(context, held.head, move)
+        head = yield from _raised(context, held.head, left_alone, move)
         head = held.head if head is None else head
     else:
         yield from _settle_keys(context, held.head, listed.keys)
-        head = yield from replace_until_stored(context, lambda old: _raised(context, old, move))
+        head = yield from replace_until_stored(
+            context, lambda old: _raised(context, old, left_alone, move)
+        )
     still_named = yield from _named_pages(head)
     old_pages = [key for key in listed.pages if key not in still_named]
     commits = yield from commits_since(head, head.history_start)
@@ -94,14 +98,38 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be deleted" if dry_run else "was deleted"
     findings = [Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed]
-    return Report(True, tuple(findings))
+    findings += [
+        Finding("warning", error.kind, f"table {name} was left alone: {error.message}", table=name)
+        for name, error in left_alone.items()
+    ]
+    return Report(not left_alone, tuple(findings))
 
 
-def _list(context: Context, head: Head) -> Program[_Listed]:
+def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
+    """Tables whose log can't be read: one of them must not keep the lake from being cleaned."""
+    locations = [location for location, state in head.tables.items() if not state.dropped]
+    errors = yield from parallel([_trouble(context, location) for location in locations])
+    found = zip(locations, errors, strict=True)
+    return {location: error for location, error in found if error is not None}
+
+
+def _trouble(context: Context, location: str) -> Program[LakeVillaError | None]:
+    try:
+        yield from refresh(context, location)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
+    return None
+
+
+def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_Listed]:
     listed = _Listed()
     locations = []
     for location, state in head.tables.items():
         # One that was let go may be another lake's by now, whose HEAD alone knows its files.
+        if location in left_alone:
+            continue
         if not state.dropped or (yield from rules_table(location, head)):
             locations.append(location)
     results = yield from parallel(
@@ -131,7 +159,9 @@ def _list(context: Context, head: Head) -> Program[_Listed]:
     return listed
 
 
-def _raised(context: Context, head: Head, move: bool) -> Program[Head | None]:
+def _raised(
+    context: Context, head: Head, left_alone: Container[str], move: bool
+) -> Program[Head | None]:
     """HEAD with the floor past what is too old, and without what is published from ``pending``.
 
     None if that is HEAD as it is, unless it must ``move``.
@@ -146,7 +176,11 @@ def _raised(context: Context, head: Head, move: bool) -> Program[Head | None]:
         if commit.timestamp_ms >= kept_since or _is_pending(head, commit):
             break
         history_start = commit.sequence
-    live = {location: state for location, state in head.tables.items() if not state.dropped}
+    live = {
+        location: state
+        for location, state in head.tables.items()
+        if not state.dropped and location not in left_alone
+    }
     tails = yield from parallel(
         [open_tail(context, location, missing_ok=True) for location in live]
     )

@@ -14,6 +14,7 @@ from lakevilla.formats.delta.alter import alter_table, merge_schema
 from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
+from lakevilla.formats.delta.layout import interval_milliseconds
 from lakevilla.formats.delta.paths import entry_key
 from lakevilla.formats.delta.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
@@ -25,6 +26,9 @@ __all__ = ["DeltaFormat"]
 # Entries between a cached state and the version asked for, up to which they are
 # read one by one; beyond, the newest checkpoint is cheaper.
 _CATCH_UP = 32
+
+
+_LOG_RETENTION_MS = 30 * 24 * 3_600_000
 
 
 class DeltaFormat:
@@ -132,6 +136,11 @@ class DeltaFormat:
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> bytes:
         return render(_delta(snapshot), change, info, timestamp_ms)
+
+    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+        """``delta.logRetentionDuration``, by default 30 days."""
+        text = snapshot.layout.properties.get("delta.logRetentionDuration")
+        return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
         return is_due(version, _delta(snapshot))

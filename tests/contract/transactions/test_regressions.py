@@ -557,3 +557,34 @@ def listed(store: Store, prefix: str) -> list[ObjectInfo]:
     found = store.list(prefix)
     assert isinstance(found, list)
     return found
+
+
+def test_gc_leaves_a_table_alone_that_it_cannot_read_and_cleans_the_others(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+    fill(place, {"sound": accounts(1), "torn": accounts(1)})
+    lake = place.connect()
+    lake.register({"sound": "sound", "torn": "torn"})
+    (tmp_path / "torn" / "_delta_log" / f"{0:020}.json").write_text('{"add": {"path"')
+    report = place.connect().gc()
+    assert not report.ok
+    assert [(finding.table, finding.kind) for finding in report.findings] == [
+        ("torn", "corrupt_object")
+    ]
+
+
+def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
+    tmp_path: Path,
+) -> None:
+    place = Place(str(tmp_path))
+    fill(place, {"bank": accounts(1)})
+    lake = place.connect()
+    lake.create_table(
+        "short",
+        pa.Table.from_pylist(accounts(1)),
+        properties={"delta.logRetentionDuration": "interval 1 hours"},
+    )
+    for table, lists in (("bank", 0), ("short", 1)):
+        lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
+        with lake.runner.requests.counting() as requests:
+            lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
+        assert requests.list == lists, table

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -201,6 +201,15 @@ def test_what_a_store_raises_reaches_the_program_too() -> None:
         runner.run(program())
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own handler, which a process that was started in the background does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("parts", [1, 3])
 def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
     cleaned: list[int] = []
