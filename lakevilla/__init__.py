@@ -28,10 +28,10 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.results import CommitResult, Finding, OperationResult, Outcome, Report
 from lakevilla.settings import Settings
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.features import Feature
-from lakevilla.transaction.results import CommitResult, Finding, OperationResult, Outcome, Report
 
 __version__ = "0.1.0"
 

@@ -7,10 +7,9 @@ next step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.results import CommitResult
+from lakevilla.results import CommitResult
 
 __all__ = [
     "AlreadyCommitted",

@@ -31,6 +31,7 @@ from lakevilla.errors import (
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
 from lakevilla.ids import NO_TXN, Ids
+from lakevilla.results import CommitResult, Outcome, Report
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program, sleep
@@ -42,7 +43,6 @@ from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.publish import publish_table
-from lakevilla.transaction.results import CommitResult, Outcome, Report
 
 __all__ = ["Lake"]
 

@@ -8,8 +8,8 @@ from typing import Self
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Column, Expr
+from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import MergeClauseRecord
-from lakevilla.transaction.results import OperationResult
 
 __all__ = ["Merge"]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from lakevilla.engines.sql import Delete, Insert, Merge, Select, Update, parse_statement
 from lakevilla.errors import InvalidOperation
-from lakevilla.transaction.results import OperationResult
+from lakevilla.results import OperationResult
 
 if TYPE_CHECKING:
     from lakevilla.api.transaction import Transaction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,13 +22,14 @@ from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
 from lakevilla.engines.select import named_parameters
 from lakevilla.engines.sql import Insert, Select
 from lakevilla.engines.sql import Merge as MergeStatement
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.together import Together
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.values import literal
 from lakevilla.global_log.head import Head
+from lakevilla.results import CommitResult, OperationResult
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla.sublogs.operations import (
@@ -46,7 +48,6 @@ from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction import core, finish, saving
 from lakevilla.transaction.perform import read_source
-from lakevilla.transaction.results import CommitResult, OperationResult
 from lakevilla.transaction.view import View
 
 if TYPE_CHECKING:
@@ -557,12 +558,23 @@ class Transaction:
     def _done(self, program: Program[core.Done]) -> OperationResult:
         done = self._run(program)
         if self._durability == "every_op" or saving.is_due(self._core):
-            self._run(saving.save(self._core))
+            self._write_down()
 
         def observe() -> None:
             done.observed = True
 
         return OperationResult(lambda: done.counts, observe)
+
+    def _write_down(self) -> None:
+        """Save after a verb. A verb that raises has had no effect, so a save that fails is not
+        the verb's failure unless saving each operation was asked for: then nothing can commit.
+        """
+        try:
+            self._run(saving.save(self._core))
+        except StoreError as error:
+            if self._durability == "every_op":
+                raise self._core.fail(error) from error
+            self._lake.log(f"could not save transaction {self.id} now: {error}", self.id)
 
     def _fixed_now(self) -> datetime:
         if self._now is None:
@@ -719,7 +731,7 @@ class Transaction:
         used = {
             name: literal(value)
             for name, value in params.items()
-            if f"${name}" in named_parameters(sql, None)
+            if re.search(rf"\${name}\b", named_parameters(sql, None))
         }
         return QuerySource(sql, self._sql_tables(statement, views), used, stored)
 

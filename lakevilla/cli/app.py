@@ -17,7 +17,7 @@ from lakevilla.api.lake import Lake
 from lakevilla.cli import demo as demo_command
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.transaction.results import Report
+from lakevilla.results import Report
 
 __all__ = ["app", "main"]
 

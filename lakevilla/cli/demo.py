@@ -56,7 +56,7 @@ from lakevilla.cli.demo_tables import (
 )
 from lakevilla.cli.output import Output, plain
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.transaction.results import Report
+from lakevilla.results import Report
 
 __all__ = ["run"]
 

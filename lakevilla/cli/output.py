@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.transaction.results import Report
+from lakevilla.results import Report
 
 __all__ = ["Output", "plain"]
 

@@ -32,6 +32,7 @@ from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapsho
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.global_log.repo import HeldHead, check_lake, create_head
 from lakevilla.ids import is_by_entry
+from lakevilla.results import CommitResult, Counts
 from lakevilla.store.base import ANY, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, delete, parallel
 from lakevilla.sublogs.operations import (
@@ -48,7 +49,6 @@ from lakevilla.transaction.creation import create_change
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.perform import Performed, check_append_only, file_namer, perform
-from lakevilla.transaction.results import CommitResult, Counts
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import View, build_view

@@ -5,11 +5,11 @@ from __future__ import annotations
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import commits_since
+from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
-from lakevilla.transaction.results import Finding, Report
 from lakevilla.transaction.tail import open_tail, probe
 from lakevilla.transaction.view import pending_parts
 

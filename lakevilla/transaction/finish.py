@@ -13,11 +13,11 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since
+from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit import Decided, decide
 from lakevilla.transaction.entry_commit import commit_by_entry
 from lakevilla.transaction.publish import Published, publish_table
-from lakevilla.transaction.results import CommitResult
 from lakevilla.transaction.saving import forget
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
 from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
 from lakevilla.ids import uuid7
+from lakevilla.results import Finding, Report
 from lakevilla.store.base import Found, Match, ObjectInfo
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
 from lakevilla.sublogs.operations import staged_keys
@@ -34,7 +35,6 @@ from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
-from lakevilla.transaction.results import Finding, Report
 from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import pending_parts
 

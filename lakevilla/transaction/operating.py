@@ -15,12 +15,12 @@ from lakevilla.global_log.repo import (
     make_room,
     replace_head,
 )
+from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.outcome import outcome
 from lakevilla.transaction.publish import Published, publish_table
-from lakevilla.transaction.results import CommitResult, Outcome
 from lakevilla.transaction.tail import open_tail, probe
 
 __all__ = ["delete_data", "outcome_of_key", "register", "replace_until_stored", "unregister"]

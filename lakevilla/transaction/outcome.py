@@ -11,10 +11,10 @@ from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperati
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id, started_at
+from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.context import Context, Event
-from lakevilla.transaction.results import CommitResult, Outcome
 
 __all__ = ["fence", "find_in_history", "outcome", "result_of"]
 

@@ -26,6 +26,7 @@ from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
 from lakevilla.formats.base import Change, ChangeFile, DataFile, Snapshot, data_files, removal
 from lakevilla.frames import to_reader
+from lakevilla.results import Counts
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 from lakevilla.sublogs.operations import (
@@ -46,7 +47,6 @@ from lakevilla.sublogs.operations import (
     Update,
 )
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.results import Counts
 
 __all__ = [
     "Performed",

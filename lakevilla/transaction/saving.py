@@ -20,6 +20,7 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.codec import FORMAT, decode, encode
 from lakevilla.global_log.head import PendingRef, TableState
+from lakevilla.results import Counts
 from lakevilla.store.base import ABSENT, ANY, Found, Match, Stored, Token
 from lakevilla.store.effects import Program, delete, get, parallel, put
 from lakevilla.sublogs.record import (
@@ -35,7 +36,6 @@ from lakevilla.transaction.core import Done, Transaction, Working
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.outcome import check_id, find_in_history, result_of
-from lakevilla.transaction.results import Counts
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 from lakevilla.transaction.validate import adopt, examine
 from lakevilla.transaction.view import Placement, View, pending_parts

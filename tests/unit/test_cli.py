@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.output import Output, plain
-from lakevilla.transaction.results import Finding, Report
+from lakevilla.results import Finding, Report
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "lakevilla"
 
 LAYERS = [
+    "results",
     "errors",
     "clock",
     "ids",
@@ -140,7 +141,7 @@ def test_a_module_imports_only_what_stands_below_it(module: str) -> None:
         ("lakevilla.expressions.tree", "from lakevilla.formats.base import Layout", True),
         (
             "lakevilla.errors",
-            "if TYPE_CHECKING:\n    from lakevilla.transaction.results import CommitResult",
+            "if TYPE_CHECKING:\n    from lakevilla.results import CommitResult",
             False,
         ),
         ("lakevilla.api", "import deltalake", True),
