@@ -43,7 +43,8 @@ __all__ = ["gc"]
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Files of transactions that commit through HEAD ("h"); those of log-entry
 #: committers can't be fenced and are VACUUM's alone.
-_DATA_FILE = re.compile(rf"(?:.*/)?lv-h-({_UUID})-[0-9a-f]+\.parquet")
+#: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
+_DATA_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-h-({_UUID})-[0-9a-f]+\.parquet")
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
 
