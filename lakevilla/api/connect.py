@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakevilla.api.lake import Lake
+from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.location import root_location
 from lakevilla.store.obstore_backend import open_store
@@ -44,6 +45,14 @@ def connect(
     InvalidOperation
         The root or an option is not understood.
     """
+    if not _may_be_place(root):
+        raise InvalidOperation(
+            f"root {root!r} is no place: give a URI like s3://bucket/path, or a directory's path"
+        )
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise InvalidOperation("storage_options maps names to values, as deltalake takes them")
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidOperation(f"settings must be lakevilla.Settings(...), not {settings!r}")
     settings = settings or Settings()
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     options = None if storage_options is None else dict(storage_options)
@@ -52,6 +61,10 @@ def connect(
         return _connect, (root, options, settings, on_event)
 
     return Lake(root_location(root).uri, store, settings=settings, on_event=on_event, reopen=reopen)
+
+
+def _may_be_place(root: object) -> bool:
+    return isinstance(root, str) and root != "" and "\0" not in root
 
 
 def _connect(

@@ -162,6 +162,8 @@ class Lake:
         _check_choice("wait", wait, "published", "decided")
         if not isinstance(features, Feature):
             raise InvalidOperation(f"features must be a lakevilla.Feature, not {features!r}")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise InvalidOperation("metadata maps strings to strings")
         told = dict(metadata or {})
         if any(not isinstance(x, str) for pair in told.items() for x in pair):
             raise InvalidOperation("metadata maps strings to strings")
@@ -304,7 +306,9 @@ class Lake:
         given = dict(name) if isinstance(name, Mapping) else {name: uri or name}
         self.ensure_safe_store()
         locations = {key: resolve(self.root, {}, where) for key, where in given.items()}
-        own = {key: self._own_path(key) for key in given}
+        # What the name would mean if it were not registered: a name that no path can have is
+        # refused here, and one that is a path already is no name for another table.
+        own = {key: resolve(self.root, {}, key) for key in given}
         self.runner.run(operating.register(self.context, locations, own))
 
     def unregister(self, name: str) -> None:
@@ -457,13 +461,6 @@ class Lake:
     def _location(self, name: str) -> str:
         held = self.runner.run(self.context.head())
         return resolve(self.root, {} if held is None else held.head.names, name)
-
-    def _own_path(self, name: str) -> str | None:
-        """The path under the root that a registered name would otherwise mean."""
-        try:
-            return resolve(self.root, {}, name)
-        except InvalidOperation:
-            return None
 
     def uri_of(self, location: str) -> str:
         """A location as any other client may be given it."""

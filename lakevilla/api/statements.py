@@ -25,6 +25,12 @@ def run_statement(
     alias, a query as source.
     """
     statement = parse_statement(query, params)
+    if txn.read_only and not isinstance(statement, Select):
+        raise InvalidOperation(
+            "a snapshot, or a read-only transaction, runs SELECT alone: write in "
+            "`lake.transaction()`, or with `lakevilla sql --write`",
+            txn_id=txn.id,
+        )
     if views and isinstance(statement, Update | Delete):
         raise InvalidOperation("views serve SELECT, INSERT ... SELECT and MERGE alone")
     match statement:

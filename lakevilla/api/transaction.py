@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
@@ -92,6 +93,7 @@ class Transaction:
         self._now: datetime | None = None
         self._merges: list[tuple[str, Merge]] = []
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._sources = itertools.count()
 
     # -- state -------------------------------------------------------------------
@@ -116,12 +118,24 @@ class Transaction:
         return self._core.through_head
 
     @property
+    def read_only(self) -> bool:
+        """Whether write verbs are refused."""
+        return self._core.read_only
+
+    @property
     def state(self) -> str:
         """``open``, ``failed``, ``committed`` or ``aborted``."""
         return self._core.state
 
     def __repr__(self) -> str:
         return f"<lakevilla.Transaction {self.id} {self.state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidOperation(
+            f"transaction {self.id} cannot be pickled or copied: save() it, and resume it by its "
+            "id in the other process",
+            txn_id=self.id,
+        )
 
     def __enter__(self) -> Self:
         with self._alone():
@@ -158,6 +172,8 @@ class Transaction:
 
     def _undo(self) -> None:
         """Abort because of an exception, which must not be hidden by one of ours."""
+        if self._process != os.getpid():
+            return  # a forked child leaves the block: nothing here is its own
         try:
             self.abort()
         except LakeVillaError as error:
@@ -502,6 +518,14 @@ class Transaction:
 
     @contextmanager
     def _alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
+        if self._process != os.getpid():
+            # A forked child's copy. It must not commit beside its parent, and must not undo:
+            # that would delete the files which the parent goes on to commit.
+            raise InvalidOperation(
+                f"transaction {self.id} belongs to the process that began it, not to this forked "
+                "one: begin another here, or save() it there and resume it by its id",
+                txn_id=self.id,
+            )
         if not self._lock.acquire(blocking=False):
             raise InvalidOperation(
                 f"transaction {self.id} is in use by another thread: give each thread its own",

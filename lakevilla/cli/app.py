@@ -12,6 +12,7 @@ from typing import Annotated, ParamSpec
 import pyarrow as pa
 import typer
 
+from lakevilla import __version__
 from lakevilla.api.connect import connect
 from lakevilla.api.lake import Lake
 from lakevilla.cli import demo as demo_command
@@ -24,11 +25,15 @@ __all__ = ["app", "main"]
 FINDINGS = 1
 ERROR = 2
 
+_NO_TABLES = (
+    "no tables yet: one under the root enters at its first commit, "
+    "or by `lakevilla register ROOT NAME`"
+)
+
 P = ParamSpec("P")
 
 app = typer.Typer(
     name="lakevilla",
-    help="Multi-table transactions over the Delta tables of a lake. No server.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -47,6 +52,27 @@ Options = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"lakevilla {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Multi-table transactions over the Delta tables of a lake. No server."""
 
 
 def main() -> None:
@@ -94,20 +120,27 @@ def tables(root: Root, option: Options = None, as_json: Json = False) -> None:
             }
             for table in lake.tables()
         ]
-    Output(as_json).rows(["name", "format", "version", "guarded", "uri"], rows)
+    output = Output(as_json)
+    if not rows and not as_json:
+        output.console.print(_NO_TABLES, soft_wrap=True)
+        return
+    output.rows(["name", "format", "version", "guarded", "uri"], rows)
 
 
 @command
 def register(
     root: Root,
     name: Annotated[str, typer.Argument(help="The name under which the lake knows the table.")],
-    uri: Annotated[str, typer.Argument(help="Where the table lives.")],
+    uri: Annotated[
+        str | None, typer.Argument(help="Where the table lives; by default NAME under the root.")
+    ] = None,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
     """Let a table take part in the lake's transactions."""
     with _open(root, option) as lake:
         lake.register(name, uri)
+        uri = lake.table(name).uri
     Output(as_json).value({"name": name, "uri": uri}, f"registered {name}: {uri}")
 
 
@@ -138,8 +171,13 @@ def sql(
             for name in ("rows_matched", "rows_inserted", "rows_updated", "rows_deleted")
         }
         version = None if txn.result is None else txn.result.global_version
-        committed = {"id": txn.id, "global_version": version, **counts}
-        output.rows(list(committed), [committed])
+        if as_json:
+            output.rows([], [{"id": txn.id, "global_version": version, **counts}])
+            return
+        told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        output.console.print(
+            f"committed {txn.id} as global version {version}: {told}", soft_wrap=True
+        )
 
 
 @command
@@ -159,7 +197,10 @@ def snapshot(
             output.value({"version": state.version, "tables": rows}, "")
         else:
             output.console.print(f"global version {state.version}")
-            output.rows(["table", "version", "format", "uri"], rows)
+            if rows:
+                output.rows(["table", "version", "format", "uri"], rows)
+            else:
+                output.console.print(_NO_TABLES, soft_wrap=True)
 
 
 @command

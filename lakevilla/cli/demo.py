@@ -38,10 +38,12 @@ from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
 from lakevilla.cli import demo_bank
 from lakevilla.cli.demo_checks import (
+    TABLES,
     Check,
     bank_total,
     check_bank,
     check_orders,
+    check_readable,
     deltalake_reader,
     duckdb_reader,
 )
@@ -55,7 +57,7 @@ from lakevilla.cli.demo_tables import (
     create_orders,
 )
 from lakevilla.cli.output import Output, plain
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report
 
 __all__ = ["run"]
@@ -103,6 +105,7 @@ def run(
     if store is not None and keep is not None:
         raise InvalidOperation("the demo runs in a store or in a directory: pass one of the two")
     with _place(store, keep) as (root, scratch), _progress(output) as progress:
+        _check_place(root, storage_options)
         shown = _Demo(root, dict(storage_options), scratch, progress).run(scale, batches)
     _print(shown, output)
     return all(check.holds for check in shown.checks)
@@ -350,6 +353,20 @@ def _place(store: str | None, keep: Path | None) -> Iterator[tuple[str, Path]]:
         yield str(lake), scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _check_place(root: str, options: Mapping[str, str]) -> None:
+    """Refuse, before anything is made, a store that can't be used and a place that is in use."""
+    check_readable(root, options)
+    with connect(root, storage_options=dict(options) or None) as lake:
+        for name in TABLES:
+            try:
+                lake.table(name)
+            except TableNotFound:
+                continue
+            raise InvalidOperation(
+                f"{root} has a table {name} already: name a new prefix for the demo", table=name
+            )
 
 
 def _progress(output: Output) -> Progress:

@@ -23,11 +23,13 @@ from lakevilla.cli.demo_tables import BANKS
 from lakevilla.errors import InvalidOperation
 
 __all__ = [
+    "TABLES",
     "Check",
     "Reader",
     "bank_total",
     "check_bank",
     "check_orders",
+    "check_readable",
     "deltalake_reader",
     "duckdb_reader",
 ]
@@ -89,6 +91,14 @@ def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[Reader]:
         yield Reader("DuckDB", connection)
 
 
+def check_readable(root: str, options: Mapping[str, str]) -> None:
+    """Refuse, before anything is made, a place or an installation that can't be checked later."""
+    _extension("delta")
+    if "://" in root:
+        _extension("httpfs")
+        _secret(root, options)
+
+
 def check_orders(reader: Reader, expected: Mapping[str, object]) -> list[Check]:
     """Each order has its lines, nothing is there twice, and the customers have paid."""
     halves = reader.one(
@@ -124,14 +134,15 @@ def _extension(name: str) -> str:
     package = importlib.util.find_spec(f"duckdb_extension_{name}")
     if package is None or package.submodule_search_locations is None:
         raise InvalidOperation(
-            f"the demo needs DuckDB's {name} extension: pip install 'lakevilla[bench]'"
+            f"the demo needs DuckDB's {name} extension: install LakeVilla with its extra bench, "
+            "`pip install '.[bench]'`"
         )
     base = Path(package.submodule_search_locations[0]) / "extensions" / f"v{duckdb.__version__}"
     path = base / f"{name}.duckdb_extension"
     if not path.exists():
         raise InvalidOperation(
             f"duckdb {duckdb.__version__} and duckdb-extension-{name} are of two releases:"
-            " pip install 'lakevilla[bench]'"
+            " install LakeVilla with its extra bench, `pip install '.[bench]'`"
         )
     return str(path)
 

@@ -106,7 +106,10 @@ def create_orders(
     generator = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent))
     generator = generator or shutil.which("tpchgen-cli")
     if generator is None:
-        raise InvalidOperation("the demo needs tpchgen-cli: pip install 'lakevilla[bench]'")
+        raise InvalidOperation(
+            "the demo needs tpchgen-cli: install LakeVilla with its extra bench, "
+            "`pip install '.[bench]'`"
+        )
     arguments = ["--scale-factor", str(scale), "--output-dir", str(directory)]
     subprocess.run(
         [generator, "parquet", "--tables", "orders,lineitem,customer", *arguments],

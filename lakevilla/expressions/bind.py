@@ -128,6 +128,8 @@ class Scope:
 
     def field(self, name: str) -> pa.Field:
         """A top-level column of a single schema, for assignment."""
+        if not isinstance(name, str):
+            raise InvalidOperation(f"a column is named by a string, not {name!r}")
         schema = self._schemas[None]
         found = _match(name, schema)
         if not found and self._alias is not None:

@@ -25,7 +25,7 @@ from lakevilla.expressions.types import (
     decimal_parts,
     is_decimal,
 )
-from lakevilla.expressions.values import cast_value, parse_timestamp
+from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
 
 __all__ = [
     "ColumnStatistics",
@@ -296,7 +296,10 @@ def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:
     moved: list[Decimal | None] = []
     for value in bounds.to_pylist():
         if value is not None and len(value.as_tuple().digits) > 15:
-            value = value + abs(value) * share + unit.copy_sign(share)
-            value = _fitting(value.quantize(unit), precision, scale)
+            # Not the thread's own context: 28 digits are too few for a decimal(38).
+            slack = DECIMAL_CONTEXT.multiply(value.copy_abs(), share)
+            value = DECIMAL_CONTEXT.add(value, slack)
+            value = DECIMAL_CONTEXT.add(value, unit.copy_sign(share))
+            value = _fitting(value.quantize(unit, context=DECIMAL_CONTEXT), precision, scale)
         moved.append(value)
     return pa.array(moved, bounds.type)

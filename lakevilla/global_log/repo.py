@@ -218,7 +218,7 @@ def check_lake(location: str, head: Head | None) -> Program[None]:
     if head is None or owner.lake_id != head.lake_id:
         raise InvalidOperation(
             f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): "
-            "connect there, or remove it from that lake first",
+            "connect there, or let it go with `unregister` there first",
             table=location,
         )
 

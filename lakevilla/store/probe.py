@@ -20,8 +20,9 @@ def probe(ids: Ids) -> Program[None]:
     UnsafeStore
         The store accepted a write that it had to refuse; the message names the check.
     """
-    directory = f"_lakevilla/probe/{ids.nonce()}"
-    present, absent = f"{directory}/present", f"{directory}/absent"
+    # In one directory for all: a local one keeps its lock file when the probe is over.
+    name = f"_lakevilla/probe/{ids.nonce()}"
+    present, absent = f"{name}-present", f"{name}-absent"
 
     def body() -> bytes:
         return f'{{"probe":"{ids.nonce()}"}}'.encode()
@@ -64,6 +65,5 @@ def _unsafe(check: str, outcome: PutOutcome) -> NoReturn:
     said = f"unknown: {outcome.reason}" if isinstance(outcome, Unknown) else "the opposite"
     raise UnsafeStore(
         f"the store failed the check that {check} ({said}), so two writers could overwrite each "
-        f"other; use a store with conditional writes, or accept best effort with "
-        f'conditional_writes="check"'
+        "other; use a store, or a version of it, that honours conditional writes"
     )

@@ -60,15 +60,15 @@ def replace_until_stored(
 
 
 def register(
-    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, str | None]
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, str]
 ) -> Program[None]:
     """Take tables into HEAD at the versions found; one replacement for all of them."""
     tails = {}
     for name, location in locations.items():
         context.tails.pop(location, None)
         tails[location] = yield from open_tail(context, location)
-        own = own_paths.get(name)
-        if own is not None and own != location:
+        own = own_paths[name]
+        if own != location:
             there = yield from open_tail(context, own, missing_ok=True)
             if there.tip >= 0:
                 raise InvalidOperation(

@@ -27,3 +27,10 @@ def test_the_demo_holds_on_s3(s3_server: S3Server, s3_root: str) -> None:
     assert shown["ok"]
     assert shown["recovery"]["findings"]
     assert s3_server.secret_key not in done.stdout + done.stderr
+    for root, told in ((s3_root, "already"), ("s3://no-such-bucket/demo", "NoSuchBucket")):
+        refused = subprocess.run(
+            [*demo[:-1], root, *options], capture_output=True, text=True, timeout=60
+        )
+        assert refused.returncode == 2
+        assert told in refused.stderr
+        assert "Traceback" not in refused.stderr

@@ -38,6 +38,18 @@ def test_the_demo_kills_a_client_in_mid_commit_and_every_check_holds(tmp_path: P
     assert deltalake.DeltaTable(str(lake / "bank_north")).version() > 0
 
 
+def test_the_demo_refuses_a_store_that_it_cannot_check_before_it_makes_anything() -> None:
+    done = subprocess.run(
+        [*LAKEVILLA, "demo", "--store", "gs://bucket/prefix"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "gs://" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_demo_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     done = subprocess.run(

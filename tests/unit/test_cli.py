@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -52,6 +56,51 @@ def test_a_write_needs_leave_and_commits(root: str) -> None:
     committed = run("sql", root, update, "--write")
     assert committed[0]["rows_updated"] == 1
     assert run("sql", root, "SELECT qty FROM stock WHERE sku = 'tea'") == [{"qty": 4}]
+
+
+def test_a_write_without_leave_names_the_option(root: str) -> None:
+    error = run("sql", root, "DELETE FROM stock", status=2)
+    assert "--write" in error["message"]
+    assert run("sql", root, "SELECT count(*) AS n FROM stock") == [{"n": 2}]
+
+
+def test_a_write_shows_its_id_and_counts_whole(root: str) -> None:
+    delete = "DELETE FROM stock WHERE sku = 'jam'"
+    shown = CliRunner().invoke(app, ["sql", root, delete, "--write"]).stdout
+    with lv.connect(root) as lake, lake.snapshot() as state:
+        assert f"global version {state.version}: " in shown
+    assert "1 rows deleted" in shown
+    assert "…" not in shown
+
+
+def test_a_table_under_the_root_is_registered_by_its_name(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path / "sales" / "orders", pa.table({"id": [1]}))
+    for command in ("tables", "snapshot"):
+        shown = CliRunner().invoke(app, [command, str(tmp_path)]).stdout
+        assert "lakevilla register" in shown
+    told = run("register", str(tmp_path), "sales/orders")
+    assert told == {"name": "sales/orders", "uri": str(tmp_path / "sales" / "orders")}
+    assert [row["name"] for row in run("tables", str(tmp_path))] == ["sales/orders"]
+
+
+def test_commands_that_write_leave_no_files_behind_in_a_directory(root: str) -> None:
+    def leftovers() -> list[Path]:
+        return sorted((Path(root) / "_lakevilla" / "probe").rglob("*"))
+
+    before = leftovers()
+    # A process of its own: each probes the store once.
+    subprocess.run(
+        [sys.executable, "-c", "from lakevilla.cli import main; main()", "recover", root],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert leftovers() == before
+
+
+def test_the_version_is_told() -> None:
+    told = CliRunner().invoke(app, ["--version"])
+    assert (told.exit_code, told.stdout.strip()) == (0, f"lakevilla {lv.__version__}")
 
 
 def test_a_snapshot_names_versions_that_fit_together(root: str) -> None:

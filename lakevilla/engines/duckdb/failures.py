@@ -70,7 +70,9 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
     kind = "" if match is None else match["kind"]
     message = text[len(kind) + 2 :] if match is not None else text
     message = message.split("\n\nLINE ")[0].strip()
-    message = where + message[:1].lower() + message[1:]
+    if not message[1:2].isupper():  # "SELECT clause ..." stays as it is
+        message = message[:1].lower() + message[1:]
+    message = where + message
     lower = text.lower()
     if kind == "Out of Memory Error":
         return InvalidOperation(

@@ -259,8 +259,9 @@ def open_listed(
             listing = yield from _list_log(location, None)
         if listing.is_empty:
             raise TableNotFound(
-                f"there is no delta table {table} at {location}: no log in {location}/_delta_log, "
-                "it is at most a directory that is no table; check the name or create the table",
+                f"there is no delta table {table}: {location}/_delta_log holds no log, so it is at "
+                "most a directory that is no table; check the name (a path under the root, or a "
+                "registered one) or create the table",
                 table=table,
             )
         try:

@@ -31,6 +31,10 @@ __all__ = [
 GUARD = "lakevilla"
 
 #: Features that also bind readers, and that LakeVilla honours when it reads.
+#:
+#: Variants are honoured where no column is one: deltalake lists ``variantType`` for every
+#: table that it creates with deletion vectors, and the feature asks nothing of the rest.
+#: A column of that type is refused with its schema (``schema.parse_schema``).
 READER_FEATURES = frozenset(
     {
         "columnMapping",
@@ -40,6 +44,8 @@ READER_FEATURES = frozenset(
         "typeWidening-preview",
         "v2Checkpoint",
         "vacuumProtocolCheck",
+        "variantType",
+        "variantType-preview",
     }
 )
 
@@ -68,8 +74,6 @@ WRITER_FEATURES = READER_FEATURES | {
 _READER_WRITER = READER_FEATURES | {
     "catalogManaged",
     "catalogOwned-preview",
-    "variantType",
-    "variantType-preview",
     "variantShredding",
     "variantShredding-preview",
 }

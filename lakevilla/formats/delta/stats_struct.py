@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import msgspec
@@ -19,6 +19,9 @@ import pyarrow.types as types
 from lakevilla.formats.delta.layout import Definition
 
 __all__ = ["ParsedColumns", "json_of_parsed", "parsed_columns"]
+
+# The thread's own context has 28 digits, too few for a decimal(38).
+_DECIMALS = Context(prec=38)
 
 
 class ParsedColumns:
@@ -158,7 +161,7 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if types.is_floating(kind):
         return float(value)
     if types.is_decimal(kind):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMALS)
     if types.is_date(kind):
         return date.fromisoformat(value)
     if types.is_timestamp(kind):

@@ -139,6 +139,7 @@ def test_an_unknown_feature_is_refused(lake: lv.Lake, features: Any) -> None:
         {"idempotency_key": ("app", -1)},
         {"idempotency_key": ("app", True)},
         {"metadata": {"who": 5}},
+        {"metadata": 5},
     ],
     ids=repr,
 )
@@ -175,6 +176,15 @@ def test_connecting_with_what_is_not_understood_is_refused(tmp_path: Path) -> No
         lv.connect("s3://bucket/lake", storage_options={"aws_colour": "red"})
     with pytest.raises(lv.InvalidOperation, match="names no bucket"):
         lv.connect("s3:///lake")
+    wrong: Any
+    for wrong in (None, 5, "", f"{tmp_path}/a\0b"):
+        with pytest.raises(lv.InvalidOperation, match="is no place"):
+            lv.connect(wrong)
+    wrong = 5
+    with pytest.raises(lv.InvalidOperation, match="storage_options"):
+        lv.connect(str(tmp_path), storage_options=wrong)
+    with pytest.raises(lv.InvalidOperation, match="settings"):
+        lv.connect(str(tmp_path), settings=wrong)
 
 
 PREDICATES = {

@@ -270,6 +270,20 @@ def test_a_parameter_has_the_type_of_its_value(lake: lv.Lake, name: str, value: 
         assert same.num_rows == 2
 
 
+def test_decimals_of_the_most_digits_are_pruned_by_and_found(lake: lv.Lake, place: Place) -> None:
+    widest = [Decimal("9" * 36 + ".99"), Decimal("-" + "9" * 36 + ".99"), Decimal("0.01"), None]
+    amounts = pa.table({"n": [1, 2, 3, 4], "amount": pa.array(widest, pa.decimal128(38, 2))})
+    place.write("ledger", amounts)
+    with lake.transaction() as txn:
+        for number, amount in enumerate(widest[:3], 1):
+            found = txn.read("ledger", where="amount = :amount", params={"amount": amount})
+            assert found["n"].to_pylist() == [number]
+        assert txn.update("ledger", {"n": "n + 10"}, "amount > 0").rows_updated == 2
+        txn.append("ledger", amounts)
+        assert txn.read("ledger", where="amount < 0")["n"].to_pylist() == [2, 2]
+    assert place.delta("ledger").to_pyarrow_table().num_rows == 8
+
+
 def test_hostile_text_in_a_parameter_is_text(lake: lv.Lake) -> None:
     hostile = "x' or true; drop table orders --"
     with lake.transaction() as txn:

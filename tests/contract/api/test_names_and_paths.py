@@ -179,6 +179,18 @@ def test_several_tables_are_registered_in_one_commit(place: Place, tmp_path: Pat
         assert lake.snapshot().version == 1
 
 
+@pytest.mark.parametrize("name", ["", ".", "../t", "a/../t", "a\0b", "a\nb", "_lakevilla/t"])
+def test_a_name_that_no_path_can_have_is_not_registered(
+    place: Place, tmp_path: Path, name: str
+) -> None:
+    elsewhere = Place(str(tmp_path / "elsewhere"))
+    elsewhere.write("t", [{"id": 1}])
+    with place.connect() as lake:
+        with pytest.raises(lv.InvalidOperation):
+            lake.register(name, elsewhere.uri("t"))
+        assert lake.tables() == []
+
+
 def test_a_name_that_could_mean_two_tables_is_refused(place: Place, tmp_path: Path) -> None:
     elsewhere = Place(str(tmp_path / "elsewhere"))
     elsewhere.write("t", [{"id": 1}])

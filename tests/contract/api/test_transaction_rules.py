@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import threading
 from collections.abc import Iterable
@@ -268,6 +269,50 @@ def test_a_lake_pickles_as_its_arguments(lake: lv.Lake, place: Place) -> None:
     assert lake.snapshot().read("orders").num_rows == 5
     with place.connect(settings=lv.Settings(max_redos=3)) as other:
         assert pickle.loads(pickle.dumps(other)).settings.max_redos == 3
+
+
+def test_a_transaction_is_not_pickled(lake: lv.Lake) -> None:
+    with pytest.raises(lv.InvalidOperation, match="resume"):
+        pickle.dumps(lake.transaction())
+
+
+def test_a_forked_child_that_leaves_the_block_undoes_nothing_of_its_parents(
+    lake: lv.Lake, place: Place
+) -> None:
+    staged = pa.table({"sku": ["fig"] * 10, "left": [1] * 10}).to_reader(max_chunksize=1)
+    child = 0
+    try:
+        with lake.transaction() as txn:
+            txn.append("stock", staged)  # a stream is stored before the verb returns
+            child = os.fork()
+            if child == 0:
+                raise KeyboardInterrupt
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        if child == 0:
+            os._exit(0)
+    assert place.delta("stock").to_pyarrow_table().num_rows == 13
+
+
+def test_a_forked_child_can_neither_use_nor_commit_its_parents_transaction(
+    lake: lv.Lake, place: Place
+) -> None:
+    txn = lake.transaction()
+    txn.append("stock", {"sku": ["fig"], "left": [1]})
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        try:
+            for verb in (txn.commit, txn.abort, lambda: txn.read("stock")):
+                try:
+                    verb()
+                except lv.InvalidOperation:
+                    refused += 1
+        finally:
+            os._exit(0 if refused == 3 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    txn.commit()
+    assert place.delta("stock").to_pyarrow_table().num_rows == 4
 
 
 def test_metadata_reaches_each_tables_history(lake: lv.Lake, place: Place) -> None:

@@ -68,5 +68,5 @@ def test_an_unsafe_store_is_refused_by_the_name_of_the_check(
     settings = Settings(retry_limit=2, retry_base_seconds=0.001)
     with pytest.raises(UnsafeStore, match=check) as error:
         Runner(store, ids, settings).run(probe(ids))
-    assert "conditional_writes" in error.value.message
+    assert "conditional writes" in error.value.message
     assert store.list("") == []

@@ -17,7 +17,16 @@ def table(tables: Tables, *actions: dict[str, Any]) -> Any:
     return tables.open()
 
 
-@pytest.mark.parametrize("name", ["variantType", "variantShredding", "collations-preview"])
+def test_the_variant_feature_is_honoured_where_no_column_is_a_variant(tables: Tables) -> None:
+    features = ["deletionVectors", "variantType"]  # as deltalake lists them
+    opened = table(tables, protocol(features, features), metadata())
+    assert opened.layout.schema == SCHEMA
+    tables.write_entry(1, metadata([field("v", "variant")]))
+    with pytest.raises(UnsupportedTableFeature, match="column of type variant"):
+        _ = tables.open().layout
+
+
+@pytest.mark.parametrize("name", ["variantShredding", "collations-preview"])
 def test_a_reader_feature_that_is_not_honoured_is_refused_by_name(
     tables: Tables, name: str
 ) -> None:

@@ -153,7 +153,9 @@ def test_no_file_with_a_matching_row_is_left_out(
         }
     )
     if always_true(entry, table, tree)[0].as_py():
-        assert set(results) == {True}
+        # An operand that fails beside one that decides may go without being computed, as in
+        # the engine: never is there a row for which the whole is false or NULL.
+        assert set(results) <= {True, "raised"}
     elif partition_only(where, table) and not any(
         isinstance(value, float) and value != value for value in rows[0].values()
     ):
