@@ -122,7 +122,11 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``_lakevilla/HEAD.json`` (design, section 9)."""
+    """``_lakevilla/HEAD.json`` (design, section 9).
+
+    ``history_start`` is the last commit that is no longer kept, ``forgotten`` the
+    largest id among those: about a larger one the history that is kept tells all.
+    """
 
     format: int
     lake_id: str
@@ -133,6 +137,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     floor: str = NO_TXN
     aborted: tuple[str, ...] = ()
     history_start: int = 0
+    forgotten: str = NO_TXN
     tables: dict[str, TableState] = {}
     names: dict[str, str] = {}
     commits: tuple[CommitSummary, ...] = ()
@@ -163,6 +168,7 @@ def successor(
     aborted: tuple[str, ...] | None = None,
     floor: str | None = None,
     history_start: int | None = None,
+    forgotten: str | None = None,
     page: PageRef | None = None,
 ) -> Head:
     """The HEAD that replaces ``head``.
@@ -191,6 +197,7 @@ def successor(
         aborted=head.aborted if aborted is None else aborted,
         floor=head.floor if floor is None else floor,
         history_start=head.history_start if history_start is None else history_start,
+        forgotten=head.forgotten if forgotten is None else forgotten,
         page=head.page if page is None else page,
     )
 

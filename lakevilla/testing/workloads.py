@@ -55,7 +55,7 @@ from lakevilla.transaction.core import Done, Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 from lakevilla.transaction.idempotency import KeyUse
-from lakevilla.transaction.outcome import fence, outcome
+from lakevilla.transaction.outcome import fence, is_forgotten, outcome
 from lakevilla.transaction.publish import publish_table
 
 __all__ = ["BALANCE", "COLUMNS", "Attempt", "World", "context_of", "user"]
@@ -522,7 +522,7 @@ def _meddle(world: World, context: Context, client: Client) -> Program[None]:
         found = yield from fence(context, victim.id)
     except (CommitOutcomeUnknown, StoreError):
         return
-    if context.held is not None:
+    if context.held is not None and not is_forgotten(context.held.head, victim.id):
         world.verdicts.append((victim.id, "aborted" if found is None else "committed"))
 
 

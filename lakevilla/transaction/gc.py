@@ -171,12 +171,14 @@ def _raised(
     oldest = int((now - context.settings.max_age_seconds) * 1000)
     floor = max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
     kept_since = (now - context.settings.outcome_retention_seconds) * 1000
-    history_start = head.history_start
+    history_start, forgotten = head.history_start, head.forgotten
     for commit in (yield from commits_since(head, head.history_start)) or ():
         # The first commit that is kept: the history begins after the one before it.
         if commit.timestamp_ms >= kept_since or _is_pending(head, commit):
             break
         history_start = commit.sequence
+        if commit.kind == "transaction":
+            forgotten = max(forgotten, commit.txn)
     live = {
         location: state
         for location, state in head.tables.items()
@@ -213,6 +215,7 @@ def _raised(
         floor=floor,
         aborted=aborted,
         history_start=history_start,
+        forgotten=forgotten,
         page=page,
     )
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
-from lakevilla.ids import is_by_entry, is_txn_id, started_at
+from lakevilla.ids import is_by_entry, is_txn_id
 from lakevilla.results import CommitResult, Outcome
-from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, sleep
+from lakevilla.store.base import Missing, Stored
+from lakevilla.store.effects import Program, get, sleep
+from lakevilla.sublogs.record import record_key
 from lakevilla.transaction.context import Context, Event
 
-__all__ = ["fence", "find_in_history", "outcome", "result_of"]
+__all__ = ["abort", "is_forgotten", "fence", "find_in_history", "outcome", "result_of"]
 
 _MAX_RACES = 100
 
@@ -42,16 +43,52 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
             "table's own log entry: look for the id in the table's history",
             txn_id=txn_id,
         )
-    if _is_expired(context, held.head, txn_id):
-        # Older than anything that is remembered: it may have committed.
+    if not held.head.is_fenced(txn_id):
+        found = yield from fence(context, txn_id)
+        held = context.held
+        assert held is not None
+        if found is not None:
+            return Outcome("committed", (yield from result_of(context, held.head, found)))
+    if is_forgotten(held.head, txn_id):
+        # It can't commit any more, but it may have, in the history that is no
+        # longer kept. HEAD says how far that goes: a clock could not.
         return Outcome("expired")
-    if held.head.is_fenced(txn_id):
-        return Outcome("aborted")
+    return Outcome("aborted")
+
+
+def abort(context: Context, txn_id: str) -> Program[None]:
+    """Make sure that a transaction can never commit.
+
+    Raises
+    ------
+    InvalidOperation
+        It has committed, or nobody can tell that it has not.
+    """
+    check_id(txn_id)
+    if is_by_entry(txn_id) and isinstance((yield from get(record_key(txn_id))), Missing):
+        raise InvalidOperation(
+            f"transaction {txn_id} was begun without Feature.I and was never saved: it commits by "
+            "its table's own log entry, which nothing can fence",
+            txn_id=txn_id,
+        )
     found = yield from fence(context, txn_id)
     if found is not None:
-        assert context.held is not None
-        return Outcome("committed", (yield from result_of(context, context.held.head, found)))
-    return Outcome("aborted")
+        raise InvalidOperation(
+            f"transaction {txn_id} has committed as global version {found.sequence} "
+            "and can't be aborted",
+            txn_id=txn_id,
+        )
+    if context.held is not None and is_forgotten(context.held.head, txn_id):
+        raise InvalidOperation(
+            f"transaction {txn_id} ended before the history that is kept: it can't commit any "
+            "more, and whether it has can't be told",
+            txn_id=txn_id,
+        )
+
+
+def is_forgotten(head: Head, txn_id: str) -> bool:
+    """Whether the transaction may have committed in the history that is no longer kept."""
+    return txn_id <= head.forgotten and txn_id not in head.aborted
 
 
 def check_id(txn_id: object) -> None:
@@ -59,11 +96,6 @@ def check_id(txn_id: object) -> None:
         raise InvalidOperation(
             f"{txn_id!r} is not a transaction id: expected a UUIDv7 in canonical form"
         )
-
-
-def _is_expired(context: Context, head: Head, txn_id: str) -> bool:
-    age = context.clock.now() - started_at(txn_id)
-    return txn_id <= head.floor and age > context.settings.outcome_retention_seconds
 
 
 def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
