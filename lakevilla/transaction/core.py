@@ -24,6 +24,7 @@ from lakevilla.errors import (
     LakeVillaError,
     StoreError,
     TransactionAborted,
+    VersionNotFound,
 )
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
@@ -223,7 +224,14 @@ class Transaction:
             )
         while True:
             held = self.held
-            view, probed = yield from self._view(location, probing)
+            try:
+                view, probed = yield from self._view(location, probing)
+            except VersionNotFound:
+                # Clean-up has taken the log that the bound state needs; a newer
+                # HEAD needs less of it.
+                if (yield from extend(self)) and self.held is not held:
+                    continue
+                raise
             if view.placement.stale:
                 # The log has a commit of the lake that the bound HEAD does not know.
                 if (yield from extend(self)):

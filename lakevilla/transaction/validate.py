@@ -19,6 +19,7 @@ from lakevilla.errors import (
     TableNotFound,
     TransactionAborted,
     UnsupportedTableFeature,
+    VersionNotFound,
 )
 from lakevilla.formats.base import Layout
 from lakevilla.global_log.head import Head
@@ -92,7 +93,9 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
             new = yield from build_view(txn.context, head, location, tail)
             if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.done):
                 new.snapshot.check_writable()
-        except TableNotFound as error:
+        except (TableNotFound, VersionNotFound) as error:
+            # Gone, or so much of its log that its state at this HEAD can't be
+            # told any more: what can't be read conflicts with everything.
             found.conflict = _conflict(txn, location, error.message)
             return found
         except UnsupportedTableFeature as error:

@@ -616,3 +616,38 @@ def test_a_lake_without_a_head_is_healthy_and_empty(place: Place) -> None:
         assert lake.recover() == lv.Report(True)
         assert lake.gc() == lv.Report(True)
         assert lake.tables() == []
+
+
+def test_what_may_have_committed_in_forgotten_history_is_expired_whatever_a_clock_says(
+    lake: lv.Lake, place: Place
+) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    for number in range(130):  # so many that HEAD no longer lists the first
+        lake.run(load, metadata={"number": str(number)})
+    undecided = lake.transaction()
+    undecided.read("orders")
+    late = shifted(place, 8 * 24 * 3600.0)
+    late.gc()
+    late.gc()
+    for client in (late, shifted(place, -(24 * 3600.0)), place.connect()):
+        assert client.outcome(txn.id).state == "expired"
+        # Begun after all that was forgotten: the history that is kept tells all.
+        assert client.outcome(undecided.id).state == "aborted"
+        with pytest.raises(lv.InvalidOperation, match="can't be told"):
+            client.abort(txn.id)
+
+
+def test_a_transaction_that_commits_by_its_own_entry_cannot_be_aborted_or_settled(
+    lake: lv.Lake,
+) -> None:
+    txn = lake.transaction(lv.Feature.R)
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.InvalidOperation, match="own log entry"):
+        lake.abort(txn.id)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="own log entry"):
+        lake.outcome(txn.id)
+    txn.save()  # from here on it commits through HEAD
+    lake.abort(txn.id)
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
