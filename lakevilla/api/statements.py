@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
+from lakevilla.api.workings import Workings
 from lakevilla.engines.sql import Delete, Insert, Merge, Select, Update, parse_statement
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OperationResult
-
-if TYPE_CHECKING:
-    from lakevilla.api.transaction import Transaction
 
 __all__ = ["run_statement"]
 
 
 def run_statement(
-    txn: Transaction, query: str, params: dict[str, object], views: dict[str, object]
+    txn: Workings, query: str, params: dict[str, object], views: dict[str, object]
 ) -> pa.Table | OperationResult:
     """Run one statement for the user of a transaction.
 
@@ -47,7 +43,7 @@ def run_statement(
 
 
 def _merge(
-    txn: Transaction, statement: Merge, params: dict[str, object], views: dict[str, object]
+    txn: Workings, statement: Merge, params: dict[str, object], views: dict[str, object]
 ) -> OperationResult:
     builder = txn._merge_from(statement, params, views)
     for clause in statement.clauses:

@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
-import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeVar
+from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
 from lakevilla import frames
 from lakevilla.api.merge import Merge
-from lakevilla.api.names import resolve
 from lakevilla.api.statements import run_statement
-from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
-from lakevilla.engines.select import named_parameters
-from lakevilla.engines.sql import Insert, Select
-from lakevilla.engines.sql import Merge as MergeStatement
-from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
-from lakevilla.expressions.bind import bind, bind_assignments
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.together import Together
+from lakevilla.api.workings import Workings
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr
-from lakevilla.expressions.values import literal
 from lakevilla.global_log.head import Head
 from lakevilla.results import CommitResult, OperationResult
-from lakevilla.store.base import ANY
-from lakevilla.store.effects import Program, put
 from lakevilla.sublogs.operations import (
     Alter,
-    Delete,
     Guard,
-    InlineSource,
     MergeClauseRecord,
     Operation,
-    QuerySource,
-    Source,
-    StagedSource,
-    Update,
 )
-from lakevilla.sublogs.operations import Insert as InsertOperation
-from lakevilla.sublogs.operations import Merge as MergeOperation
-from lakevilla.transaction import core, finish, saving
-from lakevilla.transaction.perform import read_source
+from lakevilla.transaction import finish, saving
 from lakevilla.transaction.view import View
-
-if TYPE_CHECKING:
-    from lakevilla.api.lake import Lake
 
 __all__ = ["Transaction"]
 
-T = TypeVar("T")
 
-#: Merge sources up to this size travel in the commit object itself.
-_INLINE_BYTES = 64 * 1024
-_STAGED_BYTES = 64 * 1024 * 1024
-
-
-class Transaction:
+class Transaction(Workings):
     """Several reads and writes that take effect together, or not at all.
 
     Made by ``lake.transaction()``; commits when its ``with`` block ends well
@@ -78,29 +45,7 @@ class Transaction:
         After the commit.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        state: core.Transaction,
-        *,
-        wait: Literal["published", "decided"] = "published",
-        durability: Literal["lazy", "every_op"] = "lazy",
-    ) -> None:
-        self._lake = lake
-        self._core = state
-        self._wait = wait
-        self._durability = durability
-        self._now: datetime | None = None
-        self._merges: list[tuple[str, Merge]] = []
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._sources = itertools.count()
-
     # -- state -------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        return self._core.id
 
     @property
     def result(self) -> CommitResult | None:
@@ -513,310 +458,3 @@ class Transaction:
         with self._alone():
             location = self._written(table, "guard" if on else "unguard")
             self._done(self._core.execute(Guard(location, on), "guard"))
-
-    # -- inside ------------------------------------------------------------------
-
-    @contextmanager
-    def _alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
-        if self._process != os.getpid():
-            # A forked child's copy. It must not commit beside its parent, and must not undo:
-            # that would delete the files which the parent goes on to commit.
-            raise InvalidOperation(
-                f"transaction {self.id} belongs to the process that began it, not to this forked "
-                "one: begin another here, or save() it there and resume it by its id",
-                txn_id=self.id,
-            )
-        if not self._lock.acquire(blocking=False):
-            raise InvalidOperation(
-                f"transaction {self.id} is in use by another thread: give each thread its own",
-                txn_id=self.id,
-            )
-        try:
-            with self._placing(verb, table):
-                yield
-        finally:
-            self._lock.release()
-
-    @contextmanager
-    def _placing(self, verb: str, table: str | None) -> Generator[None]:
-        """Errors from inside name the transaction, and the verb and table that they befell."""
-        try:
-            yield
-        except LakeVillaError as error:
-            error.txn_id = error.txn_id or self.id
-            held = self._lake.context.held
-            names = {} if held is None else held.head.names
-            if isinstance(table, str) and error.table in (None, names.get(table)):
-                is_told = error.table is not None
-                error.table = table  # as the caller named it
-                if isinstance(error, InvalidOperation) and not is_told:
-                    error.message = f"{verb} {table}: {error.message}"
-                    error.args = (error.message,)
-            raise
-
-    def _run(self, program: Program[T]) -> T:
-        return self._lake.runner.run(program)
-
-    def _resolve(self, table: str) -> str:
-        """The table's location by the names of the HEAD that the transaction is bound to."""
-        held = self._core.held or self._lake.context.held
-        if self._core.through_head and held is None:
-            self._run(self._core.bind())
-            held = self._core.held
-        names = {} if held is None else held.head.names
-        location = resolve(self._lake.root, names, table)
-        if names.get(table) is not None and not self._core.bound:
-            # A registered name may mean another table by now.
-            self._run(self._core.bind())
-            head = self._core.head
-            location = resolve(self._lake.root, {} if head is None else head.names, table)
-        return location
-
-    def _written(self, table: str, verb: str) -> str:
-        self._core.check_open(verb)
-        location = self._resolve(table)
-        self._core.check_write(location, verb)
-        self._lake.ensure_safe_store()
-        return location
-
-    def _done(self, program: Program[core.Done]) -> OperationResult:
-        done = self._run(program)
-        if self._durability == "every_op" or saving.is_due(self._core):
-            self._write_down()
-
-        def observe() -> None:
-            done.observed = True
-
-        return OperationResult(lambda: done.counts, observe)
-
-    def _write_down(self) -> None:
-        """Save after a verb. A verb that raises has had no effect, so a save that fails is not
-        the verb's failure unless saving each operation was asked for: then nothing can commit.
-        """
-        try:
-            self._run(saving.save(self._core))
-        except StoreError as error:
-            if self._durability == "every_op":
-                raise self._core.fail(error) from error
-            self._lake.log(f"could not save transaction {self.id} now: {error}", self.id)
-
-    def _fixed_now(self) -> datetime:
-        if self._now is None:
-            self._now = datetime.fromtimestamp(self._lake.context.clock.now(), UTC)
-        return self._now
-
-    def _optional_predicate(
-        self, where: str | None, params: Mapping[str, object] | None
-    ) -> Expr | None:
-        if where is None:
-            if params:
-                raise InvalidOperation("params were given without a predicate that uses them")
-            return None
-        return parse_predicate(where, params, self._fixed_now())
-
-    def _together(self, params: Mapping[str, object] | None) -> Together:
-        return Together(params, self._fixed_now())
-
-    def _incoming(
-        self, location: str, data: object, schema_mode: Literal["merge"] | None
-    ) -> tuple[pa.RecordBatchReader, bytes | None]:
-        if schema_mode not in (None, "merge"):
-            raise InvalidOperation(f"schema_mode must be None or 'merge', not {schema_mode!r}")
-        layout = self._run(self._core.layout(location))
-        reader = frames.to_reader(
-            data, table=layout.table, schema=layout.schema, schema_mode=schema_mode
-        )
-        wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
-        return reader, reader.schema.serialize().to_pybytes() if wider else None
-
-    def _materialised(self, location: str, data: object) -> pa.Table:
-        layout = self._run(self._core.layout(location))
-        rows = self._source_rows(data)
-        names = {name.lower() for name in rows.schema.names}
-        fields = [field for field in layout.schema if field.name.lower() in names]
-        return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
-
-    def _source_rows(self, data: object) -> pa.Table:
-        rows = frames.open_data(data)
-        schema = frames.schema_of(rows)
-        return frames.to_reader(rows, table="source", schema=schema).read_all()
-
-    def _merge(
-        self,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        on: Expr,
-        aliases: tuple[str, str],
-        clauses: tuple[MergeClauseRecord, ...],
-    ) -> OperationResult:
-        layout = self._run(self._core.layout(location))
-        source_alias, target_alias = aliases
-        schemas = {source_alias: rows, target_alias: layout.schema}
-        condition = bind(on, schemas)
-        bound = tuple(
-            MergeClauseRecord(
-                clause.kind,
-                None if clause.predicate is None else bind(clause.predicate, schemas),
-                bind_assignments(clause.assignments, layout.schema, schemas),
-            )
-            for clause in clauses
-        )
-        operation = MergeOperation(location, stored(), condition, *aliases, bound)
-        return self._done(self._core.execute(operation, "merge"))
-
-    def _merge_builder(
-        self,
-        table: str,
-        location: str,
-        rows: pa.Schema,
-        stored: Callable[[], Source],
-        condition: Expr,
-        together: Together,
-        aliases: tuple[str, str],
-    ) -> Merge:
-        layout = self._run(self._core.layout(location))
-        # What cannot mean anything is refused here, not by `execute`.
-        bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
-
-        def perform(clauses: tuple[MergeClauseRecord, ...]) -> OperationResult:
-            with self._alone("merge", table):
-                together.finish()
-                return self._merge(location, rows, stored, condition, aliases, clauses)
-
-        return Merge(
-            source_columns=rows.names,
-            target_columns=layout.schema.names,
-            source_alias=aliases[0],
-            parse=together.predicate,
-            parse_assignments=together.assignments,
-            perform=perform,
-            placing=partial(self._placing, "merge", table),
-        )
-
-    # -- what sql adds to the verbs ----------------------------------------------
-
-    def _update(
-        self,
-        table: str,
-        assignments: Mapping[str, object],
-        where: str,
-        params: Mapping[str, object] | None,
-        alias: str | None = None,
-    ) -> OperationResult:
-        with self._alone("update", table):
-            location = self._written(table, "update")
-            together = self._together(params)
-            condition = together.predicate(where)
-            values = together.assignments(assignments)
-            together.finish()
-            schema = self._run(self._core.layout(location)).schema
-            operation = Update(
-                location,
-                bind_assignments(values, schema, alias=alias),
-                bind(condition, schema, alias=alias),
-            )
-            return self._done(self._core.execute(operation, "update"))
-
-    def _delete(
-        self,
-        table: str,
-        where: str,
-        params: Mapping[str, object] | None,
-        alias: str | None = None,
-    ) -> OperationResult:
-        with self._alone("delete", table):
-            location = self._written(table, "delete")
-            condition = parse_predicate(where, params, self._fixed_now())
-            schema = self._run(self._core.layout(location)).schema
-            operation = Delete(location, bind(condition, schema, alias=alias))
-            return self._done(self._core.execute(operation, "delete"))
-
-    def _select(
-        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
-    ) -> pa.Table:
-        with self._alone():
-            tables = self._sql_tables(statement, views)
-            given = {name: self._source_rows(view).to_reader() for name, view in views.items()}
-            sql = with_fixed_time(statement.sql, self._fixed_now())
-            return self._run(self._core.query(sql, tables, given, params))
-
-    def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
-        return {name: self._resolve(name) for name in sorted(statement.tables) if name not in views}
-
-    def _query_source(
-        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
-    ) -> QuerySource:
-        refuse_volatile(statement.sql)
-        sql = with_fixed_time(statement.sql, self._fixed_now())
-        stored = {
-            name: self._stored_source(self._source_rows(view)) for name, view in views.items()
-        }
-        used = {
-            name: literal(value)
-            for name, value in params.items()
-            if re.search(rf"\${name}\b", named_parameters(sql, None))
-        }
-        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
-
-    def _insert(
-        self, statement: Insert, params: dict[str, object], views: Mapping[str, object]
-    ) -> OperationResult:
-        with self._alone("insert", statement.table):
-            location = self._written(statement.table, "insert")
-            layout = self._run(self._core.layout(location))
-            columns = statement.columns or tuple(layout.schema.names)
-            source = self._query_source(statement.source, params, views)
-            unused = sorted(params.keys() - source.params.keys())
-            if unused:
-                raise InvalidOperation(
-                    f"parameters not used: {', '.join(unused)}; write :{unused[0]} "
-                    "or leave them out"
-                )
-            operation = InsertOperation(location, columns, source)
-            return self._done(self._core.execute(operation, "insert"))
-
-    def _merge_from(
-        self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
-    ) -> Merge:
-        with self._alone("merge", statement.table):
-            location = self._written(statement.table, "merge")
-            source = self._query_source(statement.source, params, views)
-            rows = self._run(read_source(self._lake.context, source, self._core.lookup))
-            together = self._together(params)
-            together.use(source.params)
-            return self._merge_builder(
-                statement.table,
-                location,
-                rows.schema,
-                lambda: source,
-                together.predicate(statement.on),
-                together,
-                (statement.source_alias, statement.target_alias),
-            )
-
-    def _stored_source(self, rows: pa.Table) -> InlineSource | StagedSource:
-        """A source that a redo, or a helper, can read again (hazard 25)."""
-        if rows.nbytes <= _INLINE_BYTES:
-            return InlineSource(_ipc(rows))
-        keys = []
-        for part in _parts(rows):
-            key = f"_lakevilla/txns/{self.id}/source-{next(self._sources):04}.arrow"
-            self._run(put(key, _ipc(part), ANY))
-            self._core.stored.append(key)
-            keys.append(key)
-        return StagedSource(tuple(keys))
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
-
-
-def _parts(rows: pa.Table) -> Iterator[pa.Table]:
-    count = max(1, -(-rows.nbytes // _STAGED_BYTES))
-    length = -(-rows.num_rows // count)
-    for start in range(0, rows.num_rows, length):
-        yield rows.slice(start, length)
