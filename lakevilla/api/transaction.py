@@ -63,11 +63,6 @@ class Transaction(Workings):
         return self._core.through_head
 
     @property
-    def read_only(self) -> bool:
-        """Whether write verbs are refused."""
-        return self._core.read_only
-
-    @property
     def state(self) -> str:
         """``open``, ``failed``, ``committed`` or ``aborted``."""
         return self._core.state

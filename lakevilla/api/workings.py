@@ -85,6 +85,11 @@ class Workings:
     def id(self) -> str:
         return self._core.id
 
+    @property
+    def read_only(self) -> bool:
+        """Whether write verbs are refused."""
+        return self._core.read_only
+
     # -- inside ------------------------------------------------------------------
 
     @contextmanager
