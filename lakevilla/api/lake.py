@@ -31,7 +31,7 @@ from lakevilla.errors import (
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
 from lakevilla.ids import NO_TXN, Ids
-from lakevilla.results import CommitResult, Outcome, Report
+from lakevilla.results import CommitResult, Finding, Outcome, Report
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program, sleep
@@ -419,6 +419,8 @@ class Lake:
 
     def recover(self) -> Report:
         """Finish what others have left: publish every decided commit."""
+        if self.runner.run(self.context.head()) is None:
+            return self._no_lake()
         self.ensure_safe_store()
         report = self.runner.run(recovery.recover(self.context))
         self._checkpoint_soon()
@@ -429,8 +431,16 @@ class Lake:
 
         Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
         """
-        self.ensure_safe_store()
+        if self.runner.run(self.context.head()) is None:
+            return self._no_lake()
+        if not dry_run:
+            self.ensure_safe_store()
         return self.runner.run(gc.gc(self.context, dry_run=dry_run))
+
+    def _no_lake(self) -> Report:
+        """Nothing is written where nothing is: the root may be misspelt."""
+        told = f"{self.root} has no lake yet: the first transaction that writes makes one"
+        return Report(True, (Finding("note", "empty", told),))
 
     def doctor(self, *, adopt: bool = False) -> Report:
         """Tell what is wrong, pending or left over. Changes nothing, but for ``adopt``.

@@ -134,6 +134,11 @@ class Engine(Protocol):
     ) -> Program[Rewrite]:
         """Merge a source. Two source rows for one target row raise ``InvalidOperation``."""
 
+    def tell(
+        self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files that tell every row of the files, for the table's change data feed."""
+
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """A digest of the multiset of rows for which ``where`` is true.
 

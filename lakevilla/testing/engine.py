@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import sqlglot
@@ -28,7 +28,7 @@ from lakevilla.expressions.evaluate import evaluate, is_true
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import cast_value
-from lakevilla.formats.base import DataFile, Layout, RemovedFile, data_files, removal
+from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile, data_files, removal
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.rows import Row, decode_rows, encode_table
@@ -115,6 +115,11 @@ class RowEngine:
             inserted=len(inserted),
             matched=merge.updated + merge.deleted,
         )
+
+    def tell(
+        self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        raise _unsupported(table.layout, "the change data feed")
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         files = yield from _read(table)

@@ -44,12 +44,12 @@ from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.describe import describe
+from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.tail import Tail, refresh
 from lakevilla.transaction.validate import adopt, examine
-from lakevilla.transaction.view import compose
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
@@ -82,7 +82,7 @@ def decide(txn: Transaction) -> Program[Decided]:
     """
     assert txn.held is not None, "a transaction that writes through HEAD is bound to one"
     while True:
-        commit = _commit_object(txn)
+        commit = yield from _commit_object(txn)
         digest, body = seal(commit)
         yield from _store(txn, commit.txn, digest, body)
         yield from _check_files(txn)
@@ -93,8 +93,10 @@ def decide(txn: Transaction) -> Program[Decided]:
         # Something was redone on a newer HEAD: its files make a new commit object.
 
 
-def _commit_object(txn: Transaction) -> CommitObject:
-    tables = {table: _table_part(txn, table) for table in _written(txn)}
+def _commit_object(txn: Transaction) -> Program[CommitObject]:
+    tables = {}
+    for table in _written(txn):
+        tables[table] = yield from _table_part(txn, table)
     return CommitObject(
         FORMAT,
         txn.context.ids.nonce(),
@@ -112,8 +114,9 @@ def _written(txn: Transaction) -> list[str]:
     return list(dict.fromkeys(done.table for done in txn.done))
 
 
-def _table_part(txn: Transaction, table: str) -> TablePart:
+def _table_part(txn: Transaction, table: str) -> Program[TablePart]:
     mine = [done for done in txn.done if done.table == table]
+    change = yield from entry_change(txn, table)
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
     metrics: dict[str, int] = {}
@@ -125,7 +128,7 @@ def _table_part(txn: Transaction, table: str) -> TablePart:
     dropped = bool(mine) and isinstance(mine[-1].operation, Drop)
     return TablePart(
         table_id=txn.tables[table].snapshot.table_id,
-        change=compose([done.change for done in mine]),
+        change=change,
         blind=all(is_blind(operation) for operation in operations)
         and not was_read
         and not was_seen,

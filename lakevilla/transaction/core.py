@@ -49,7 +49,8 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.creation import create_change
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
-from lakevilla.transaction.perform import Performed, check_append_only, file_namer, perform
+from lakevilla.transaction.naming import file_namer
+from lakevilla.transaction.perform import Performed, check_append_only, perform
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import View, build_view

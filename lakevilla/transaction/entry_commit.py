@@ -14,9 +14,9 @@ from lakevilla.store.base import ABSENT, Refused, Stored
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
 from lakevilla.transaction.describe import describe
+from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.tail import entry_at, open_tail, probe
 from lakevilla.transaction.validate import adopt, examine
-from lakevilla.transaction.view import compose
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
@@ -53,7 +53,8 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             tail = yield from open_tail(context, location)
         version = tail.tip + 1
         info = _info(txn, location)
-        change = compose([done.change for done in txn.done])
+        change = yield from entry_change(txn, location)
+        yield from txn.store_bodies()
         body = context.format.render(tail.snapshot, change, info, context.now_ms())
         key = context.format.entry_key(location, version)
         started = context.clock.elapsed()

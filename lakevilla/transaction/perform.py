@@ -47,12 +47,12 @@ from lakevilla.sublogs.operations import (
     Update,
 )
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.feed import in_one_entry
+from lakevilla.transaction.view import compose
 
 __all__ = [
     "Performed",
     "check_append_only",
-    "file_namer",
-    "file_path",
     "perform",
     "read_source",
 ]
@@ -74,21 +74,6 @@ class Performed:
     counts: Counts
     bodies: dict[str, bytes]
     metrics: dict[str, str]
-
-
-def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
-    """A data file's path: its name says whose it is, and by which kind of commit point.
-
-    Files of transactions that commit by their own log entry can't be fenced,
-    so nobody but VACUUM ever deletes those.
-    """
-    kind = "h" if through_head else "l"
-    name = f"lv-{kind}-{txn}-{nonce}.parquet"
-    return f"{partition}/{name}" if partition else name
-
-
-def file_namer(context: Context, txn: str, through_head: bool) -> FileNamer:
-    return lambda partition: file_path(partition, txn, through_head, context.ids.nonce()[:16])
 
 
 def perform(
@@ -195,14 +180,9 @@ def _overwrite(
     files = yield from snapshot.files(where)
     rewrite = yield from context.engine.delete(TableInput(layout, files), where, name)
     deleted_part = _rewritten(layout.location, rewrite)
-    change = msgspec.structs.replace(
-        wider,
-        adds=(*deleted_part.change.adds, *operation.files),
-        removes=deleted_part.change.removes,
-        # The rows that come in have no change files, so those of the deletion
-        # would stand for the whole entry (hazard 32): none is kept.
-        change_files=() if operation.files else deleted_part.change.change_files,
-    )
+    both = [deleted_part.change, Change(adds=operation.files)]
+    change, bodies = yield from in_one_entry(context, snapshot.apply(wider), both, name)
+    change = compose([wider, change])
     counts = Counts(
         rows_matched=rewrite.rows_matched,
         rows_deleted=rewrite.rows_deleted,
@@ -210,7 +190,7 @@ def _overwrite(
         files_added=len(change.adds),
         files_removed=len(change.removes),
     )
-    return Performed(change, counts, deleted_part.bodies, _metrics(counts))
+    return Performed(change, counts, {**deleted_part.bodies, **bodies}, _metrics(counts))
 
 
 def _merge(

@@ -34,10 +34,12 @@ from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.feed import in_one_entry
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
-from lakevilla.transaction.perform import check_append_only, file_namer, perform
+from lakevilla.transaction.naming import file_namer
+from lakevilla.transaction.perform import check_append_only, perform
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
-from lakevilla.transaction.view import Placement, View, build_view, compose, net_change, place
+from lakevilla.transaction.view import Placement, View, build_view, net_change, place
 
 __all__ = ["reconcile"]
 
@@ -112,7 +114,12 @@ def _replayed(
         for index, ref in enumerate(waiting):
             made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
             yield from _replay_commit(context, head, location, txn, ref, made_for, replay)
-    change = compose(replay.changes) if replay.changes else Change()
+    change = Change()
+    bodies: dict[str, bytes] = {}
+    if replay.changes:
+        name = file_namer(context, txn, through_head=True)
+        change, bodies = yield from in_one_entry(context, tail.snapshot, replay.changes, name)
+    yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
     table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
     part = TablePart(
         table_id=table_id,

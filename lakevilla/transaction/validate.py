@@ -38,7 +38,8 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Event
-from lakevilla.transaction.perform import check_append_only, file_namer, perform
+from lakevilla.transaction.naming import file_namer
+from lakevilla.transaction.perform import check_append_only, perform
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 

@@ -391,13 +391,10 @@ def compose(changes: Sequence[Change]) -> Change:
     """One change that does what ``changes`` do in order: files that come and go are left out.
 
     Readers of a change data feed take an entry's change files for all of its
-    changes (hazard 32). So unless every change that touches rows has brought
-    its own, none is kept: then readers derive the feed from the files added and
-    removed, which is right, if longer.
+    changes (hazard 32); ``feed.in_one_entry`` sees to it that they are.
     """
     if len(changes) == 1:
         return changes[0]
-    told = all(change.change_files for change in changes if change.changes_data)
     adds: dict[FileRef, DataFile] = {}
     removes: dict[FileRef, RemovedFile] = {}
     change_files: list[ChangeFile] = []
@@ -417,7 +414,7 @@ def compose(changes: Sequence[Change]) -> Change:
     return Change(
         adds=tuple(adds.values()),
         removes=tuple(removes.values()),
-        change_files=tuple(change_files) if told else (),
+        change_files=tuple(change_files),
         metadata=metadata,
         protocol=protocol,
         domains=tuple(domains.values()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakevilla.formats.base import Change, ChangeFile, DataFile, RemovedFile, removal
+from lakevilla.formats.base import Change, ChangeFile, DataFile, removal
 from lakevilla.transaction.view import compose
 
 
@@ -23,14 +23,3 @@ def test_change_files_are_kept_when_every_change_of_rows_has_its_own() -> None:
         for name in "ab"
     ]
     assert len(compose([*told, Change(metadata={"id": "x"})]).change_files) == 2
-
-
-def test_change_files_that_would_hide_an_append_from_the_feed_are_dropped() -> None:
-    update = Change(
-        adds=(added("new"),),
-        removes=(RemovedFile("old"),),
-        change_files=(ChangeFile("_change_data/u", 1),),
-    )
-    both = compose([Change(adds=(added("appended"),)), update])
-    assert both.change_files == ()
-    assert {file.path for file in both.adds} == {"appended", "new"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 
@@ -20,16 +21,18 @@ from lakevilla.engines.duckdb.merge import merge
 from lakevilla.engines.duckdb.query import query
 from lakevilla.engines.duckdb.relation import read_files
 from lakevilla.engines.duckdb.rewrite import CHANGE_TYPE, Rewriter, expression_sql
-from lakevilla.engines.duckdb.sqltext import name_list
+from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writer import Writer
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Layout
+from lakevilla.formats.base import ChangeFile, Layout
 from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 
 __all__ = ["DuckDBEngine"]
+
+T = TypeVar("T")
 
 
 class DuckDBEngine:
@@ -94,6 +97,19 @@ class DuckDBEngine:
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
 
+    def tell(
+        self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files that tell every row of the files as inserted, or as deleted."""
+        rewriter = yield from self._rewriter(table, name)
+        cursor = self._database.cursor()
+        names = name_list(table.layout.schema.names)
+        sql = (
+            f"SELECT {names}, {quote_text(change_type)} AS {CHANGE_TYPE.name} "
+            f"FROM ({rewriter.files.bind(cursor)})"
+        )
+        return (yield from self._whole(rewriter, rewriter.record(cursor, sql)))
+
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """A digest of the multiset of rows for which ``where`` is true."""
         files = yield from read_files(self._data, table, "digest")
@@ -138,7 +154,7 @@ class DuckDBEngine:
             limit_bytes=self._settings.in_memory_file_limit_bytes,
         )
 
-    def _whole(self, rewriter: Rewriter, program: Program[Rewrite]) -> Program[Rewrite]:
+    def _whole(self, rewriter: Rewriter, program: Program[T]) -> Program[T]:
         """Run a rewrite; if it fails, take back what it has stored."""
         try:
             return (yield from program)

@@ -613,8 +613,9 @@ def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_anew(
 def test_a_lake_without_a_head_is_healthy_and_empty(place: Place) -> None:
     with place.connect() as lake:
         assert lake.doctor().ok
-        assert lake.recover() == lv.Report(True)
-        assert lake.gc() == lv.Report(True)
+        for report in (lake.recover(), lake.gc()):
+            assert report.ok
+            assert [finding.kind for finding in report.findings] == ["empty"]
         assert lake.tables() == []
 
 
@@ -651,3 +652,12 @@ def test_a_transaction_that_commits_by_its_own_entry_cannot_be_aborted_or_settle
     lake.abort(txn.id)
     with pytest.raises(lv.TransactionAborted):
         txn.commit()
+
+
+def test_recovering_and_cleaning_where_no_lake_is_writes_nothing(tmp_path: Path) -> None:
+    misspelt = tmp_path / "misspelt"
+    lake = lv.connect(str(misspelt))
+    for report in (lake.recover(), lake.gc(dry_run=True), lake.gc()):
+        assert report.ok
+        assert [finding.kind for finding in report.findings] == ["empty"]
+    assert not misspelt.exists()
