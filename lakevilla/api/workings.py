@@ -83,6 +83,7 @@ class Workings:
 
     @property
     def id(self) -> str:
+        self._core.told = True
         return self._core.id
 
     @property

@@ -514,16 +514,17 @@ def _meddle(world: World, context: Context, client: Client) -> Program[None]:
     through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
     if not through_head:
         return
-    victim = client.random.choice(through_head[-6:])
+    # By the id that it has now: one that is behind the floor takes another.
+    victim = client.random.choice(through_head[-6:]).id
     if client.random.random() < 0.5:
-        yield from _settle(world, context, victim.id)
+        yield from _settle(world, context, victim)
         return
     try:
-        found = yield from fence(context, victim.id)
+        found = yield from fence(context, victim)
     except (CommitOutcomeUnknown, StoreError):
         return
-    if context.held is not None and not is_forgotten(context.held.head, victim.id):
-        world.verdicts.append((victim.id, "aborted" if found is None else "committed"))
+    if context.held is not None and not is_forgotten(context.held.head, victim):
+        world.verdicts.append((victim, "aborted" if found is None else "committed"))
 
 
 def _take_over(world: World, context: Context, client: Client, old: Attempt) -> Program[None]:

@@ -105,6 +105,9 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    told : bool
+        Whether its caller has seen the id: from then on it is kept, even where it
+        can't commit any more, because somebody may ask what became of it.
     shared : bool
         Whether it was saved: another process may have resumed it and committed
         the files that this one has made, so only gc may tell whose they are.
@@ -133,6 +136,7 @@ class Transaction:
     digests: set[str] = field(default_factory=set)
     tried: bool = False
     shared: bool = False
+    told: bool = False
     state: State = "open"
     failure: LakeVillaError | None = None
     result: CommitResult | None = None
@@ -167,7 +171,7 @@ class Transaction:
                 if not self.read_only:
                     self.context.refuse_foreign_root()
                 self.bound_sequence = self.began = held.head.sequence
-                if self.id <= held.head.floor and not self.done:
+                if self.id <= held.head.floor and not self.done and not self.told:
                     # This machine's clock is behind: an id below the floor
                     # could never commit, so take one above it.
                     by_entry = is_by_entry(self.id)

@@ -661,3 +661,18 @@ def test_recovering_and_cleaning_where_no_lake_is_writes_nothing(tmp_path: Path)
         assert report.ok
         assert [finding.kind for finding in report.findings] == ["empty"]
     assert not misspelt.exists()
+
+
+def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, place: Place) -> None:
+    behind = shifted(place, -10 * 24 * 3600.0)
+    with place.connect(settings=OLD) as other:
+        other.register("orders")
+        other.gc()
+    txn = behind.transaction()
+    seen = txn.id
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert txn.id == seen
+    assert lake.outcome(seen).state == "aborted"
+    behind.run(lambda txn: txn.append("orders", {"id": [5], "qty": [5]}))
