@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation, StoreError
@@ -112,22 +110,22 @@ def head_found(outcome: PutOutcome) -> HeldHead | None:
     return HeldHead(decode(HEAD_KEY, outcome.current.body, Head), outcome.current.token)
 
 
-def make_room(head: Head, ids: Ids) -> Program[tuple[Head, PageRef | None]]:
+def make_room(head: Head, ids: Ids) -> Program[PageRef | None]:
     """Move the oldest commits of ``head`` to a page if it is full.
 
-    Returns the head and the page to name in its successor. The page is
+    Returns the page to name in its successor, None if there is room. The page is
     immutable and hash-named by nonce; one that loses the race is an orphan
     for gc, and nothing else.
     """
     if not overfull(head):
-        return head, None
+        return None
     page = split_page(head, ids.nonce(), FORMAT)
     first, last = page.commits[0], page.commits[-1]
     ref = PageRef(page.nonce, first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms)
     outcome = yield from put(ref.key, encode(page), ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
-    return head, ref
+    return ref
 
 
 def load_page(ref: PageRef) -> Program[Page]:
@@ -230,8 +228,3 @@ def rules_table(location: str, head: Head) -> Program[bool]:
     if not isinstance(outcome, Found):
         return False
     return decode(key, outcome.body, LakeFile).lake_id == head.lake_id
-
-
-def newest_first(pages: Sequence[Page]) -> list[CommitSummary]:
-    """The commits of ``pages`` (newest page first), newest commit first."""
-    return [commit for page in pages for commit in reversed(page.commits)]

@@ -43,7 +43,7 @@ from lakevilla.store.effects import Program, Put, parallel, sleep
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Event
-from lakevilla.transaction.describe import describe
+from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
@@ -119,10 +119,6 @@ def _table_part(txn: Transaction, table: str) -> Program[TablePart]:
     change = yield from entry_change(txn, table)
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
-    metrics: dict[str, int] = {}
-    for done in mine:
-        for key, value in done.metrics.items():
-            metrics[key] = metrics.get(key, 0) + int(value)
     was_read = any(table in tables_read(done.operation) for done in txn.done)
     was_seen = any(record.table == table for record in txn.reads.values())
     dropped = bool(mine) and isinstance(mine[-1].operation, Drop)
@@ -136,7 +132,7 @@ def _table_part(txn: Transaction, table: str) -> Program[TablePart]:
         dropped=dropped,
         operation=name,
         parameters=parameters,
-        metrics={key: str(value) for key, value in metrics.items()},
+        metrics=summed(done.metrics for done in mine),
     )
 
 
@@ -217,10 +213,10 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
         if found.redo_from is not None:
             yield from adopt(txn, held, found)
             return None
-        base, page = yield from make_room(held.head, context.ids)
-        commits, tables = yield from _entries(txn, base, found.tails, commit, digest)
+        page = yield from make_room(held.head, context.ids)
+        commits, tables = yield from _entries(txn, held.head, found.tails, commit, digest)
         new = successor(
-            base,
+            held.head,
             nonce=context.ids.nonce(),
             now_ms=context.now_ms(),
             commits=commits,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakevilla.expressions.render import render_sql
 from lakevilla.sublogs.operations import (
@@ -20,7 +20,7 @@ from lakevilla.sublogs.operations import (
     Update,
 )
 
-__all__ = ["describe"]
+__all__ = ["describe", "summed"]
 
 
 def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
@@ -31,6 +31,15 @@ def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
     return "TRANSACTION", {
         "operations": json.dumps([{"operation": name, **rest} for name, rest in told])
     }
+
+
+def summed(metrics: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """``operationMetrics`` of several operations told as one."""
+    total: dict[str, int] = {}
+    for some in metrics:
+        for name, value in some.items():
+            total[name] = total.get(name, 0) + int(value)
+    return {name: str(value) for name, value in total.items()}
 
 
 def _one(operation: Operation) -> tuple[str, dict[str, str]]:

@@ -13,7 +13,7 @@ from lakevilla.formats.base import CommitInfo
 from lakevilla.store.base import ABSENT, Refused, Stored
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
-from lakevilla.transaction.describe import describe
+from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.tail import entry_at, open_tail, probe
 from lakevilla.transaction.validate import adopt, examine
@@ -146,17 +146,13 @@ def _is_newest(txn: Transaction, location: str, version: int) -> Program[None]:
 
 def _info(txn: Transaction, location: str) -> CommitInfo:
     operation, parameters = describe([done.operation for done in txn.done])
-    metrics: dict[str, int] = {}
-    for done in txn.done:
-        for name, value in done.metrics.items():
-            metrics[name] = metrics.get(name, 0) + int(value)
     blind = not txn.reads and all(
         is_blind(done.operation) and not tables_read(done.operation) for done in txn.done
     )
     return CommitInfo(
         operation=operation,
         parameters=parameters,
-        metrics={name: str(value) for name, value in metrics.items()},
+        metrics=summed(done.metrics for done in txn.done),
         is_blind_append=blind,
         txn_ids=(txn.id,),
         nonce=txn.context.ids.nonce(),

@@ -73,12 +73,12 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     # replacement is refused once HEAD has moved, and only then it is garbage.
     move = any(key not in named for key in listed.pages)
     if dry_run:
-        head = yield from _raised(context, held.head, left_alone, move)
+        head = yield from _raised(context, held.head, left_alone, move=move, dry_run=True)
         head = held.head if head is None else head
     else:
         yield from _settle_keys(context, held.head, listed.keys)
         head = yield from replace_until_stored(
-            context, lambda old: _raised(context, old, left_alone, move)
+            context, lambda old: _raised(context, old, left_alone, move=move, dry_run=False)
         )
     still_named = yield from _named_pages(head)
     old_pages = [key for key in listed.pages if key not in still_named]
@@ -161,7 +161,7 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
 
 
 def _raised(
-    context: Context, head: Head, left_alone: Container[str], move: bool
+    context: Context, head: Head, left_alone: Container[str], *, move: bool, dry_run: bool
 ) -> Program[Head | None]:
     """HEAD with the floor past what is too old, and without what is published from ``pending``.
 
@@ -205,9 +205,9 @@ def _raised(
         and not move
     ):
         return None
-    base, page = yield from make_room(head, context.ids)
+    page = None if dry_run else (yield from make_room(head, context.ids))
     return successor(
-        base,
+        head,
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
         commits=absorbed.commits,

@@ -110,12 +110,12 @@ def register(
                 touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
         if not tables and names == head.names:
             return None
-        base, page = yield from make_room(head, context.ids)
+        page = yield from make_room(head, context.ids)
         commit = CommitSummary(
-            base.sequence + 1, 0, "register", context.ids.txn_id(above=base.floor), "", touches
+            head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", touches
         )
         return successor(
-            base,
+            head,
             nonce=context.ids.nonce(),
             now_ms=context.now_ms(),
             commits=[commit],
@@ -147,22 +147,22 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         state = published.head.tables.get(location)
         if published.head is not head or state is None or state.dropped:
             return None if state is None or state.dropped else (yield from change(published.head))
-        base, page = yield from make_room(head, context.ids)
+        page = yield from make_room(head, context.ids)
         commit = CommitSummary(
-            base.sequence + 1,
+            head.sequence + 1,
             0,
             "register",
-            context.ids.txn_id(above=base.floor),
+            context.ids.txn_id(above=head.floor),
             "",
             {location: Touch(published=tail.tip, metadata=True, data_change=False)},
         )
         return successor(
-            base,
+            head,
             nonce=context.ids.nonce(),
             now_ms=context.now_ms(),
             commits=[commit],
             tables={location: TableState(state.table_id, tail.tip, dropped=True)},
-            names={key: where for key, where in base.names.items() if where != location},
+            names={key: where for key, where in head.names.items() if where != location},
             page=page,
         )
 

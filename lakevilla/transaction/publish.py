@@ -17,6 +17,7 @@ from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.describe import summed
 from lakevilla.transaction.fitness import first_unfit, unpublished
 from lakevilla.transaction.reconcile import reconcile
 from lakevilla.transaction.tail import Tail, open_tail, probe
@@ -177,15 +178,11 @@ def _info(
         txns.extend(txn for _, txn, _ in commit.replaces)
         txns.append(commit.txn)
     applications[application_id(head)] = refs[-1].sequence
-    metrics: dict[str, int] = {}
-    for part in parts:
-        for name, value in part.metrics.items():
-            metrics[name] = metrics.get(name, 0) + int(value)
     one = parts[0] if len(parts) == 1 else None
     return CommitInfo(
         operation="TRANSACTION" if one is None else one.operation,
         parameters={} if one is None else one.parameters,
-        metrics={name: str(value) for name, value in metrics.items()},
+        metrics=summed(part.metrics for part in parts),
         is_blind_append=all(part.blind for part in parts),
         txn_ids=tuple(txns),
         nonce=context.ids.nonce(),

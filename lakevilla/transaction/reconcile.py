@@ -34,6 +34,7 @@ from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.describe import summed
 from lakevilla.transaction.feed import in_one_entry
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.naming import file_namer
@@ -53,7 +54,7 @@ class _Replay:
     snapshot: Snapshot
     changes: list[Change] = field(default_factory=list)
     voided: list[tuple[str, str]] = field(default_factory=list)
-    metrics: dict[str, int] = field(default_factory=dict)
+    metrics: list[dict[str, str]] = field(default_factory=list)
     operation: str = "RECONCILE"
 
 
@@ -126,7 +127,7 @@ def _replayed(
         change=change,
         operation=replay.operation,
         parameters={"replaces": ",".join(ref.txn for ref in waiting)},
-        metrics={name: str(value) for name, value in replay.metrics.items()},
+        metrics=summed(replay.metrics),
     )
     touched: tuple[str, ...] = ()
     if not lost and tail.tip >= 0:
@@ -204,8 +205,7 @@ def _replay_commit(
                 yield from parallel([Put(key, body, ANY) for key, body in fresh.items()])
             snapshot = snapshot.apply(performed.change)
             changes.append(performed.change)
-            for metric, value in performed.metrics.items():
-                replay.metrics[metric] = replay.metrics.get(metric, 0) + int(value)
+            replay.metrics.append(performed.metrics)
     except LakeVillaError as error:
         if error.kind in ("store", "corrupt_object", "unsupported_format"):
             raise
@@ -284,12 +284,13 @@ def _successor(
     commit: CommitObject,
     digest: str,
 ) -> Program[Head]:
-    base, page = yield from make_room(held.head, context.ids)
-    state = base.tables[location]
+    head = held.head
+    page = yield from make_room(head, context.ids)
+    state = head.tables[location]
     entries = [tail.entries.get(version) for version in range(state.published + 1, tail.tip + 1)]
     opaque = not entries or None in entries
     foreign = CommitSummary(
-        base.sequence + 1,
+        head.sequence + 1,
         0,
         "foreign",
         commit.txn,
@@ -310,7 +311,7 @@ def _successor(
         },
     )
     own = CommitSummary(
-        base.sequence + 2,
+        head.sequence + 2,
         0,
         "reconcile",
         commit.txn,
@@ -328,7 +329,7 @@ def _successor(
         dropped=state.dropped or tail.tip < 0,
     )
     return successor(
-        base,
+        head,
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
         commits=(foreign, own),

@@ -14,6 +14,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.api.lake import Lake
 from lakevilla.clock import SystemClock
+from lakevilla.global_log.head import overfull
 from lakevilla.store.local import LocalStore
 from tests.builders import Place, contents, interrupted, is_entry, is_head, kinds, values
 
@@ -676,3 +677,15 @@ def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, place:
     assert txn.id == seen
     assert lake.outcome(seen).state == "aborted"
     behind.run(lambda txn: txn.append("orders", {"id": [5], "qty": [5]}))
+
+
+def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, place: Place) -> None:
+    lake.run(load)
+    while lake.context.held is None or not overfull(lake.context.held.head):
+        lake.run(load)
+    before = contents(place.root)
+    late = shifted(place, 8 * 24 * 3600.0)
+    assert late.gc(dry_run=True).ok
+    assert contents(place.root) == before
+    late.gc()  # for real its oldest commits leave HEAD
+    assert any(key.startswith("_lakevilla/pages/") for key in contents(place.root).keys() - before)
