@@ -19,6 +19,7 @@ _MAY_BE_ZERO = {
     "max_pending",
     "checked_tip_seconds",
     "max_age_seconds",
+    "wait_timeout_seconds",
     "outcome_retention_seconds",
 }
 
@@ -30,7 +31,16 @@ class Settings:
     Attributes
     ----------
     lease_seconds : float
-        A saved transaction whose record has not changed for this long is stale.
+        A transaction whose record has not changed for this long is stale: its places in
+        the queues are given up. Its owner renews the record every third of this.
+    wait_timeout_seconds : float
+        How long a transaction waits for those before it, unless it says otherwise; then
+        it commits optimistically.
+    wait_poll_seconds, wait_poll_cap_seconds : float
+        First and longest pause between two looks at the one it waits for.
+    escalate_after : int
+        After so many conflicts ``lake.run`` gives a transaction Feature.CT and reserves
+        its tables in HEAD.
     max_age_seconds : float
         Transactions older than this can be fenced by ``gc``. Must stay far
         below VACUUM's (7 days) and Iceberg's orphan removal (3 days) retention.
@@ -67,6 +77,10 @@ class Settings:
     """
 
     lease_seconds: float = 30.0
+    wait_timeout_seconds: float = 300.0
+    wait_poll_seconds: float = 0.25
+    wait_poll_cap_seconds: float = 2.0
+    escalate_after: int = 3
     max_age_seconds: float = 24 * 3600.0
     outcome_retention_seconds: float = 7 * 24 * 3600.0
     foreign_staleness_seconds: float = 0.0

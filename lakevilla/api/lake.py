@@ -43,6 +43,7 @@ from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.rerun import rerun
 
 __all__ = ["Lake"]
 
@@ -130,6 +131,7 @@ class Lake:
         wait: Literal["published", "decided"] = "published",
         idempotency_key: str | tuple[str, int] | None = None,
         read_only: bool = False,
+        wait_timeout_seconds: float | None = None,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction:
@@ -148,6 +150,9 @@ class Lake:
             Commits once, however often it is run.
         read_only : bool
             Refuses write verbs, and writes nothing.
+        wait_timeout_seconds : float, optional
+            How long it waits for transactions before it (with Feature.CT, or for a
+            reservation); then it commits optimistically. Default: the setting of that name.
         metadata : Mapping of str to str, optional
             Goes into each table's commit.
 
@@ -164,12 +169,14 @@ class Lake:
             raise InvalidOperation(f"features must be a lakevilla.Feature, not {features!r}")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidOperation("metadata maps strings to strings")
+        _check_timeout(wait_timeout_seconds)
         told = dict(metadata or {})
         if any(not isinstance(x, str) for pair in told.items() for x in pair):
             raise InvalidOperation("metadata maps strings to strings")
         held = self.context.held
         floor = NO_TXN if held is None else held.head.floor
-        through_head = Feature.I in features or idempotency_key is not None
+        in_head = Feature.I | Feature.CT
+        through_head = bool(features & in_head) or idempotency_key is not None
         state = core.Transaction(
             self.context,
             features,
@@ -177,6 +184,7 @@ class Lake:
             owner=self._owner,
             read_only=read_only,
             metadata=told,
+            wait_timeout_seconds=wait_timeout_seconds,
         )
         state.through_head = through_head
         if idempotency_key is not None:
@@ -208,33 +216,62 @@ class Lake:
         if attempts < 1:
             raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
         _check_options(transaction_options)
-        for attempt in range(attempts):
-            txn = self.transaction(**transaction_options)
-            value: T | None = None
-            try:
-                with txn:
-                    value = fn(txn, *args)  # type: ignore[call-arg]
-                return value
-            except AlreadyCommitted:
-                return None
-            except CommitOutcomeUnknown:
-                # Only HEAD can be asked; a log entry is the caller's to look for.
-                told = self.outcome(txn.id).state if txn.through_head else "expired"
-                if told == "committed":
+        kept: core.Transaction | None = None
+        losses = 0
+        try:
+            for attempt in range(attempts):
+                txn = self._attempt(kept, losses, transaction_options)
+                kept = None
+                value: T | None = None
+                try:
+                    with txn:
+                        value = fn(txn, *args)  # type: ignore[call-arg]
                     return value
-                if told != "aborted":
-                    raise
-                error: LakeVillaError | None = None
-            except (ConflictError, TransactionAborted) as conflict:
-                error = conflict
-            if attempt + 1 == attempts:
-                raise error or TransactionAborted(
-                    f"transaction {txn.id} was not committed in {attempts} attempts: "
-                    "run it again later",
-                    txn_id=txn.id,
-                )
-            self.runner.run(_pause(self.context, attempt))
+                except AlreadyCommitted:
+                    return None
+                except CommitOutcomeUnknown:
+                    # Only HEAD can be asked; a log entry is the caller's to look for.
+                    told = self.outcome(txn.id).state if txn.through_head else "expired"
+                    if told == "committed":
+                        return value
+                    if told != "aborted":
+                        raise
+                    error: LakeVillaError | None = None
+                except (ConflictError, TransactionAborted) as conflict:
+                    error = conflict
+                    losses += 1
+                    kept = txn.lost
+                if attempt + 1 == attempts:
+                    raise error or TransactionAborted(
+                        f"transaction {txn.id} was not committed in {attempts} attempts: "
+                        "run it again later",
+                        txn_id=txn.id,
+                    )
+                if kept is None or kept.queue is None:
+                    self.runner.run(_pause(self.context, attempt))
+        finally:
+            if kept is not None:
+                self.runner.run(_let_go(kept))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _attempt(
+        self, kept: core.Transaction | None, losses: int, options: Mapping[str, Any]
+    ) -> Transaction:
+        """A transaction for ``run``: the one that lost, under its id and in its places, or new."""
+        if kept is not None:
+            escalate = losses >= self.settings.escalate_after
+            try:
+                state = self.runner.run(rerun(kept, escalate=escalate))
+            except TransactionAborted:
+                self.runner.run(_let_go(kept))  # another process has resumed it
+            else:
+                given = {name: options[name] for name in ("wait", "durability") if name in options}
+                txn = Transaction(self, state, **given)
+                txn.keeps_place = True
+                return txn
+        txn = self.transaction(**options)
+        txn.keeps_place = True
+        return txn
 
     def transactional(
         self, *, attempts: int = 10, **transaction_options: Any
@@ -530,6 +567,15 @@ def _check_choice(name: str, value: object, *choices: str) -> None:
         raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
 
 
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+        raise InvalidOperation(
+            f"wait_timeout_seconds must be a number of seconds, 0 or more, not {seconds!r}"
+        )
+
+
 _TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:-1]
 
 
@@ -541,6 +587,12 @@ def _check_options(options: Mapping[str, object]) -> None:
             f"unknown transaction option {unknown[0]!r}: choose from "
             f"{', '.join(_TRANSACTION_OPTIONS)}"
         )
+
+
+def _let_go(kept: core.Transaction) -> Program[None]:
+    """End a transaction that was kept for another attempt."""
+    yield from saving.forget(kept)
+    yield from kept.abort()
 
 
 def _pause(context: Context, attempt: int) -> Program[None]:

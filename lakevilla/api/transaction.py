@@ -13,7 +13,7 @@ from lakevilla import frames
 from lakevilla.api.merge import Merge
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.global_log.head import Head
@@ -24,7 +24,7 @@ from lakevilla.sublogs.operations import (
     MergeClauseRecord,
     Operation,
 )
-from lakevilla.transaction import finish, saving
+from lakevilla.transaction import core, finish, saving
 from lakevilla.transaction.view import View
 
 __all__ = ["Transaction"]
@@ -61,6 +61,13 @@ class Transaction(Workings):
     def through_head(self) -> bool:
         """Whether it commits by replacing HEAD, rather than by one table's own log entry."""
         return self._core.through_head
+
+    @property
+    def lost(self) -> core.Transaction | None:
+        """Its state, if it ended with ``ConflictError`` and may be run again in its place."""
+        core_ = self._core
+        is_lost = core_.state == "failed" and isinstance(core_.failure, ConflictError)
+        return core_ if is_lost else None
 
     @property
     def state(self) -> str:
@@ -114,6 +121,8 @@ class Transaction(Workings):
         """Abort because of an exception, which must not be hidden by one of ours."""
         if self._process != os.getpid():
             return  # a forked child leaves the block: nothing here is its own
+        if self.keeps_place and isinstance(self._core.failure, ConflictError):
+            return  # it is run again, in its place
         try:
             self.abort()
         except LakeVillaError as error:

@@ -77,6 +77,8 @@ class Workings:
         self._durability = durability
         self._now: datetime | None = None
         self._merges: list[tuple[str, Merge]] = []
+        #: Whether ``lake.run`` takes its places over after a conflict.
+        self.keeps_place = False
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._sources = itertools.count()
@@ -154,6 +156,7 @@ class Workings:
         location = self._resolve(table)
         self._core.check_write(location, verb)
         self._lake.ensure_safe_store()
+        self._run(self._core.enter([location], "append" if verb == "append" else "write"))
         return location
 
     def _done(self, program: Program[core.Done]) -> OperationResult:

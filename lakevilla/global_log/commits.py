@@ -10,7 +10,7 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.formats.base import Change
-from lakevilla.global_log.codec import decode, encode
+from lakevilla.sublogs.codec import decode, encode
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 __all__ = ["COMMITS_PREFIX", "CommitObject", "TablePart", "commit_key", "read_commit", "seal"]

@@ -23,6 +23,7 @@ __all__ = [
     "Page",
     "PageRef",
     "PendingRef",
+    "Reservation",
     "TableState",
     "Touch",
     "application_id",
@@ -98,6 +99,13 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     format: Literal["delta", "iceberg"] = "delta"
 
 
+class Reservation(msgspec.Struct, frozen=True):
+    """An escalated transaction that others let go first in these tables (design, section 7)."""
+
+    txn: str
+    tables: tuple[str, ...]
+
+
 class PageRef(msgspec.Struct, frozen=True):
     """An immutable page of older commits and what it covers."""
 
@@ -142,6 +150,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     names: dict[str, str] = {}
     commits: tuple[CommitSummary, ...] = ()
     page: PageRef | None = None
+    reserved: tuple[Reservation, ...] = ()
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
@@ -170,6 +179,7 @@ def successor(
     history_start: int | None = None,
     forgotten: str | None = None,
     page: PageRef | None = None,
+    reserved: tuple[Reservation, ...] | None = None,
 ) -> Head:
     """The HEAD that replaces ``head``.
 
@@ -199,6 +209,7 @@ def successor(
         history_start=head.history_start if history_start is None else history_start,
         forgotten=head.forgotten if forgotten is None else forgotten,
         page=head.page if page is None else page,
+        reserved=head.reserved if reserved is None else reserved,
     )
 
 

@@ -10,9 +10,9 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.codec import FORMAT, decode, encode
 from lakevilla.store.base import Found, Token
 from lakevilla.store.effects import Program, get
+from lakevilla.sublogs.codec import FORMAT, decode, encode
 
 __all__ = ["KEYS_PREFIX", "HeldKey", "KeyRecord", "bound", "key_object", "load_key", "parse_key"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation, StoreError
-from lakevilla.global_log.codec import FORMAT, decode, encode
 from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
 from lakevilla.global_log.head import (
     HEAD_KEY,
@@ -32,6 +31,7 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.effects import Program, get, put
+from lakevilla.sublogs.codec import FORMAT, decode, encode
 
 __all__ = [
     "HeldHead",

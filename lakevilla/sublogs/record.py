@@ -1,28 +1,76 @@
-"""Saved transactions: the record that says who owns one, and the sublog it names.
+"""Records: who owns a transaction, its places in the queues, and the sublog it has saved.
 
-``_lakevilla/txns/<txn>.json`` is replaced under ``Match`` by its owner; whoever
-resumes the transaction replaces it too, and the owner that lost finds out at its
-next save. ``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog, immutable.
+``_lakevilla/txns/<txn>.json`` is created before the transaction's first marker,
+and deleted when it has ended: a marker whose transaction has no record is void.
+It is replaced under ``Match`` by its owner; whoever resumes the transaction
+replaces it too, and the owner that lost finds out at its next replacement.
+``_lakevilla/txns/<txn>/<hash>.json`` holds the sublog, immutable.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from lakevilla.formats.base import Change
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
-__all__ = ["SavedOperation", "SavedTable", "Sublog", "TXNS_PREFIX", "TxnRecord", "record_key"]
+__all__ = [
+    "RESERVATION",
+    "TXNS_PREFIX",
+    "Access",
+    "Edge",
+    "SavedOperation",
+    "SavedTable",
+    "Sublog",
+    "Ticket",
+    "TxnRecord",
+    "record_key",
+    "sublog_key",
+]
 
 TXNS_PREFIX = "_lakevilla/txns"
 
+#: What a transaction will do in a table, from the weakest to the strongest.
+Access = Literal["read", "append", "write"]
+
+#: The ticket of whoever holds a reservation in HEAD: lower than any that is placed.
+RESERVATION = 0
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A place in a table's queue: ``<table>/_lakevilla/markers/<number, 20 digits>.json``."""
+
+    table: str
+    number: int
+    access: Access
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A dependency: ``waiter``, with its ticket in ``table``, is behind ``holder`` with its own.
+
+    Void as soon as one of the two tickets is no longer held: sets of ids
+    would keep a finished transaction alive in two others' closures, and name
+    one that has shifted for ever.
+    """
+
+    waiter: str
+    waiter_ticket: int
+    holder: str
+    holder_ticket: int
+    table: str
+
 
 class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who owns a saved transaction.
+    """All that changes of a transaction, in one place.
 
     ``began`` is HEAD's sequence when it began: its commit, if any, comes later.
     ``heartbeat`` counts replacements; a record that has not changed for
-    ``lease_seconds`` on an observer's own clock is stale.
+    ``lease_seconds`` on an observer's own clock is stale. ``claim`` is new each
+    time that the transaction is begun or resumed: two owners in one process
+    have two. ``tickets`` are exact while the transaction waits, that is while
+    it has ``edges``; else they may lag behind what is placed.
     """
 
     format: int
@@ -32,7 +80,11 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     heartbeat: int
     lease_seconds: float
     began: int
-    sublog: str
+    sublog: str = ""
+    claim: str = ""
+    tables: tuple[str, ...] = ()
+    tickets: tuple[Ticket, ...] = ()
+    edges: tuple[Edge, ...] = ()
 
 
 class SavedOperation(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakevilla.global_log import repo
-from lakevilla.global_log.codec import encode
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
@@ -21,6 +20,7 @@ from lakevilla.settings import Settings
 from lakevilla.store import readback
 from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
 from lakevilla.store.effects import Program, delete, put
+from lakevilla.sublogs.codec import encode
 from lakevilla.testing.client import ClientClock
 from lakevilla.testing.plan import Plan, draw
 from lakevilla.transaction import (

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lakevilla.global_log.codec import decode
 from lakevilla.global_log.head import HEAD_KEY, CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.codec import decode
 from lakevilla.testing import elle, invariants
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.history import Txn

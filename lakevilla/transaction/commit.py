@@ -18,7 +18,6 @@ from lakevilla.errors import (
     StoreError,
     TransactionAborted,
 )
-from lakevilla.global_log.codec import FORMAT
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -40,6 +39,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored, Unknown
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, Put, parallel, sleep
+from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Event
@@ -48,8 +48,10 @@ from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.reservation import remaining, reserved_ahead
 from lakevilla.transaction.tail import Tail, refresh
-from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.validate import adopt, catch_up, examine
+from lakevilla.transaction.waiting import wait_for_turn
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
@@ -81,6 +83,9 @@ def decide(txn: Transaction) -> Program[Decided]:
         The replacement may have been stored, and the store does not say.
     """
     assert txn.held is not None, "a transaction that writes through HEAD is bound to one"
+    waited = yield from wait_for_turn(txn, txn.head)
+    if waited or any(done.deferred for done in txn.done):
+        yield from catch_up(txn)
     while True:
         commit = yield from _commit_object(txn)
         digest, body = seal(commit)
@@ -201,10 +206,13 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
     held = txn.held
     assert held is not None
     txn.digests.add(digest)
-    if txn.record is not None:
+    if txn.shared:
         yield from _refuse_committed(txn, held.head)
     for attempt in range(_MAX_RACES):
         txn.check_not_fenced(held.head)
+        if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
+            # Those who have waited longest are through: HEAD has moved.
+            held = (yield from context.head()) or held
         # Before the examination: publishing may meet foreign commits.
         yield from _relieve(txn, held)
         found = yield from examine(txn, held.head)
@@ -222,6 +230,7 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
             commits=commits,
             tables=tables,
             page=page,
+            reserved=remaining(txn, held.head),
         )
         txn.tried = True
         outcome = yield from replace_head(held, new)

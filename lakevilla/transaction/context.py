@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
@@ -14,13 +14,21 @@ from lakevilla.formats.base import TableFormat
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.repo import HeldHead, load_commit, load_head
 from lakevilla.ids import Ids
+from lakevilla.markers.marker import Marker
+from lakevilla.markers.repo import Unreadable
 from lakevilla.settings import Settings
+from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.lease import Leases
 from lakevilla.transaction.tail import Tail
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.core import Transaction
 
 __all__ = ["Context", "Event"]
 
 _COMMITS_CACHED = 256
+_MARKERS_CACHED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,20 @@ class Event:
     ``detail`` holds plain values, among them the tables concerned.
     """
 
-    kind: Literal["redo", "retry", "helping", "published", "reconcile", "foreign", "abort", "gc"]
+    kind: Literal[
+        "redo",
+        "retry",
+        "helping",
+        "published",
+        "reconcile",
+        "foreign",
+        "abort",
+        "gc",
+        "waiting",
+        "shift",
+        "stale",
+        "escalation",
+    ]
     txn_id: str | None
     message: str
     detail: Mapping[str, object] = field(default_factory=dict)
@@ -42,6 +63,10 @@ class Context:
 
     The caches hold immutable values under single assignments, so threads may
     share a context: a lost update costs a request, never a wrong answer.
+
+    ``leases`` is what was seen of others' records. ``departed`` are holders of
+    reservations that were found dead, ``passed`` unreadable markers that nobody
+    waits for any more. ``renewed`` is told of each transaction that has a record now.
     """
 
     root: str
@@ -51,11 +76,19 @@ class Context:
     format: TableFormat
     engine: Engine
     notify: Callable[[Event], None] = lambda event: None
+    renewed: Callable[[Transaction], None] = lambda txn: None
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
+    markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
+    departed: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
+    leases: Leases = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leases = Leases(self.settings.lease_seconds, self.settings.max_age_seconds)
 
     def head(self) -> Program[HeldHead | None]:
         """HEAD as it is now, by one conditional GET; remembered."""
@@ -90,6 +123,12 @@ class Context:
                 self.commits.popitem(last=False)
             except KeyError:  # another thread was quicker
                 break
+
+    def known_markers(self) -> dict[tuple[str, Token], Marker | Unreadable]:
+        """Markers read so far; they never change."""
+        if len(self.markers) > _MARKERS_CACHED:
+            self.markers = {}
+        return self.markers
 
     def keep_tail(self, tail: Tail) -> Tail:
         """Remember how far a table's log has come; another thread may know more by now."""

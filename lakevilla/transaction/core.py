@@ -45,19 +45,23 @@ from lakevilla.sublogs.operations import (
     ReadRecord,
     tables_read,
 )
+from lakevilla.sublogs.record import Access
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.creation import create_change
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import Performed, check_append_only, perform
+from lakevilla.transaction.queueing import enter, leave
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import View, build_view
 
 if TYPE_CHECKING:
     from lakevilla.transaction.commit import Decided
-    from lakevilla.transaction.saving import HeldRecord
+    from lakevilla.transaction.queueing import Queue
+    from lakevilla.transaction.record import HeldRecord
+    from lakevilla.transaction.saving import Saved
 
 __all__ = ["Done", "Transaction", "Working"]
 
@@ -73,6 +77,7 @@ class Done:
     counts: Counts
     metrics: dict[str, str]
     observed: bool = False
+    deferred: bool = False
 
     @property
     def table(self) -> str:
@@ -105,6 +110,8 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    used : set of str
+        Tables of earlier attempts of it, where ``lake.run`` has run it again.
     told : bool
         Whether its caller has seen the id: from then on it is kept, even where it
         can't commit any more, because somebody may ask what became of it.
@@ -128,6 +135,12 @@ class Transaction:
     began: int = 0
     began_at: float = 0.0
     record: HeldRecord | None = None
+    claim: str = ""
+    saved: Saved | None = None
+    queue: Queue | None = None
+    wait_timeout_seconds: float | None = None
+    patience_ends: float | None = None
+    used: set[str] = field(default_factory=set)
     tables: dict[str, Working] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
     reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
@@ -174,6 +187,7 @@ class Transaction:
                 if self.id <= held.head.floor and not self.done and not self.told:
                     # This machine's clock is behind: an id below the floor
                     # could never commit, so take one above it.
+                    yield from leave(self)
                     by_entry = is_by_entry(self.id)
                     self.id = self.context.ids.txn_id(above=held.head.floor, by_entry=by_entry)
             if self.key is not None and held is not None:
@@ -193,20 +207,57 @@ class Transaction:
             return None
         return tail
 
-    def touch(self, locations: Iterable[str], *, probing: bool) -> Program[None]:
+    def touch(
+        self, locations: Iterable[str], *, probing: bool, access: Access | None = None
+    ) -> Program[None]:
         """Make the tables part of the transaction, at the state it is bound to.
 
         ``probing``: the rows matter, so foreign commits are looked for, once a
-        table. A blind append needs none: the commit probes.
+        table. A blind append needs none: the commit probes. ``access``: what is to
+        be done there; with Feature.CT it takes a place in the queue first.
         """
         wanted = list(dict.fromkeys(locations))
+        if access is not None:
+            yield from self.enter(wanted, access)
+        was_bound = self.bound
         yield from self.bind(wanted, probing=probing)
         missing = [
             location
             for location in wanted
             if location not in self.tables or (probing and not self.tables[location].probed)
         ]
+        if was_bound and missing and self._reads_newest:
+            # Not bound to one state of the lake: each table as it is when first used.
+            self.held = yield from self.context.head()
         yield from parallel([self._open(location, probing) for location in missing])
+        if access is not None and self._queues:
+            yield from enter(self, dict.fromkeys(wanted, access))
+
+    @property
+    def _queues(self) -> bool:
+        return Feature.CT in self.features and not self.read_only
+
+    @property
+    def _reads_newest(self) -> bool:
+        return Feature.CT in self.features and Feature.I not in self.features
+
+    def enter(
+        self, locations: Iterable[str], access: Access, *, creating: bool = False
+    ) -> Program[None]:
+        """Take places in the queues of tables that are there, before their state is read."""
+        if not self._queues:
+            return
+        wanted = list(locations)
+        if not creating:
+            unknown = [where for where in wanted if known_tail(self.context, where) is None]
+            yield from parallel([open_tail(self.context, w, missing_ok=True) for w in unknown])
+            # Where there is no log a name may be misspelt: nothing is left behind there.
+            wanted = [where for where in wanted if _has_log(known_tail(self.context, where))]
+        yield from enter(self, dict.fromkeys(wanted, access))
+
+    def is_behind(self, location: str) -> bool:
+        """Whether others go first on the table: then operations there are put off."""
+        return self.queue is not None and self.queue.is_behind(location)
 
     def _open(self, location: str, probing: bool) -> Program[None]:
         """Take a table in at the bound state, which may move on to a newer HEAD meanwhile.
@@ -215,7 +266,11 @@ class Transaction:
         transaction move. A view counts only if it was built on the HEAD that
         the transaction is bound to when it is taken in; else it is built anew.
         """
-        behind = self.head is not None and self.bound_sequence != self.head.sequence
+        behind = (
+            self.head is not None
+            and self.bound_sequence != self.head.sequence
+            and not self._reads_newest
+        )
         # Resumed: its tables are those of an older HEAD, which is gone. A further
         # one can be shown beside them only on a HEAD that they fit.
         if behind and not (yield from extend(self)):
@@ -241,6 +296,9 @@ class Transaction:
                 # The log has a commit of the lake that the bound HEAD does not know.
                 if (yield from extend(self)):
                     self._check_newer(held, location)
+                    continue
+                if self._reads_newest and self.held is not self.context.held:
+                    self.held = self.context.held
                     continue
                 if view.state is None:
                     raise self.fail(self._entered(location))
@@ -360,20 +418,20 @@ class Transaction:
                 table=location,
                 txn_id=self.id,
             )
-        if Feature.I in self.features:
+        if Feature.I in self.features or Feature.CT in self.features:
             return
         others = sorted({done.table for done in self.done} - {location})
         if others:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has written {others[0]} and would write {location} "
-                "too: a transaction over two tables needs Feature.I",
+                "too: a transaction over two tables needs Feature.I or Feature.CT",
                 table=location,
                 txn_id=self.id,
             )
         if self.done and Feature.R not in self.features:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has done one operation already: several in one "
-                "transaction need Feature.R (or Feature.I)",
+                "transaction need Feature.R (or Feature.CT or Feature.I)",
                 table=location,
                 txn_id=self.id,
             )
@@ -382,20 +440,16 @@ class Transaction:
         """Note an error after which nothing can commit; returns it to be raised."""
         self.state = "failed"
         self.failure = error
-        if self.key is not None and not isinstance(error, CommitOutcomeUnknown):
-            # Whoever runs again with the key in this process need not wait for
-            # a lease: no replacement of HEAD by this id is under way any more.
-            self.context.ended.add(self.id)
         return error
 
     def layout(self, location: str, *, reading: bool = False) -> Program[Layout]:
         """The layout of a table, own schema changes included."""
-        yield from self.touch([location], probing=reading)
+        yield from self.touch([location], probing=reading, access="read" if reading else None)
         return self.tables[location].snapshot.layout
 
     def lookup(self, location: str) -> Program[Snapshot]:
         """The transaction's state of a table, own changes included and stored."""
-        yield from self.touch([location], probing=True)
+        yield from self.touch([location], probing=True, access="read")
         self._check_alive(location, "read")
         yield from self.store_bodies(location)
         return self.tables[location].snapshot
@@ -422,7 +476,7 @@ class Transaction:
     def see(self, location: str, where: Expr | None) -> Program[TableInput]:
         """The files of an observed read: it is part of the transaction from here on."""
         self.check_open("read")
-        yield from self.touch([location], probing=True)
+        yield from self.touch([location], probing=True, access="read")
         self._check_alive(location, "read")
         yield from self.store_bodies(location)
         working = self.tables[location]
@@ -456,7 +510,7 @@ class Transaction:
     ) -> Program[pa.Table]:
         """One SELECT; ``tables`` maps its names to locations. All their rows count as seen."""
         self.check_open("sql")
-        yield from self.touch(tables.values(), probing=True)
+        yield from self.touch(tables.values(), probing=True, access="read")
         inputs = {}
         for alias, location in tables.items():
             inputs[alias] = yield from self.see(location, None)
@@ -467,7 +521,8 @@ class Transaction:
     ) -> Program[Done]:
         """Add rows, already in the table's columns and types."""
         self.check_write(location, "append")
-        layout = yield from self._written_layout(location, columns)
+        access: Access = "append" if columns is None else "write"
+        layout = yield from self._written_layout(location, columns, access)
         files = yield from self._write(layout, data)
         with self._giving_back(location, files):
             return (yield from self.execute(Append(location, files, columns), "append"))
@@ -481,7 +536,7 @@ class Transaction:
     ) -> Program[Done]:
         """Replace all rows, or those for which ``where`` is true."""
         self.check_write(location, "overwrite")
-        layout = yield from self._written_layout(location, columns)
+        layout = yield from self._written_layout(location, columns, "write")
         if where is not None:
             # Rows that the predicate would not delete again are not its to replace.
             must = Constraint("where of the overwrite", where, render_sql(where))
@@ -501,8 +556,10 @@ class Transaction:
                 self.bodies.pop(f"{location}/{file.path}", None)
             raise
 
-    def _written_layout(self, location: str, columns: bytes | None) -> Program[Layout]:
-        yield from self.touch([location], probing=False)
+    def _written_layout(
+        self, location: str, columns: bytes | None, access: Access
+    ) -> Program[Layout]:
+        yield from self.touch([location], probing=False, access=access)
         self._check_alive(location, "write")
         snapshot = self.tables[location].snapshot
         snapshot.check_writable()
@@ -535,13 +592,14 @@ class Transaction:
         self.check_write(location, "create_table")
         if not self.through_head:
             yield from self._join_head()
+        yield from self.enter([location], "write", creating=True)
         change = yield from create_change(self, location, schema, partition_by, properties)
         return (yield from self.execute(Create(location, change), "create_table"))
 
     def drop(self, location: str) -> Program[Done]:
         """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
         self.check_write(location, "drop_table")
-        yield from self.touch([location], probing=True)
+        yield from self.touch([location], probing=True, access="write")
         self._check_alive(location, "drop_table")
         table_id = self.tables[location].snapshot.table_id
         return (yield from self.execute(Drop(location, table_id), "drop_table"))
@@ -551,8 +609,11 @@ class Transaction:
         location = operation.table
         self.check_write(location, verb)
         reading = tables_read(operation)
-        yield from self.touch([location], probing=location in reading)
-        yield from self.touch([table for table in reading if table != location], probing=True)
+        blind = isinstance(operation, Append) and operation.columns is None
+        access: Access = "append" if blind else "write"
+        yield from self.touch([location], probing=location in reading, access=access)
+        others = [table for table in reading if table != location]
+        yield from self.touch(others, probing=True, access="read")
         working = self.tables[location]
         if not isinstance(operation, Create | Drop):
             self._check_alive(location, verb)
@@ -587,6 +648,11 @@ class Transaction:
         """Undo everything. What was stored is deleted if nobody can have committed it."""
         if self.state in ("committed", "aborted"):
             return
+        undecided = isinstance(self.failure, CommitOutcomeUnknown)
+        if self.key is not None and self.state == "failed" and not undecided:
+            # Whoever runs again with the key in this process need not wait for
+            # a lease: no replacement of HEAD by this id is under way any more.
+            self.context.ended.add(self.id)
         self.state = "aborted"
         self.bodies.clear()
         if not (self.tried or self.shared):
@@ -605,6 +671,10 @@ class Transaction:
             )
 
     _fresh: set[str] = field(default_factory=set)
+
+
+def _has_log(tail: Tail | None) -> bool:
+    return tail is not None and tail.tip >= 0
 
 
 def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:

@@ -16,6 +16,7 @@ from lakevilla.global_log.repo import commits_since
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit import Decided, decide
+from lakevilla.transaction.context import Event
 from lakevilla.transaction.entry_commit import commit_by_entry
 from lakevilla.transaction.publish import Published, publish_table
 from lakevilla.transaction.saving import forget
@@ -70,14 +71,27 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
     txn.state = "committed"
     txn.decided = decided
     result = _committed(txn, None, decided.summary.sequence)
-    if publish:
-        result = yield from publish_decided(txn, decided)
-    yield from forget(txn)
-    return result
+    if not publish:
+        yield from _let_go(txn)
+        return result
+    return (yield from publish_decided(txn, decided))
+
+
+def _let_go(txn: Transaction) -> Program[None]:
+    """Give places, record and sublog back. What fails is found by others after a lease."""
+    try:
+        yield from forget(txn)
+    except LakeVillaError as error:
+        message = f"could not clean up after transaction {txn.id}: {error.message}"
+        txn.context.notify(Event("retry", txn.id, message))
 
 
 def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]:
-    """Publish a decided transaction on all its tables at once, and tell what became of it."""
+    """Publish a decided transaction on all its tables at once, and tell what became of it.
+
+    Its places in the queues go in the same round: it is decided, so whoever was
+    behind it reads it in HEAD, and publishes it if it must.
+    """
     context = txn.context
     head, summary = decided.held.head, decided.summary
     pending = [
@@ -85,7 +99,8 @@ def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]
         for location in summary.tables
         if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
     ]
-    outcomes = yield from parallel([_guarded(txn, head, location) for location in pending])
+    publishing = [_guarded(txn, head, location) for location in pending]
+    outcomes = (yield from parallel([*publishing, _let_go(txn)]))[: len(pending)]
     versions: dict[str, int | None] = {}
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)

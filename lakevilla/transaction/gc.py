@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.codec import decode
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import (
     PAGES_PREFIX,
@@ -30,6 +29,7 @@ from lakevilla.ids import uuid7
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import Found, Match, ObjectInfo
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.sublogs.codec import decode
 from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.absorb import absorb

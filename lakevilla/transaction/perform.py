@@ -24,7 +24,15 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
-from lakevilla.formats.base import Change, ChangeFile, DataFile, Snapshot, data_files, removal
+from lakevilla.formats.base import (
+    Change,
+    ChangeFile,
+    DataFile,
+    Layout,
+    Snapshot,
+    data_files,
+    removal,
+)
 from lakevilla.frames import to_reader
 from lakevilla.results import Counts
 from lakevilla.store.base import Found
@@ -53,6 +61,8 @@ from lakevilla.transaction.view import compose
 __all__ = [
     "Performed",
     "check_append_only",
+    "inserted_rows",
+    "merge_spec",
     "perform",
     "read_source",
 ]
@@ -198,21 +208,7 @@ def _merge(
 ) -> Program[Performed]:
     layout = snapshot.layout
     source = yield from read_source(context, operation.source, lookup)
-    schemas = {
-        operation.source_alias: source.schema,
-        operation.target_alias: layout.schema,
-    }
-    clauses = tuple(
-        MergeClause(
-            clause.kind,  # type: ignore[arg-type]
-            None if clause.predicate is None else bind(clause.predicate, schemas),
-            bind_assignments(clause.assignments, layout.schema, schemas),
-        )
-        for clause in operation.clauses
-    )
-    spec = MergeSpec(
-        bind(operation.on, schemas), operation.source_alias, operation.target_alias, clauses
-    )
+    spec = merge_spec(operation, layout.schema, source.schema)
     files = yield from snapshot.files()
     rewrite = yield from context.engine.merge(
         TableInput(layout, files), source.to_reader(), spec, name
@@ -220,11 +216,38 @@ def _merge(
     return _rewritten(layout.location, rewrite)
 
 
+def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeSpec:
+    """The merge, bound to the columns of its target and of its source."""
+    schemas = {operation.source_alias: source, operation.target_alias: target}
+    clauses = tuple(
+        MergeClause(
+            clause.kind,  # type: ignore[arg-type]
+            None if clause.predicate is None else bind(clause.predicate, schemas),
+            bind_assignments(clause.assignments, target, schemas),
+        )
+        for clause in operation.clauses
+    )
+    return MergeSpec(
+        bind(operation.on, schemas), operation.source_alias, operation.target_alias, clauses
+    )
+
+
 def _insert(
     context: Context, operation: Insert, snapshot: Snapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
     layout = snapshot.layout
     rows = yield from read_source(context, operation.source, lookup)
+    reader = inserted_rows(operation, layout, rows)
+    written = yield from context.engine.write(layout, reader, name)
+    files = tuple(item.file for item in written)
+    counts = _inserted(files)
+    return Performed(
+        Change(adds=files), counts, _bodies(layout.location, written), _metrics(counts)
+    )
+
+
+def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
+    """What the query of an insert returns, as rows of its table."""
     if rows.num_columns != len(operation.columns):
         raise InvalidOperation(
             f"insert into {layout.table} names {len(operation.columns)} columns "
@@ -232,13 +255,7 @@ def _insert(
             table=layout.table,
         )
     rows = rows.rename_columns(list(operation.columns))
-    reader = to_reader(rows, table=layout.table, schema=layout.schema)
-    written = yield from context.engine.write(layout, reader, name)
-    files = tuple(item.file for item in written)
-    counts = _inserted(files)
-    return Performed(
-        Change(adds=files), counts, _bodies(layout.location, written), _metrics(counts)
-    )
+    return to_reader(rows, table=layout.table, schema=layout.schema)
 
 
 def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.Table]:

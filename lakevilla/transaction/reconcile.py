@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
 from lakevilla.formats.base import Change, Layout, Snapshot
-from lakevilla.global_log.codec import FORMAT
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -31,6 +30,7 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import HeldHead, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Append, Operation, Overwrite
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.codec import FORMAT, encode
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import LakeFile, lake_key
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, Put, parallel
+from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table

@@ -18,11 +18,11 @@ from lakevilla.errors import (
     TransactionAborted,
     TransactionNotFound,
 )
-from lakevilla.global_log.codec import FORMAT, decode, encode
 from lakevilla.global_log.head import PendingRef, TableState
 from lakevilla.results import Counts
-from lakevilla.store.base import ABSENT, ANY, Found, Match, Stored, Token
+from lakevilla.store.base import ANY, Found, Match, Stored
 from lakevilla.store.effects import Program, delete, get, parallel, put
+from lakevilla.sublogs.codec import FORMAT, decode, encode
 from lakevilla.sublogs.record import (
     SavedOperation,
     SavedTable,
@@ -36,19 +36,19 @@ from lakevilla.transaction.core import Done, Transaction, Working
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.outcome import check_id, find_in_history, result_of
+from lakevilla.transaction.queueing import Queue
+from lakevilla.transaction.record import HeldRecord, change_record, create_record, delete_record
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 from lakevilla.transaction.validate import adopt, examine
 from lakevilla.transaction.view import Placement, View, pending_parts
 
-__all__ = ["HeldRecord", "forget", "is_due", "resume", "save"]
+__all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
 
 
-class HeldRecord(msgspec.Struct, frozen=True):
-    """The record of a saved transaction, with the token under which its owner replaces it."""
+class Saved(msgspec.Struct, frozen=True):
+    """When a transaction was last saved, after how many operations, and its sublogs so far."""
 
-    record: TxnRecord
-    token: Token
-    saved_at: float
+    at: float
     operations: int
     sublogs: tuple[str, ...]
 
@@ -58,8 +58,8 @@ def is_due(txn: Transaction) -> bool:
     if Feature.R not in txn.features or txn.state != "open":
         return False
     settings = txn.context.settings
-    since = txn.began_at if txn.record is None else txn.record.saved_at
-    count = 0 if txn.record is None else txn.record.operations
+    since = txn.began_at if txn.saved is None else txn.saved.at
+    count = 0 if txn.saved is None else txn.saved.operations
     return (
         txn.context.clock.elapsed() - since >= settings.save_interval_seconds
         or len(txn.done) - count >= settings.save_interval_operations
@@ -83,34 +83,29 @@ def save(txn: Transaction) -> Program[None]:
     stored = yield from put(sublog_key(txn.id, digest), body, ANY)
     if not isinstance(stored, Stored):
         raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
-    record = TxnRecord(
-        FORMAT,
-        context.ids.nonce(),
-        txn.id,
-        txn.owner,
-        0 if txn.record is None else txn.record.record.heartbeat + 1,
-        context.settings.lease_seconds,
-        txn.began,
-        digest,
-    )
-    condition = ABSENT if txn.record is None else Match(txn.record.token)
     # Before the record is sent: even one whose answer is lost can be resumed.
     txn.shared = True
-    outcome = yield from put(record_key(txn.id), encode(record), condition)
-    if not isinstance(outcome, Stored):
-        raise txn.fail(_rescued(txn))
-    earlier = () if txn.record is None else txn.record.sublogs
-    txn.record = HeldRecord(
-        record, outcome.token, context.clock.elapsed(), len(txn.done), (*earlier, digest)
-    )
+    if txn.record is None:
+        yield from create_record(txn, sublog=digest)
+    else:
+        yield from change_record(txn, sublog=digest)
+    earlier = () if txn.saved is None else txn.saved.sublogs
+    txn.saved = Saved(context.clock.elapsed(), len(txn.done), (*earlier, digest))
 
 
-def _rescued(txn: Transaction) -> TransactionAborted:
-    return TransactionAborted(
-        f"transaction {txn.id} was resumed by another process: what it did here since its last "
-        "save is undone",
-        txn_id=txn.id,
-    )
+def unsave(txn: Transaction) -> Program[None]:
+    """Take back what was saved: the transaction is about to be run again under its id.
+
+    Safe because a resumer replaces the record, so it is either refused from now
+    on, or has been first: then this raises ``TransactionAborted``. After it
+    nobody else can have committed, or will, the files that were made here.
+    """
+    saved, txn.saved = txn.saved, None
+    if saved is None:
+        return
+    yield from change_record(txn, sublog="", edges=())
+    txn.shared = False
+    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in saved.sublogs])
 
 
 def _join_head(txn: Transaction) -> Program[None]:
@@ -203,9 +198,21 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
             txn_id=txn_id,
         )
     record = decode(key, outcome.body, TxnRecord)
+    if not record.sublog:
+        raise TransactionNotFound(
+            f"transaction {txn_id} is under way and was never saved: "
+            "only saved ones can be resumed",
+            txn_id=txn_id,
+        )
     sublog = yield from _load_sublog(txn_id, record.sublog)
     taken = msgspec.structs.replace(
-        record, nonce=context.ids.nonce(), owner=owner, heartbeat=record.heartbeat + 1
+        record,
+        nonce=context.ids.nonce(),
+        owner=owner,
+        heartbeat=record.heartbeat + 1,
+        lease_seconds=context.settings.lease_seconds,
+        claim=context.ids.nonce(),
+        edges=(),
     )
     stored = yield from put(key, encode(taken), Match(outcome.token))
     if not isinstance(stored, Stored):
@@ -226,13 +233,13 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     txn.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
     txn.started_ms = sublog.started_ms
     txn.stored = list(sublog.stored)
-    txn.record = HeldRecord(
-        taken,
-        stored.token,
-        context.clock.elapsed(),
-        len(sublog.operations),
-        (record.sublog,),
-    )
+    txn.claim = taken.claim
+    txn.record = HeldRecord(taken, stored.token, context.clock.elapsed())
+    txn.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
+    txn.shared = True
+    if Feature.CT in txn.features:
+        txn.queue = Queue.resumed(record.tickets)
+    context.renewed(txn)
     # The old owner may be at its commit point right now: its files are no
     # longer this process's alone to delete.
     txn.tried = True
@@ -300,17 +307,18 @@ def _working(
 
 
 def forget(txn: Transaction) -> Program[None]:
-    """Delete the record and sublogs of a transaction that has ended, or is about to be undone.
+    """Delete the record, sublogs and markers of a transaction that has ended, or is being undone.
 
-    The record goes first: without it nobody can resume, and the rest is garbage.
+    Nobody can resume it without its record, and its markers are void: so the
+    rest may go with it, in one round. Of a saved one the record goes first: had
+    another process resumed it, the rest would be that one's.
     """
-    held, txn.record = txn.record, None
-    if held is None:
-        return
-    current = yield from get(record_key(txn.id))
-    if not isinstance(current, Found):
-        return
-    if decode(record_key(txn.id), current.body, TxnRecord).nonce != held.record.nonce:
-        return  # another process has resumed it and owns it now
-    yield from delete(record_key(txn.id))
-    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in held.sublogs])
+    saved, txn.saved = txn.saved, None
+    queue, txn.queue = txn.queue, None
+    rest = [] if queue is None else queue.give_back(txn)
+    if saved is not None:
+        rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
+    if not txn.shared:
+        yield from parallel([*rest, *([delete_record(txn)] if txn.record is not None else [])])
+    elif (yield from delete_record(txn)):
+        yield from parallel(rest)

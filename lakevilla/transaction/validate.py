@@ -46,7 +46,7 @@ from lakevilla.transaction.view import NetChange, View, build_view, net_change
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Done, Transaction
 
-__all__ = ["Examination", "adopt", "examine", "extend"]
+__all__ = ["Examination", "adopt", "catch_up", "examine", "extend"]
 
 
 @dataclass(slots=True)
@@ -353,6 +353,24 @@ def _redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
         )
     done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
     txn.bodies.update(again.bodies)
+
+
+def catch_up(txn: Transaction) -> Program[None]:
+    """Move to the newest HEAD, doing again there what is in conflict.
+
+    Raises
+    ------
+    ConflictError
+        What the caller has seen was changed.
+    """
+    yield from parallel([refresh(txn.context, location) for location in txn.tables])
+    held = yield from txn.context.head()
+    assert held is not None, "a transaction that writes through HEAD is bound to one"
+    txn.check_not_fenced(held.head)
+    found = yield from examine(txn, held.head, exact=True)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    yield from adopt(txn, held, found)
 
 
 def extend(txn: Transaction) -> Program[bool]:

@@ -14,7 +14,6 @@ import pytest
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change, DataFile, DeletionVector, RemovedFile
-from lakevilla.global_log.codec import decode, encode
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -22,11 +21,14 @@ from lakevilla.global_log.head import (
     Page,
     PageRef,
     PendingRef,
+    Reservation,
     TableState,
     Touch,
 )
 from lakevilla.global_log.keys import KeyRecord
 from lakevilla.global_log.repo import LakeFile
+from lakevilla.markers.marker import Marker
+from lakevilla.sublogs.codec import decode, encode
 from lakevilla.sublogs.operations import (
     Alter,
     Append,
@@ -44,7 +46,7 @@ from lakevilla.sublogs.operations import (
     StagedSource,
     Update,
 )
-from lakevilla.sublogs.record import SavedOperation, SavedTable, Sublog, TxnRecord
+from lakevilla.sublogs.record import Edge, SavedOperation, SavedTable, Sublog, Ticket, TxnRecord
 
 GOLDEN = Path(__file__).parent / "golden" / "1"
 
@@ -65,6 +67,7 @@ REMOVED = RemovedFile(
     deletion_vector=DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 34, 2, offset=4),
 )
 CHANGE = Change(adds=(ADDED,), removes=(REMOVED,))
+OTHER = "01a1fd3e-0000-7a0d-bcd3-691a01e45256"
 TOUCH = Touch(published=7, adds=True, removes=True, first=6)
 SUMMARY = CommitSummary(12, 1795250099312, "transaction", TXN, "0a1b", {"sales/orders": TOUCH})
 OPERATIONS = (
@@ -103,6 +106,13 @@ OBJECTS: dict[str, msgspec.Struct] = {
         commits=(SUMMARY,),
         page=PageRef("0c", 1, 11, 5, 6),
     ),
+    "head_reserved": Head(
+        1,
+        "lake-id",
+        "s3://bucket/lake",
+        NONCE,
+        reserved=(Reservation(TXN, ("sales/orders", "sales/stock")), Reservation(OTHER, ("t",))),
+    ),
     "page": Page(1, NONCE, (SUMMARY,), PageRef("0b", 1, 2, 3, 4)),
     "commit": CommitObject(
         1,
@@ -122,6 +132,20 @@ OBJECTS: dict[str, msgspec.Struct] = {
     "key": KeyRecord(1, NONCE, "job", TXN, 11, 4, 3),
     "lake": LakeFile(1, NONCE, "lake-id", "s3://bucket/lake"),
     "record": TxnRecord(1, NONCE, TXN, "host:1:ab", 3, 30.0, 11, "0d"),
+    "record_waiting": TxnRecord(
+        1,
+        NONCE,
+        TXN,
+        "host:1:ab",
+        4,
+        30.0,
+        11,
+        claim="15691fd60ca94d17",
+        tables=("sales/orders", "sales/stock"),
+        tickets=(Ticket("sales/orders", 12, "write"), Ticket("sales/stock", 3, "read")),
+        edges=(Edge(TXN, 12, OTHER, 11, "sales/orders"),),
+    ),
+    "marker": Marker(1, NONCE, TXN, "sales/orders", 12, "append"),
     "sublog": Sublog(
         1,
         NONCE,

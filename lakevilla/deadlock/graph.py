@@ -1,0 +1,92 @@
+"""The graph of who waits for whom, from the edges that the waiters wrote into their records.
+
+Every record is read at another moment, so the graph may be one that never was.
+That is harmless: an edge counts only while both of its tickets are held, and a
+cycle that has closed stays until one of its members shifts, so whoever looks
+again sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from lakevilla.sublogs.record import RESERVATION, Edge, TxnRecord
+
+__all__ = ["cycles", "live_edges"]
+
+
+def live_edges(
+    records: Mapping[str, TxnRecord], reserved: Collection[tuple[str, str]]
+) -> frozenset[Edge]:
+    """The edges in ``records`` (by transaction) that hold back their waiters now.
+
+    ``reserved`` are HEAD's reservations as (transaction, table): they are the
+    tickets ``RESERVATION``, which only HEAD tells to be held, whatever a record says.
+
+    An edge is void when one of its two tickets is not held, its holder has no
+    record (it has ended, or was aborted), or it is not its writer's own: nobody
+    but the waiter knows whom it waits for, and a record under another's name
+    is nobody's word.
+    """
+    own = [(txn, record) for txn, record in records.items() if record.txn == txn]
+    held = {
+        (txn, ticket.table, ticket.number)
+        for txn, record in own
+        for ticket in record.tickets
+        if ticket.number != RESERVATION
+    }
+    present = {txn for txn, _ in own}
+    held.update((txn, table, RESERVATION) for txn, table in reserved if txn in present)
+    return frozenset(
+        edge
+        for txn, record in own
+        for edge in record.edges
+        if edge.waiter == txn != edge.holder
+        and (edge.waiter, edge.table, edge.waiter_ticket) in held
+        and (edge.holder, edge.table, edge.holder_ticket) in held
+    )
+
+
+def cycles(edges: Iterable[Edge]) -> list[tuple[str, ...]]:
+    """The sets of transactions that wait for each other, each sorted, for people to read.
+
+    These are the strongly connected components with more than one member: two
+    cycles that share a transaction are one set. Tarjan's algorithm with a stack
+    of its own, since a queue may be longer than Python's recursion is deep.
+    """
+    behind: dict[str, list[str]] = {}
+    for edge in edges:
+        behind.setdefault(edge.waiter, []).append(edge.holder)
+    found: list[tuple[str, ...]] = []
+    index: dict[str, int] = {}
+    lowest: dict[str, int] = {}  # of those on ``path``: the first met that it leads back to
+    path: list[str] = []
+    for root in behind:
+        if root in index:
+            continue
+        walk = [(root, iter(behind[root]))]
+        index[root] = lowest[root] = len(index)
+        path.append(root)
+        while walk:
+            txn, ahead = walk[-1]
+            for holder in ahead:
+                if holder not in index:
+                    index[holder] = lowest[holder] = len(index)
+                    path.append(holder)
+                    walk.append((holder, iter(behind.get(holder, ()))))
+                    break
+                if holder in lowest:
+                    lowest[txn] = min(lowest[txn], index[holder])
+            else:
+                walk.pop()
+                if walk:
+                    waiter = walk[-1][0]
+                    lowest[waiter] = min(lowest[waiter], lowest[txn])
+                if lowest[txn] == index[txn]:
+                    members: list[str] = []
+                    while txn in lowest:
+                        members.append(path.pop())
+                        del lowest[members[-1]]
+                    if len(members) > 1:
+                        found.append(tuple(sorted(members)))
+    return sorted(found)

@@ -1,0 +1,46 @@
+"""The youngest of a cycle gives way, and nobody else in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakevilla.sublogs.record import Edge
+
+__all__ = ["gives_way"]
+
+
+def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
+    """The edges into ``me`` that it must dissolve by shifting; none: it may wait.
+
+    Each names a table and the ticket of ``me`` there that others of a cycle wait
+    behind. ``edges`` are the live ones; a larger id is a younger transaction.
+
+    Transactions younger than ``me`` are left out of the graph: a cycle with one
+    of them is for them to break. What is left is a cycle through ``me`` exactly
+    if somebody who waits for ``me`` can be reached from ``me``, that is, is in its
+    strongly connected component; and in each such cycle ``me`` is the youngest.
+
+    - Of each cycle one gives way: it has one youngest member, which finds the
+      whole cycle among its elders, while every other member leaves the youngest out
+      and with it the cycle. So two that see a cycle at once do not both shift.
+    - No cycle that was there is left once all who were asked have shifted: each
+      held an edge into its youngest, and that edge is returned here.
+    - It ends. A shift adds edges from ``me`` alone. Among any transactions the
+      oldest never shifts on account of the others; once it no longer moves, the
+      second passes behind it at most once a table, and so on up by age.
+    """
+    into = []
+    ahead: dict[str, list[str]] = {}
+    for edge in edges:
+        if edge.waiter <= me and edge.holder <= me:
+            ahead.setdefault(edge.waiter, []).append(edge.holder)
+            if edge.holder == me != edge.waiter:
+                into.append(edge)
+    reached: set[str] = set()
+    waiting = [me]
+    while waiting:
+        for holder in ahead.get(waiting.pop(), ()):
+            if holder not in reached:
+                reached.add(holder)
+                waiting.append(holder)
+    return frozenset(edge for edge in into if edge.waiter in reached)

@@ -1,0 +1,193 @@
+"""The life of a ticket in a table's queue, as a table; and who goes before whom.
+
+The rules:
+
+1. A transaction with Feature.CT is ``placing`` until its marker is in the store.
+   Another may take the number that it tries: it tries the next.
+2. It is ``first`` when nobody is ahead: no lower ticket of another transaction
+   whose access does not pass its own. Else it is ``waiting``. A marker that is
+   created late may be lower than the first one's: the first waits again.
+3. In a cycle of waits the youngest is ``shifted``: it takes a new ticket at the
+   end, then deletes the old one. A time-out never shifts.
+4. Waiting or first, it commits (a wait that has timed out commits
+   optimistically), and its marker is ``freed``. A conflict that is run again
+   is no event: the ticket stays where it is.
+5. Whoever waits for it a lease long without a sign of life deletes its marker:
+   it is ``stale``. An owner that wakes takes a new ticket; one that does not has
+   ended, and what it had decided is finished by others.
+6. Until it is freed it can be ``aborted``. Freed and aborted are for ever.
+
+Nothing here does I/O. The diagram in ``docs/queues.md`` is generated from the
+table: ``python -m lakevilla.markers.queue`` prints it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from lakevilla.markers.marker import Present, Unreadable
+from lakevilla.sublogs.record import Access, Ticket
+
+__all__ = [
+    "INITIAL",
+    "TERMINAL",
+    "TRANSITIONS",
+    "Event",
+    "InvalidTransition",
+    "State",
+    "advance",
+    "ahead",
+    "covers",
+    "diagram",
+    "passes",
+]
+
+
+class State(StrEnum):
+    """Where a ticket is in its life."""
+
+    PLACING = "placing"
+    WAITING = "waiting"
+    FIRST = "first"
+    SHIFTED = "shifted"
+    STALE = "stale"
+    FREED = "freed"
+    ABORTED = "aborted"
+
+
+class Event(StrEnum):
+    """What happens to a ticket; the values are the diagram's labels."""
+
+    TAKEN = "number taken, try the next"
+    PLACED_BEHIND = "placed behind others"
+    PLACED_FIRST = "placed ahead of all"
+    REACHED = "nobody is ahead"
+    OVERTAKEN = "overtaken by a late create"
+    GAVE_WAY = "in a cycle, youngest of it"
+    COMMITTED = "committed"
+    SWEPT = "no sign of life for a lease"
+    WOKE = "owner woke"
+    ENDED = "owner ended, finished by others"
+    ABORTED = "aborted"
+
+
+INITIAL = State.PLACING
+
+#: Every transition there is.
+TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+    State.PLACING: {
+        Event.TAKEN: State.PLACING,
+        Event.PLACED_BEHIND: State.WAITING,
+        Event.PLACED_FIRST: State.FIRST,
+        Event.ABORTED: State.ABORTED,
+    },
+    State.WAITING: {
+        Event.REACHED: State.FIRST,
+        Event.GAVE_WAY: State.SHIFTED,
+        Event.COMMITTED: State.FREED,
+        Event.SWEPT: State.STALE,
+        Event.ABORTED: State.ABORTED,
+    },
+    State.FIRST: {
+        Event.OVERTAKEN: State.WAITING,
+        Event.GAVE_WAY: State.SHIFTED,
+        Event.COMMITTED: State.FREED,
+        Event.SWEPT: State.STALE,
+        Event.ABORTED: State.ABORTED,
+    },
+    State.SHIFTED: {
+        Event.TAKEN: State.SHIFTED,
+        Event.PLACED_BEHIND: State.WAITING,
+        Event.PLACED_FIRST: State.FIRST,
+        Event.ABORTED: State.ABORTED,
+    },
+    State.STALE: {
+        Event.WOKE: State.PLACING,
+        Event.ENDED: State.FREED,
+        Event.ABORTED: State.ABORTED,
+    },
+    State.FREED: {},
+    State.ABORTED: {},
+}
+
+TERMINAL = frozenset(state for state, row in TRANSITIONS.items() if not row)
+
+
+class InvalidTransition(AssertionError):
+    """The protocol is at fault, never its input: nothing that lies in a store leads here."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        allowed = ", ".join(e.name for e in TRANSITIONS[state]) or "nothing"
+        super().__init__(f"a ticket that is {state} allows {allowed}, not {event.name}")
+        self.state = state
+        self.event = event
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.state, self.event))
+
+
+def advance(state: State, event: Event) -> State:
+    """The state after ``event``.
+
+    Raises
+    ------
+    InvalidTransition
+        The event is not for this state, which stays as it is.
+    """
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise InvalidTransition(state, event) from None
+
+
+def diagram() -> str:
+    """The table as a mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {INITIAL}"]
+    for state, row in TRANSITIONS.items():
+        lines += [f"    {state} --> {target}: {event}" for event, target in row.items()]
+    lines += [f"    {state} --> [*]" for state in TRANSITIONS if state in TERMINAL]
+    return "\n".join(lines) + "\n"
+
+
+# ------------------------------------------------------- who goes before whom
+
+
+def passes(ours: Access, theirs: Access) -> bool:
+    """Whether two may go at the same time: reads pass reads, appends pass appends.
+
+    An append does not pass a read: what the reader saw must still be all when it commits.
+    """
+    return ours == theirs and ours != "write"
+
+
+def covers(held: Access, wanted: Access) -> bool:
+    """Whether a ticket for ``held`` does for ``wanted`` as well.
+
+    A write lets nobody pass, so it covers everything. A read lets reads pass and
+    an append appends, so neither covers the other.
+    """
+    return held in ("write", wanted)
+
+
+def ahead(mine: Ticket, others: Iterable[Present], txn: str) -> list[Present]:
+    """Those of one table's markers that ``txn`` waits for with its ticket ``mine``, lowest first.
+
+    An unreadable marker stands for a writer: waiting for nothing costs a lease,
+    passing a writer a redo.
+    """
+    before = [present for present in others if present[0].number < mine.number]
+    found = [present for present in before if _is_before(mine, present, txn)]
+    return sorted(found, key=lambda present: present[0].number)
+
+
+def _is_before(mine: Ticket, present: Present, txn: str) -> bool:
+    marker = present[1]
+    if isinstance(marker, Unreadable):
+        return True  # as a writer, whom nobody passes
+    return marker.txn != txn and not passes(mine.access, marker.access)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(diagram())

@@ -1,0 +1,198 @@
+"""Placing, listing, reading and freeing markers: programs over the store.
+
+Nothing here needs to be exact. Two transactions that both believe they are
+first, and one whose marker was deleted under it, pay with a redo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+
+from lakevilla.errors import CorruptObject, StoreError, UnsupportedFormat
+from lakevilla.ids import Ids
+from lakevilla.markers.marker import (
+    LAST_TICKET,
+    Listed,
+    Marker,
+    Present,
+    Unreadable,
+    marker_key,
+    markers_prefix,
+    read_marker,
+    ticket_of,
+)
+from lakevilla.store.base import ABSENT, Found, Refused, Stored, Token, Unknown
+from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.store.readback import same_object
+from lakevilla.sublogs.codec import FORMAT, encode
+from lakevilla.sublogs.record import RESERVATION, Access, Ticket
+
+__all__ = [
+    "PLACES_TRIED",
+    "Listed",
+    "Placed",
+    "Unreadable",
+    "free",
+    "list_markers",
+    "load_markers",
+    "place",
+    "withdraw",
+]
+
+#: So many others may take a ticket between our list and our marker.
+PLACES_TRIED = 256
+
+#: Each create whose outcome stays unknown has used up all its retries before.
+_DOUBTS_TRIED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A ticket that was taken.
+
+    Attributes
+    ----------
+    ticket : Ticket
+        Its marker is in the store.
+    met : tuple of Present
+        Markers that came after the list and took the numbers before.
+    doubtful : tuple of int
+        Numbers whose create ended ``Unknown``: a marker of ours may be there, or
+        land there yet. It carries our id, so we never wait for it; ``withdraw`` it
+        with the others. One that lands after our record is gone is void.
+    """
+
+    ticket: Ticket
+    met: tuple[Present, ...] = ()
+    doubtful: tuple[int, ...] = ()
+
+
+def list_markers(location: str) -> Program[list[Listed]]:
+    """The tickets that are placed at a table, lowest first. What is no marker is passed over."""
+    infos = yield from list_objects(markers_prefix(location))
+    numbered = [(ticket_of(info.key), info.token) for info in infos]
+    listed = [Listed(number, token) for number, token in numbered if number is not None]
+    return sorted(listed, key=lambda entry: entry.number)
+
+
+def place(
+    location: str, txn: str, access: Access, ids: Ids, listed: Sequence[Listed]
+) -> Program[Placed]:
+    """Take the ticket after the highest of ``listed``, or the first after it that is not taken.
+
+    Safe with a list that is old or incomplete: a number that is taken is
+    refused, and one that is too low costs whoever is behind it a redo at most.
+
+    Raises
+    ------
+    StoreError
+        All of the numbers tried are taken, or the store answers no create.
+    """
+    first = 1 + max((entry.number for entry in listed), default=RESERVATION)
+    met: list[Present] = []
+    doubtful: list[int] = []
+    for number in range(first, min(first + PLACES_TRIED, LAST_TICKET + 1)):
+        key = marker_key(location, number)
+        body = encode(Marker(FORMAT, ids.nonce(), txn, location, number, access))
+        outcome = yield from put(key, body, ABSENT)
+        match outcome:
+            case Stored():
+                return Placed(Ticket(location, number, access), tuple(met), tuple(doubtful))
+            case Refused(current=current):
+                # Most refusals bring what was met; one that does not is read.
+                found = current or (yield from get(key))
+                if isinstance(found, Found):
+                    met.append(_present(location, number, found))
+            case Unknown(reason=reason):
+                # Never this number again: should ours have landed, a second
+                # create there would be refused by ourselves.
+                doubtful.append(number)
+                if len(doubtful) == _DOUBTS_TRIED:
+                    raise StoreError(
+                        f"could not place a marker of transaction {txn} at table {location}: the "
+                        f"store left the outcome of {key} open ({reason}); run it again",
+                        table=location,
+                        txn_id=txn,
+                    )
+    raise StoreError(
+        f"could not place a marker of transaction {txn} at table {location}: all tickets from "
+        f"{first} on that were tried are taken; run it again, or look with `lakevilla doctor` "
+        f"at what lies in {markers_prefix(location)}",
+        table=location,
+        txn_id=txn,
+    )
+
+
+def load_markers(
+    location: str,
+    listed: Sequence[Listed],
+    known: MutableMapping[tuple[str, Token], Marker | Unreadable],
+) -> Program[list[Present]]:
+    """The markers of ``listed``, those that are not ``known`` read in one round.
+
+    ``known`` (by key and token) is added to. It may outlive transactions:
+    a marker never changes, and one that takes a freed number has another
+    nonce, so another token. Those that are gone by now are left out.
+    """
+    missing = [
+        entry for entry in listed if (marker_key(location, entry.number), entry.token) not in known
+    ]
+    outcomes = yield from parallel([get(marker_key(location, e.number)) for e in missing])
+    read: dict[Listed, Present] = {}
+    for entry, outcome in zip(missing, outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            continue
+        present = _present(location, entry.number, outcome)
+        if same_object(entry.token, outcome.token):
+            known[marker_key(location, entry.number), entry.token] = present[1]
+            present = (entry, present[1])
+        # Else the number was freed and taken again since the list: the newer
+        # one counts, and the older one's token is nobody's any more.
+        read[entry] = present
+    loaded: list[Present] = []
+    for entry in listed:
+        remembered = known.get((marker_key(location, entry.number), entry.token))
+        if remembered is not None:
+            loaded.append((entry, remembered))
+        elif entry in read:
+            loaded.append(read[entry])
+    return loaded
+
+
+def free(tickets: Iterable[Ticket | tuple[str, int]]) -> Program[None]:
+    """Delete markers, all in one round; each a ``Ticket`` or (location, number).
+
+    Whose they are is not asked. Deleting one that another took over meanwhile
+    costs its owner its place: it finds its ticket gone before it commits.
+    """
+    places = [(t.table, t.number) if isinstance(t, Ticket) else t for t in tickets]
+    yield from parallel([delete(marker_key(location, number)) for location, number in places])
+
+
+def withdraw(txn: str, doubtful: Iterable[tuple[str, int]]) -> Program[None]:
+    """Delete the markers of ``txn`` at (location, number) where one has landed.
+
+    They are read first: the number of a create that never landed may by now be
+    another's. Safe because a marker of ours that was seen there stays until it
+    is deleted, by us or by whoever sweeps it.
+    """
+    places = list(doubtful)
+    outcomes = yield from parallel([get(marker_key(*where)) for where in places])
+    ours: list[tuple[str, int]] = []
+    for (location, number), outcome in zip(places, outcomes, strict=True):
+        if isinstance(outcome, Found):
+            _, marker = _present(location, number, outcome)
+            if isinstance(marker, Marker) and marker.txn == txn:
+                ours.append((location, number))
+    yield from free(ours)
+
+
+def _present(location: str, number: int, found: Found) -> Present:
+    listed = Listed(number, found.token)
+    try:
+        return listed, read_marker(marker_key(location, number), location, number, found.body)
+    except UnsupportedFormat as error:
+        return listed, Unreadable(number, True, error)
+    except CorruptObject as error:
+        return listed, Unreadable(number, False, error)

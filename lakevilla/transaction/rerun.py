@@ -1,0 +1,65 @@
+"""Running a transaction again after a conflict: same id, same places (design, section 7).
+
+Whoever has waited longest stays first. Safe under one id: every replacement of
+HEAD that the attempt sent was refused, or can't land any more because HEAD has
+moved (else it would have ended with ``CommitOutcomeUnknown``), so what is
+committed next is the id's only commit.
+"""
+
+from __future__ import annotations
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.store.effects import Program
+from lakevilla.transaction.core import Transaction
+from lakevilla.transaction.features import Feature
+from lakevilla.transaction.idempotency import KeyUse
+from lakevilla.transaction.reservation import reserve
+from lakevilla.transaction.saving import forget, unsave
+
+__all__ = ["rerun"]
+
+
+def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
+    """The transaction as it was begun, after an attempt of it ended with ``ConflictError``.
+
+    ``escalate``: with Feature.CT, and the tables used so far reserved in HEAD.
+
+    Raises
+    ------
+    TransactionAborted
+        It was saved and another process has resumed it: begin a new one.
+    """
+    yield from unsave(old)
+    queue, old.queue = old.queue, None
+    record, old.record = old.record, None
+    yield from old.abort()
+    features = old.features | Feature.CT if escalate else old.features
+    new = Transaction(
+        old.context,
+        features,
+        old.id,
+        owner=old.owner,
+        read_only=old.read_only,
+        metadata=old.metadata,
+        applications=old.applications,
+        key=None if old.key is None else KeyUse(old.key.key, old.key.version),
+        through_head=old.through_head or escalate,
+        began=old.began,
+        record=record,
+        claim=old.claim,
+        queue=queue,
+        wait_timeout_seconds=old.wait_timeout_seconds,
+        told=old.told,
+        started_ms=old.started_ms,
+    )
+    # What the attempts before relied on, an escalated one may rely on again.
+    new.used = old.used | set(old.tables)
+    if record is not None:
+        new.context.renewed(new)
+    if escalate and new.used and not new.read_only:
+        try:
+            yield from reserve(new, new.used)
+        except LakeVillaError:
+            yield from forget(new)
+            raise
+    return new
