@@ -62,6 +62,11 @@ class Settings:
         Attempts of one request before its outcome counts as unknown or failed.
     retry_base_seconds, retry_cap_seconds : float
         First and longest back-off between attempts; jittered.
+    check_reads : int
+    check_interval_seconds : float
+        With ``conditional_writes="check"`` on a store without conditional writes: what is
+        written, and what is relied on, is read so many times again, at this interval.
+        Their product must be longer than a write takes from request to effect.
     publish_timeout_seconds : float
         How long ``commit`` tries to publish what it has decided.
     checked_tip_seconds : float
@@ -93,6 +98,8 @@ class Settings:
     retry_limit: int = 8
     retry_base_seconds: float = 0.1
     retry_cap_seconds: float = 5.0
+    check_reads: int = 3
+    check_interval_seconds: float = 0.25
     publish_timeout_seconds: float = 60.0
     checked_tip_seconds: float = 3600.0
     target_file_size_bytes: int = 128 * 1024 * 1024

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakevilla.api.lake import Lake
+from lakevilla.api.lease import check_lease
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.location import root_location
@@ -25,7 +26,8 @@ def connect(
 ) -> Lake:
     """Connect to the lake at a directory of an object store, or of this machine.
 
-    Asks nothing of the store: the first transaction does.
+    Asks nothing of the store: the first transaction does. Only a ``lease_seconds`` below the
+    default is held against the store's latency.
 
     Parameters
     ----------
@@ -43,7 +45,7 @@ def connect(
     Raises
     ------
     InvalidOperation
-        The root or an option is not understood.
+        The root or an option is not understood, or the lease is shorter than the store allows.
     """
     if not _may_be_place(root):
         raise InvalidOperation(
@@ -60,7 +62,10 @@ def connect(
     def reopen() -> tuple[Any, ...]:
         return _connect, (root, options, settings, on_event)
 
-    return Lake(root_location(root).uri, store, settings=settings, on_event=on_event, reopen=reopen)
+    uri = root_location(root).uri
+    lake = Lake(uri, store, settings=settings, on_event=on_event, reopen=reopen)
+    lake.runner.run(check_lease(settings, lake.context.clock))
+    return lake
 
 
 def _may_be_place(root: object) -> bool:

@@ -13,6 +13,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar
 
+from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.names import resolve
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
@@ -89,6 +90,8 @@ class Lake:
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
         self._background: ThreadPoolExecutor | None = None
         self._background_pid = 0
+        self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
+        self.context.renewed = self._heartbeat.add
         self._lock = threading.Lock()
 
     # -- life --------------------------------------------------------------------
@@ -105,7 +108,11 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """Wait for publishing and checkpoints in the background, and stop."""
+        """Wait for publishing and checkpoints in the background, and stop.
+
+        Transactions that are still open are not renewed any more.
+        """
+        self._heartbeat.close()
         with self._lock:
             pool, self._background = self._background, None
             owner = self._background_pid

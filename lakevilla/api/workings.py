@@ -27,7 +27,7 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.together import Together
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
-from lakevilla.results import OperationResult
+from lakevilla.results import Counts, OperationResult
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla.sublogs.operations import (
@@ -42,6 +42,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction import core, saving
+from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.perform import read_source
 
 if TYPE_CHECKING:
@@ -164,10 +165,28 @@ class Workings:
         if self._durability == "every_op" or saving.is_due(self._core):
             self._write_down()
 
+        def counts() -> Counts:
+            if done.deferred:
+                self._perform_deferred(done)
+            return done.counts
+
         def observe() -> None:
+            counts()
             done.observed = True
 
-        return OperationResult(lambda: done.counts, observe)
+        return OperationResult(counts, observe)
+
+    def _perform_deferred(self, done: core.Done) -> None:
+        """An operation that was put off is asked for its counts: it must be performed first."""
+        with self._alone():
+            self._core.check_open("counts")
+            self._run(perform_deferred(self._core))
+            if done.deferred:
+                raise InvalidOperation(
+                    f"counts: the operation was undone, and transaction {self.id} runs again: "
+                    "look at the counts of its new run",
+                    txn_id=self.id,
+                )
 
     def _write_down(self) -> None:
         """Save after a verb. A verb that raises has had no effect, so a save that fails is not

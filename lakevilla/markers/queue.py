@@ -17,13 +17,12 @@ The rules:
    ended, and what it had decided is finished by others.
 6. Until it is freed it can be ``aborted``. Freed and aborted are for ever.
 
-Nothing here does I/O. The diagram in ``docs/queues.md`` is generated from the
-table: ``python -m lakevilla.markers.queue`` prints it.
+Nothing here does I/O. The diagram in ``docs/queues.md`` is what ``diagram`` makes of
+the table; a test holds the two together and prints what to paste.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
@@ -187,7 +186,3 @@ def _is_before(mine: Ticket, present: Present, txn: str) -> bool:
     if isinstance(marker, Unreadable):
         return True  # as a writer, whom nobody passes
     return marker.txn != txn and not passes(mine.access, marker.access)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(diagram())

@@ -37,7 +37,17 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.effects import Delete, Get, Head, List, Put, PutFile, Sleep
 
-__all__ = ["Attempts", "Request", "classify", "describe", "expand", "same_object"]
+__all__ = [
+    "Attempts",
+    "Backoff",
+    "Request",
+    "classify",
+    "describe",
+    "expand",
+    "failed",
+    "repeat",
+    "same_object",
+]
 
 #: What is asked of a store. Inside ``expand`` each stands for one attempt.
 Request = Get | Put | PutFile | Head | List | Delete
@@ -56,16 +66,16 @@ def expand(effect: Request, ids: Ids, settings: Settings) -> Attempts:
         The request failed for good. For a conditional write this means that
         nothing was written; where that is not sure the outcome is ``Unknown``.
     """
-    backoff = _Backoff(ids, settings)
+    backoff = Backoff(ids, settings)
     match effect:
         case Put(condition=Absent() | Match()):
             return _write(effect, backoff)
         case _:
-            return _repeat(effect, backoff)
+            return repeat(effect, backoff)
 
 
 @dataclass(slots=True)
-class _Backoff:
+class Backoff:
     """Counts attempts and spaces them: full jitter, so that losers of one race spread out."""
 
     ids: Ids
@@ -83,7 +93,7 @@ class _Backoff:
         return Sleep(min(self.settings.retry_cap_seconds, longest) * self.ids.jitter())
 
 
-def _repeat(effect: Request, backoff: _Backoff) -> Attempts:
+def repeat(effect: Request, backoff: Backoff) -> Attempts:
     """Requests that may simply be made again: reads, deletes, and writes under ``ANY``.
 
     Repeating a write under ``ANY`` is safe because its key has one writer and
@@ -97,11 +107,11 @@ def _repeat(effect: Request, backoff: _Backoff) -> Attempts:
                 return sorted(cast(Sequence[ObjectInfo], outcome), key=lambda info: info.key)
             return outcome
         if outcome.permanent or backoff.exhausted():
-            raise _failed(effect, outcome, backoff)
+            raise failed(effect, outcome, backoff)
         yield backoff.pause(outcome)
 
 
-def _write(effect: Put, backoff: _Backoff) -> Attempts:
+def _write(effect: Put, backoff: Backoff) -> Attempts:
     """A conditional write: attempt, and whenever the answer leaves a doubt, look.
 
     ``may_have_landed`` is the memory of this function: it is set by the first
@@ -118,7 +128,7 @@ def _write(effect: Put, backoff: _Backoff) -> Attempts:
             if answer.permanent or backoff.exhausted():
                 if may_have_landed:
                     return (yield from _last_look(effect, answer.reason))
-                raise _failed(effect, answer, backoff)
+                raise failed(effect, answer, backoff)
             yield backoff.pause(answer)
             if not (answer.ambiguous or answer.conflict):
                 # Turned away before it was looked at (429, no connection):
@@ -225,7 +235,8 @@ def describe(effect: Request) -> str:
     return f"{_VERBS[type(effect)]} {key!r}"
 
 
-def _failed(effect: Request, failure: Failure, backoff: _Backoff) -> StoreError:
+def failed(effect: Request, failure: Failure, backoff: Backoff) -> StoreError:
+    """The error of a request that failed for good."""
     if failure.permanent:
         return StoreError(f"the store turned down {describe(effect)}: {failure.reason}")
     return StoreError(

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, assert_never
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure, Store
+from lakevilla.store.checked import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Delete,
     Effect,
@@ -96,9 +97,14 @@ class Runner:
         Retry limits.
     on_failure : callable, optional
         Told of each attempt that failed; what it raises ends the request.
+    checked : callable, optional
+        The store has no conditional writes: check instead, and let what is read at the
+        keys that this names settle first. None: the store decides.
 
     Attributes
     ----------
+    checked : callable, optional
+        As given; may be changed while programs run, for requests that begin later.
     requests : RequestCounter
         Every attempt made, by verb.
     """
@@ -109,8 +115,10 @@ class Runner:
         ids: Ids,
         settings: Settings,
         on_failure: Callable[[Request, Failure], None] | None = None,
+        checked: ReliedOn | None = None,
     ) -> None:
         self.store = store
+        self.checked = checked
         self.requests = RequestCounter()
         self._ids = ids
         self._settings = settings
@@ -154,7 +162,11 @@ class Runner:
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """One request with its retries and read-backs, in this thread."""
-        attempts: Attempts = expand(effect, self._ids, self._settings)
+        attempts: Attempts = (
+            expand(effect, self._ids, self._settings)
+            if self.checked is None
+            else expand_checked(effect, self._ids, self._settings, self.checked)
+        )
         answer: Any = None
         while True:
             try:

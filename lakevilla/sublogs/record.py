@@ -88,13 +88,19 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SavedOperation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operation, logical and physical side. ``counts`` as ``Counts`` holds them."""
+    """One operation, logical and physical side. ``counts`` as ``Counts`` holds them.
+
+    ``deferred``: it is put off, so its physical side is empty; ``fitted``: it has
+    fitted a state that others have changed since.
+    """
 
     operation: Operation
     change: Change
     counts: tuple[int, ...]
     metrics: dict[str, str]
     observed: bool = False
+    deferred: bool = False
+    fitted: bool = False
 
 
 class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):

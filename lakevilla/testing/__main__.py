@@ -6,7 +6,7 @@ import argparse
 import multiprocessing
 import sys
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from lakevilla.testing.campaign import figures, replay
@@ -46,23 +46,22 @@ def _replay(seed: int) -> int:
 
 
 def _run(seeds: range, processes: int) -> int:
-    fired: Counter[str] = Counter()
-    ended: Counter[str] = Counter()
+    totals: dict[str, Counter[str]] = defaultdict(Counter)
     failed: list[int] = []
     requests = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for seed, strikes, ends, count, error in pool.imap_unordered(figures, seeds, 8):
-            fired += strikes
-            ended += ends
+        for seed, counts, count, error in pool.imap_unordered(figures, seeds, 8):
+            for kind, counted in counts.items():
+                totals[kind] += counted
             requests += count
             if error is not None:
                 failed.append(seed)
                 print(f"seed {seed}: {error}", flush=True)
     print(f"{len(seeds)} histories, {requests} requests, {len(failed)} failed")
-    for name, count in sorted(fired.items()):
-        print(f"{count:9}  {name}")
-    for name, count in sorted(ended.items()):
-        print(f"{count:9}  {name}")
+    for kind, total in totals.items():
+        print(f"{kind}:")
+        for name, count in sorted(total.items()):
+            print(f"{count:9}  {name}")
     return 1 if failed else 0
 
 

@@ -42,6 +42,7 @@ class Outcome:
     store: SimulatedStore
     fired: Counter[Fault]
     ended: Counter[str]
+    events: Counter[str]
     requests: int
     trace_hash: str
 
@@ -77,7 +78,7 @@ def replay(
     simulation = Simulation(
         seed,
         schedule=PrioritySchedule(source) if seed % 2 else RandomSchedule(source),
-        faults=RandomFaults(swarm(faults, plan.intensity), faults)
+        faults=RandomFaults(swarm(faults, plan.intensity), faults, plan.settings.lease_seconds)
         if plan.intensity
         else NoFaults(),
         settings=plan.settings,
@@ -95,21 +96,28 @@ def replay(
     ended = Counter(f"{attempt.kind} {attempt.status}" for attempt in world.attempts)
     digest = simulation.trace_hash() if hashing or error is not None else ""
     outcome = Outcome(
-        plan, simulation.store, simulation.fired, ended, len(simulation.trace), digest
+        plan,
+        simulation.store,
+        simulation.fired,
+        ended,
+        world.events,
+        len(simulation.trace),
+        digest,
     )
     simulation.dispose()
     return outcome, simulation.trace, error
 
 
-def figures(seed: int) -> tuple[int, Counter[str], Counter[str], int, str | None]:
+def figures(seed: int) -> tuple[int, dict[str, Counter[str]], int, str | None]:
     """One history in numbers, for whoever runs many in other processes.
 
-    The seed, faults, how transactions ended, requests, and what was wrong.
+    The seed, counts (faults, events, how transactions ended), requests, and what was wrong.
     """
     outcome, _, error = replay(seed)
     fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
     told = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
-    return seed, fired, outcome.ended, outcome.requests, told
+    counts = {"faults": fired, "events": outcome.events, "transactions": outcome.ended}
+    return seed, counts, outcome.requests, told
 
 
 def _play(world: World) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.markers.marker import MARKERS_DIR
 from lakevilla.store.effects import Program
 from lakevilla.testing.reader import LoggedTable, Unreadable, read_log, run_now, table_rows
 from lakevilla.testing.store import SimulatedStore
@@ -24,6 +25,7 @@ __all__ = [
     "aborted_is_not_there",
     "acknowledged_is_there",
     "all_or_nothing",
+    "every_marker_ends",
     "every_table_is_readable",
     "no_id_commits_twice",
     "no_orphan_files",
@@ -145,6 +147,13 @@ def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
             path = key.removeprefix(f"{table}/")
             if key != path and path.rsplit("/", 1)[-1].startswith("lv-h-") and path not in named:
                 raise Violated(f"{key} belongs to no commit and was not collected")
+
+
+def every_marker_ends(store: SimulatedStore) -> None:
+    """Nobody holds a place in a queue any more: ended, aborted, or given up by others."""
+    left = sorted(key for key in store.objects if f"/{MARKERS_DIR}/" in key)
+    if left:
+        raise Violated(f"markers of transactions that have ended are left: {', '.join(left)}")
 
 
 def recovery_twice_is_recovery_once(

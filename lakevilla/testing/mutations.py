@@ -32,6 +32,7 @@ from lakevilla.transaction import (
     idempotency,
     publish,
     reconcile,
+    replay,
     saving,
     validate,
     view,
@@ -290,20 +291,20 @@ def fence_not_looked_at() -> Iterator[None]:
 @_planted(kinds=("transfer", "merge"))
 def redo_keeps_stale_files() -> Iterator[None]:
     """An operation in conflict is not done again."""
-    with _attribute(validate, "_redo", _nothing):
+    with _attribute(validate, "redo", _nothing):
         yield
 
 
 @_planted(kinds=("take", "add"), transactions=5)
 def counts_not_observed() -> Iterator[None]:
     """A redo may change a count that the caller has acted on."""
-    original = validate._redo
+    original = replay.redo
 
     def redo(txn: Any, done: Any, name: Any) -> Program[None]:
         done.observed = False
         yield from original(txn, done, name)
 
-    with _attribute(validate, "_redo", redo):
+    with _attribute(validate, "redo", redo):
         yield
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakevilla.global_log import head
 from lakevilla.settings import Settings
@@ -33,6 +33,21 @@ _MIXES: tuple[tuple[Feature, ...], ...] = (
     (Feature.NONE, Feature.R),
     (Feature.R | Feature.I, Feature.R),
     (Feature.NONE, Feature.R, Feature.I, Feature.R | Feature.I),
+)
+
+_CT = Feature.R | Feature.CT
+_CTI = Feature.R | Feature.CT | Feature.I
+
+_QUEUED: tuple[tuple[Feature, ...], ...] = (
+    (_CTI,),
+    (_CT,),
+    (_CT, _CTI),
+    (Feature.CT | Feature.I, _CTI),
+    (_CTI, Feature.R | Feature.I),
+    (_CT, Feature.R | Feature.I),
+    (_CT, Feature.R),
+    (_CTI, Feature.R, Feature.NONE),
+    (Feature.CT, _CT, _CTI, Feature.R | Feature.I, Feature.R, Feature.NONE),
 )
 
 _KINDS = (
@@ -61,6 +76,8 @@ class Plan:
 
     Attributes
     ----------
+    attempts : int
+        How often a transaction that loses is run again, as ``lake.run`` does.
     features : tuple of Feature
         Each transaction picks one.
     kinds : tuple of str
@@ -89,12 +106,13 @@ class Plan:
     long: bool = False
     short: bool = False
     guarded: bool = False
+    attempts: int = 3
     settings: Settings = field(default_factory=Settings)
 
     @property
     def isolated(self) -> bool:
-        """Every transaction has Feature.I."""
-        return all(Feature.I in features for features in self.features)
+        """Every transaction that writes is validated in HEAD: with Feature.I, and with CT too."""
+        return all(features & (Feature.I | Feature.CT) for features in self.features)
 
     @property
     def harsh(self) -> bool:
@@ -115,7 +133,7 @@ def draw(seed: int) -> Plan:
         foreign = tuple(source.sample(_FOREIGN, source.randint(1, 3)))
         if source.random() < 0.15:
             foreign = (*foreign, source.choice(_HARSH))
-    return Plan(
+    plan = Plan(
         seed,
         features=source.choice(_MIXES),
         kinds=tuple(source.sample(_KINDS, source.randint(2, 5))),
@@ -128,6 +146,22 @@ def draw(seed: int) -> Plan:
         short=source.random() < 0.3,
         guarded=source.random() < 0.1,
         settings=settings,
+    )
+    # From a source of their own: what is drawn above stays as it is without them.
+    queues = random.Random(f"{seed}/queues")
+    plan = replace(plan, settings=_hasty(plan.settings, queues))
+    if queues.random() < 0.5:
+        plan = replace(plan, features=queues.choice(_QUEUED), attempts=5)
+    return plan
+
+
+def _hasty(settings: Settings, source: random.Random) -> Settings:
+    """Leases and patience so short that they end in the middle of things, now and then."""
+    return replace(
+        settings,
+        lease_seconds=source.choice((2.0, 5.0, 12.0, 30.0)),
+        wait_timeout_seconds=source.choice((0.0, 1.0, 5.0, 20.0, 100.0, 300.0)),
+        escalate_after=source.choice((1, 1, 2, 3)),
     )
 
 

@@ -16,7 +16,16 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Effect, List, Parallel, Program, get, list_objects, parallel
+from lakevilla.store.effects import (
+    Effect,
+    List,
+    Parallel,
+    Program,
+    Sleep,
+    get,
+    list_objects,
+    parallel,
+)
 from lakevilla.testing.rows import Row, decode_rows
 from lakevilla.testing.store import SimulatedStore
 
@@ -141,8 +150,13 @@ def table_rows(store: SimulatedStore, location: str, version: int | None = None)
     return run_now(store, read_rows(table))
 
 
-def run_now(store: SimulatedStore, program: Program[T]) -> T:
-    """Run a program against the store as it stands, without faults or other clients."""
+def run_now(
+    store: SimulatedStore, program: Program[T], pass_by: Callable[[float], None] | None = None
+) -> T:
+    """Run a program against the store as it stands, without faults or other clients.
+
+    ``pass_by`` moves the clock on when it sleeps.
+    """
     answer: Any = None
     while True:
         try:
@@ -150,9 +164,11 @@ def run_now(store: SimulatedStore, program: Program[T]) -> T:
         except StopIteration as stop:
             return cast(T, stop.value)
         if isinstance(effect, Parallel):
-            answer = [run_now(store, as_program(part)) for part in effect.parts]
+            answer = [run_now(store, as_program(part), pass_by) for part in effect.parts]
         elif isinstance(effect, List):
             answer = sorted(store.list(effect.prefix, effect.start_after), key=lambda i: i.key)
+        elif isinstance(effect, Sleep) and pass_by is not None:
+            answer = pass_by(effect.seconds)
         else:
             answer = store.apply(effect)
 

@@ -22,14 +22,16 @@ from typing import Any
 
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
+from lakevilla.store.checked import expand_checked
 from lakevilla.store.effects import Delete, Effect, List, Parallel, Program, Put, Sleep
-from lakevilla.store.readback import expand
+from lakevilla.store.readback import Attempts, expand
 from lakevilla.testing.client import EPOCH, Client, ClientClock
 from lakevilla.testing.faults import Fault, Faults, NoFaults, Strike
 from lakevilla.testing.reader import as_program
 from lakevilla.testing.schedules import RandomSchedule, Schedule
 from lakevilla.testing.store import Answer, SimulatedStore
 from lakevilla.testing.trace import Line, key_of, outcome_of, verb_of
+from lakevilla.transaction.relied_on import is_relied_on
 
 __all__ = ["EPOCH", "Client", "ClientClock", "ClientFailed", "Line", "Simulation", "Stuck"]
 
@@ -78,6 +80,8 @@ class Simulation:
         The store's ETags are hashes of the content.
     clock_rates : bool
         Clients' clocks run up to a tenth too fast or too slow.
+    checked : bool
+        The store knows no conditions, and the clients check instead.
     """
 
     def __init__(
@@ -89,11 +93,15 @@ class Simulation:
         settings: Settings | None = None,
         content_tags: bool = False,
         clock_rates: bool = False,
+        checked: bool = False,
         max_steps: int = 50_000,
     ) -> None:
         self.seed = seed
         self.now = 0.0
-        self.store = SimulatedStore(lambda: EPOCH + self.now, content_tags=content_tags)
+        self.store = SimulatedStore(
+            lambda: EPOCH + self.now, content_tags=content_tags, conditional=not checked
+        )
+        self.checked = checked
         self.schedule = schedule or RandomSchedule(random.Random(f"{seed}/schedule"))
         self.faults: Faults = faults or NoFaults()
         self.settings = settings or Settings()
@@ -379,12 +387,18 @@ class Simulation:
                 if strand.attempts is not None:
                     self._ready.append((strand, effect))
                     return
-                strand.attempts = expand(effect, strand.client.ids, self.settings)
+                strand.attempts = self._expand(effect, strand.client)
                 continue
             strand.attempts = None
             if ended:
                 self._end(strand, value, error)
                 return
+
+    def _expand(self, effect: Effect, client: Client) -> Attempts:
+        assert not isinstance(effect, Sleep | Parallel), "neither is a request"
+        if self.checked:
+            return expand_checked(effect, client.ids, self.settings, is_relied_on)
+        return expand(effect, client.ids, self.settings)
 
     def _fork(self, strand: _Strand, effect: Parallel) -> None:
         strand.left = len(effect.parts)

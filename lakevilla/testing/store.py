@@ -66,13 +66,20 @@ class SimulatedStore:
         ETags are the MD5 of the body, as on several stores: equal bytes then
         pass a ``Match`` meant for an earlier object (ABA). Else no two writes
         share a tag.
+    conditional : bool
+        If not, it takes every condition for none, as some stores do.
     """
 
     def __init__(
-        self, now: Callable[[], float] = lambda: 0.0, *, content_tags: bool = False
+        self,
+        now: Callable[[], float] = lambda: 0.0,
+        *,
+        content_tags: bool = False,
+        conditional: bool = True,
     ) -> None:
         self.now = now
         self.content_tags = content_tags
+        self.conditional = conditional
         self.objects: dict[str, StoredObject] = {}
         self.journal: builtins.list[Mutation] = []
         self._lock = threading.RLock()
@@ -103,7 +110,7 @@ class SimulatedStore:
                     holds = before is not None and before.token == token
                 case AnyVersion():
                     holds = True
-            if not holds:
+            if not holds and self.conditional:
                 return Refused()
             tag = hashlib.md5(body).hexdigest() if self.content_tags else str(len(self.journal))
             after = StoredObject(body, Token(f'"{tag}"'), self.now())
@@ -169,7 +176,9 @@ class SimulatedStore:
 
     def copy(self) -> SimulatedStore:
         """The same objects, to go on from twice."""
-        other = SimulatedStore(self.now, content_tags=self.content_tags)
+        other = SimulatedStore(
+            self.now, content_tags=self.content_tags, conditional=self.conditional
+        )
         other.objects = dict(self.objects)
         other.journal = list(self.journal)
         return other

@@ -20,6 +20,7 @@ from lakevilla.testing.plan import RECREATED, TABLES
 from lakevilla.testing.reader import read_log, read_rows, run_now
 from lakevilla.testing.rows import Row
 from lakevilla.testing.workloads import BALANCE, Attempt, World
+from lakevilla.transaction.features import Feature
 
 __all__ = [
     "check",
@@ -77,7 +78,8 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Attemp
         if summary is not None:
             if summary.hash in core.digests:
                 winners[core.id] = attempt
-        elif not core.through_head and core.id in logged:
+        elif not core.through_head and core.id in logged and not attempt.lost:
+            # Had one that lost left its entry, the id would be there twice, or its rows would.
             winners[core.id] = attempt
     return winners
 
@@ -159,6 +161,8 @@ def _check_rows(
             if attempt in committed:
                 if not here and key not in may_be_taken and key[0] in TABLES and key[0] not in gone:
                     raise Violated(f"row {key} of {attempt.id} is lost")
+            elif here and attempt.lost:
+                raise Violated(f"row {key} of an attempt of {attempt.id} that lost is there")
             elif here and attempt.id not in winners and attempt.status != "unknown":
                 raise Violated(f"row {key} of {attempt.id} ({attempt.status}) is there")
     for key in world.foreign_rows:
@@ -205,7 +209,7 @@ def _check_isolation(
     records = []
     for attempt in world.attempts:
         record = attempt.record
-        if attempt.id in winners and attempt not in committed:
+        if attempt.id in winners and attempt not in committed and not attempt.lost:
             continue  # another process went on with it
         if attempt.kind == "resumed" and attempt not in committed:
             continue
@@ -215,7 +219,7 @@ def _check_isolation(
             record = Txn(
                 record.name, record.client, record.invoked, kept, record.completed, record.status
             )
-        records.append(record)
+        records += _by_moment(attempt, record)
     # A list that is stale gives a stale first read; it can't make anybody commit on it.
     in_order = not mixed and not world.simulation.fired[Fault.STALE_LIST]
     level: elle.Level = "linearizable" if in_order else "serializable"
@@ -223,6 +227,29 @@ def _check_isolation(
     bad = elle.forbidden(anomalies, level)
     if bad:
         raise Violated("; ".join(map(str, bad)))
+
+
+def _by_moment(attempt: Attempt, record: Txn) -> list[Txn]:
+    """What has one place in the order of all.
+
+    A transaction with Feature.CT and without I that only reads sees each table at
+    the moment of its first look: it is as many as it has tables. One that writes is
+    validated as a whole.
+    """
+    if attempt.core.done or Feature.I in attempt.core.features:
+        return [record]
+    if Feature.CT not in attempt.core.features:
+        return [record]
+    parts: dict[str, Txn] = {}
+    for operation in record.operations:
+        table = operation.key[0]
+        if table not in parts:
+            name = f"{record.name} on {table}"
+            parts[table] = Txn(
+                name, record.client, record.invoked, [], record.completed, record.status
+            )
+        parts[table].operations.append(operation)
+    return list(parts.values())
 
 
 # ---------------------------------------------------------- afterwards
@@ -233,8 +260,14 @@ def recovered_once_is_enough(world: World, recover: Callable[[], Program[Any]]) 
 
 
 def nothing_is_left_over(world: World) -> None:
-    """After gc no file, commit object or record of a transaction that never committed is left."""
+    """After gc no file, commit object or record of a transaction that never committed is left.
+
+    No place in a queue is either, and nobody has reserved anything.
+    """
     head = _head(world)
+    invariants.every_marker_ends(world.simulation.store)
+    if head is not None and head.reserved:
+        raise Violated(f"HEAD still holds the reservations {head.reserved}")
     # A table that never entered HEAD is not the lake's to clean: its files may
     # belong to a copy of another lake's table.
     ruled = [] if head is None else [table for table in _tables(world) if table in head.tables]

@@ -8,6 +8,7 @@ value is written once, so that what a table holds at the end tells who wrote it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -46,17 +47,19 @@ from lakevilla.sublogs.operations import (
 from lakevilla.testing.client import Client
 from lakevilla.testing.engine import RowEngine
 from lakevilla.testing.faults import Fault
+from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.history import Key, Txn, Value
 from lakevilla.testing.plan import TABLES, Plan
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.transaction import recovery, saving
-from lakevilla.transaction.context import Context
+from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.core import Done, Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.outcome import fence, is_forgotten, outcome
 from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.rerun import rerun
 
 __all__ = ["BALANCE", "COLUMNS", "Attempt", "World", "context_of", "user"]
 
@@ -70,7 +73,10 @@ Status = Literal["committed", "aborted", "unknown"]
 
 @dataclass(eq=False)
 class Attempt:
-    """One process's run of one transaction: what it did, saw and was told."""
+    """One process's run of one transaction: what it did, saw and was told.
+
+    One that is run again after a conflict keeps its id, so several share one.
+    """
 
     core: Transaction
     kind: str
@@ -83,6 +89,8 @@ class Attempt:
     counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
     status: Status = "unknown"
     foreign: bool = False
+    #: It lost, and is run again under its id: nothing of this attempt may ever be seen.
+    lost: bool = False
     key: tuple[str, int | None] | None = None
 
     @property
@@ -100,6 +108,7 @@ class World:
     saved: list[Attempt] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
 
     def value(self) -> Value:
@@ -112,6 +121,11 @@ class World:
         attempt = Attempt(txn, kind, record)
         self.attempts.append(attempt)
         return attempt
+
+    def notice(self, event: Event) -> None:
+        """Count what the protocol tells of."""
+        gave_up = event.kind == "waiting" and not event.detail
+        self.events["timed out" if gave_up else event.kind] += 1
 
     def end(self, attempt: Attempt, status: Status) -> None:
         attempt.status = attempt.record.status = status
@@ -196,11 +210,18 @@ Body = Callable[[Hand, Client], Program[None]]
 
 
 def _tables(hand: Hand, client: Client, count: int) -> list[str]:
-    """Tables to work on: without Feature.I only one."""
+    """Tables to work on: with neither Feature.I nor Feature.CT only one."""
     chosen = client.random.sample(TABLES, count)
-    if hand.attempt.tables and Feature.I not in hand.core.features:
+    if _spans(hand):
+        return chosen
+    if hand.attempt.tables:
         return [next(iter(hand.attempt.tables))] * count
-    return chosen if Feature.I in hand.core.features else [chosen[0]] * count
+    return [chosen[0]] * count
+
+
+def _spans(hand: Hand) -> bool:
+    """Whether it may use several tables."""
+    return bool(hand.core.features & (Feature.I | Feature.CT))
 
 
 def _single(hand: Hand) -> bool:
@@ -254,7 +275,7 @@ def take(hand: Hand, client: Client) -> Program[None]:
 
 def skew(hand: Hand, client: Client) -> Program[None]:
     """Turn a switch off if the other one is on: write skew would leave none on."""
-    if Feature.I not in hand.core.features:
+    if not _spans(hand):
         return (yield from lists(hand, client))
     mine, other = client.random.sample(TABLES[:2], 2)
     rows = yield from hand.look(other, "id = 4")
@@ -265,8 +286,8 @@ def skew(hand: Hand, client: Client) -> Program[None]:
 
 
 def snapshot(hand: Hand, client: Client) -> Program[None]:
-    """Read several tables: they must fit together."""
-    if Feature.I not in hand.core.features:
+    """Read several tables: with Feature.I they must fit together."""
+    if not _spans(hand):
         for key in client.random.sample((0, 1), 2):
             yield from hand.read(_tables(hand, client, 1)[0] if key else TABLES[0], 0)
             return
@@ -275,7 +296,8 @@ def snapshot(hand: Hand, client: Client) -> Program[None]:
         yield from hand.read(table, client.random.randrange(2))
         rows = yield from hand.look(table, "id = 2 OR id = 3")
         total += sum(row["balance"] for row in rows)
-    hand.attempt.sums.append(total)
+    if Feature.I in hand.core.features:
+        hand.attempt.sums.append(total)
 
 
 def lifecycle(hand: Hand, client: Client) -> Program[None]:
@@ -292,7 +314,7 @@ def lifecycle(hand: Hand, client: Client) -> Program[None]:
     else:
         hand.attempt.tables.add(name)
         yield from hand.core.drop(name)
-    if Feature.I in hand.core.features:
+    if _spans(hand):
         yield from hand.push(client.random.choice(TABLES), 0)
 
 
@@ -356,6 +378,9 @@ def user(world: World) -> Callable[[Client], Program[None]]:
 
     def program(client: Client) -> Program[None]:
         context = context_of(client)
+        context.notify = world.notice
+        heartbeat = Heartbeat(client, context.settings.lease_seconds)
+        context.renewed = heartbeat.add
         lives = client.name.count("'")
         if lives >= 3:
             client.restart = None
@@ -365,16 +390,18 @@ def user(world: World) -> Callable[[Client], Program[None]]:
             longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
             yield from sleep(longest * client.random.random())
             kind = client.random.choice(world.plan.kinds)
-            yield from _run(world, context, client, kind)
+            yield from _run(world, context, client, kind, heartbeat)
             if client.random.random() < 0.15:
-                yield from _meddle(world, context, client)
+                yield from _meddle(world, context, client, heartbeat)
             yield from _write_checkpoints(context)
 
     return program
 
 
-def _run(world: World, context: Context, client: Client, kind: str) -> Program[None]:
-    """Like ``lake.run``: again on conflict, unknown outcomes settled."""
+def _run(
+    world: World, context: Context, client: Client, kind: str, heartbeat: Heartbeat
+) -> Program[None]:
+    """Like ``lake.run``: again on conflict, under the same id; unknown outcomes settled."""
     features = client.random.choice(world.plan.features)
     key: tuple[str, int | None] | None = None
     if kind == "keyed":
@@ -383,11 +410,65 @@ def _run(world: World, context: Context, client: Client, kind: str) -> Program[N
         key = ("application", world.value())
     if kind == "shared" and Feature.R not in features:
         kind = "lists"
-    for attempt in range(3):
-        status = yield from _once(world, context, client, kind, features, key)
-        if status != "again":
+    kept: Attempt | None = None
+    losses = 0
+    for number in range(world.plan.attempts):
+        core = None
+        if kept is not None:
+            escalate = losses >= context.settings.escalate_after
+            core = yield from _again(kept, escalate=escalate)
+            if core is None:
+                return
+        if core is None:
+            core = _begin(context, client, kind, features, key)
+        attempt, ending = yield from _once(world, context, client, kind, core, key)
+        kept = attempt if ending == "lost" else None
+        if kept is None:
+            heartbeat.drop(core)
+        if ending == "over":
             return
-        yield from sleep(0.2 * 2**attempt * context.ids.jitter())
+        losses += 1
+        if kept is None or kept.core.queue is None:
+            yield from sleep(0.2 * 2**number * context.ids.jitter())
+    if kept is not None:
+        heartbeat.drop(kept.core)
+        yield from _quietly(_undo(kept.core))
+
+
+def _again(old: Attempt, *, escalate: bool) -> Program[Transaction | None]:
+    """The transaction of an attempt that lost, to be run again; None if that is not to be."""
+    try:
+        core = yield from rerun(old.core, escalate=escalate)
+    except (TransactionAborted, StoreError, CommitOutcomeUnknown):
+        # Another process has resumed it, or nobody can tell: let go of it.
+        yield from _quietly(_undo(old.core))
+        return None
+    old.lost = True
+    return core
+
+
+def _begin(
+    context: Context,
+    client: Client,
+    kind: str,
+    features: Feature,
+    key: tuple[str, int | None] | None,
+) -> Transaction:
+    floor = NO_TXN if context.held is None else context.held.head.floor
+    read_only = kind == "snapshot" and client.random.random() < 0.7
+    core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    core.owner = client.name
+    core.through_head = bool(features & (Feature.I | Feature.CT))
+    if key is not None:
+        core.key = KeyUse(*key)
+        core.through_head = True
+        if key[1] is not None:
+            core.applications = {key[0]: key[1]}
+    return core
+
+
+#: How one attempt ended: run it again in its place, or anew, or not at all.
+_Ending = Literal["lost", "again", "over"]
 
 
 def _once(
@@ -395,19 +476,9 @@ def _once(
     context: Context,
     client: Client,
     kind: str,
-    features: Feature,
+    core: Transaction,
     key: tuple[str, int | None] | None,
-) -> Program[Literal["again", "over"]]:
-    floor = NO_TXN if context.held is None else context.held.head.floor
-    read_only = kind == "snapshot" and client.random.random() < 0.7
-    core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
-    core.owner = client.name
-    core.through_head = Feature.I in features
-    if key is not None:
-        core.key = KeyUse(*key)
-        core.through_head = True
-        if key[1] is not None:
-            core.applications = {key[0]: key[1]}
+) -> Program[tuple[Attempt, _Ending]]:
     attempt = world.begin(context, client, kind, core)
     attempt.key = key
 
@@ -425,7 +496,7 @@ def _once(
                 yield from sleep(3 * client.random.random())
                 yield from lists(Hand(world, attempt), client)
 
-    return (yield from _conclude(world, context, client, attempt, body()))
+    return attempt, (yield from _conclude(world, context, client, attempt, body()))
 
 
 class _GoneAwayError(Exception):
@@ -434,10 +505,10 @@ class _GoneAwayError(Exception):
 
 def _conclude(
     world: World, context: Context, client: Client, attempt: Attempt, body: Program[None]
-) -> Program[Literal["again", "over"]]:
+) -> Program[_Ending]:
     """Run a body and commit; what the caller is told is noted."""
     core = attempt.core
-    again: Literal["again", "over"] = "again"
+    again: _Ending = "again"
     try:
         yield from body
         decided_only = client.random.random() < 0.15
@@ -450,7 +521,11 @@ def _conclude(
         return "over"
     except _GoneAwayError:
         return "over"
-    except (ConflictError, TransactionAborted):
+    except ConflictError:
+        world.end(attempt, "aborted")
+        if core.state == "failed" and attempt.kind != "resumed":
+            return "lost"
+    except TransactionAborted:
         world.end(attempt, "aborted")
     except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
         torn_down = "recreate" in world.plan.foreign
@@ -473,7 +548,7 @@ def _conclude(
         if not core.through_head:
             return "over"
         state = yield from _settle(world, context, core.id)
-        if state == "committed" and core.record is None:
+        if state == "committed" and not core.shared:
             # Else it may be what another process made of it.
             world.end(attempt, "committed")
         if state != "aborted":
@@ -506,10 +581,13 @@ def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
     return told.state
 
 
-def _meddle(world: World, context: Context, client: Client) -> Program[None]:
+def _meddle(
+    world: World, context: Context, client: Client, heartbeat: Heartbeat
+) -> Program[None]:
     """Resume a saved transaction, or abort or ask after somebody's."""
     if world.saved and client.random.random() < 0.7:
-        yield from _take_over(world, context, client, client.random.choice(world.saved))
+        old = client.random.choice(world.saved)
+        yield from _take_over(world, context, client, old, heartbeat)
         return
     through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
     if not through_head:
@@ -527,7 +605,9 @@ def _meddle(world: World, context: Context, client: Client) -> Program[None]:
         world.verdicts.append((victim, "aborted" if found is None else "committed"))
 
 
-def _take_over(world: World, context: Context, client: Client, old: Attempt) -> Program[None]:
+def _take_over(
+    world: World, context: Context, client: Client, old: Attempt, heartbeat: Heartbeat
+) -> Program[None]:
     try:
         core = yield from saving.resume(context, old.id, client.name)
     except (
@@ -541,6 +621,9 @@ def _take_over(world: World, context: Context, client: Client, old: Attempt) -> 
         CorruptObject,  # its sublog is deleted once it has ended
     ):
         return
+    # What is saved under an id is its newest attempt's: a re-run deletes first what
+    # was saved before, or finds that it was resumed.
+    old = next(a for a in reversed(world.attempts) if a.id == core.id and a.kind != "resumed")
     attempt = world.begin(context, client, "resumed", core)
     _inherit(attempt, old)
 
@@ -549,6 +632,7 @@ def _take_over(world: World, context: Context, client: Client, old: Attempt) -> 
             yield from lists(Hand(world, attempt), client)
 
     yield from _conclude(world, context, client, attempt, body())
+    heartbeat.drop(core)
 
 
 def _inherit(attempt: Attempt, old: Attempt) -> None:

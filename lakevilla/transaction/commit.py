@@ -43,6 +43,7 @@ from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Event
+from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.idempotency import bind_key
@@ -87,6 +88,7 @@ def decide(txn: Transaction) -> Program[Decided]:
     if waited or any(done.deferred for done in txn.done):
         yield from catch_up(txn)
     while True:
+        yield from perform_deferred(txn)
         commit = yield from _commit_object(txn)
         digest, body = seal(commit)
         yield from _store(txn, commit.txn, digest, body)
@@ -211,8 +213,9 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
     for attempt in range(_MAX_RACES):
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
-            # Those who have waited longest are through: HEAD has moved.
-            held = (yield from context.head()) or held
+            # The one that was let go first is through: HEAD has moved.
+            yield from catch_up(txn)
+            return None
         # Before the examination: publishing may meet foreign commits.
         yield from _relieve(txn, held)
         found = yield from examine(txn, held.head)

@@ -84,7 +84,7 @@ class Context:
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
     markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
     departed: set[str] = field(default_factory=set)
-    passed: set[str] = field(default_factory=set)
+    passed: set[Token] = field(default_factory=set)
     leases: Leases = field(init=False)
 
     def __post_init__(self) -> None:

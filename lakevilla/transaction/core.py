@@ -48,6 +48,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.creation import create_change
+from lakevilla.transaction.deferred import NOT_PERFORMED, is_put_off, perform_deferred
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.naming import file_namer
@@ -70,7 +71,12 @@ State = Literal["open", "failed", "committed", "aborted"]
 
 @dataclass(slots=True)
 class Done:
-    """An operation that was performed: the sublog's entry, logical and physical side."""
+    """An operation: the sublog's entry, logical and physical side.
+
+    ``deferred``: it is put off, so it has no physical side yet. ``fitted``: it has
+    fitted a state that others have changed since, so if it does not fit when it
+    is performed, that is a conflict with them and no mistake of the caller's.
+    """
 
     operation: Operation
     change: Change
@@ -78,6 +84,7 @@ class Done:
     metrics: dict[str, str]
     observed: bool = False
     deferred: bool = False
+    fitted: bool = False
 
     @property
     def table(self) -> str:
@@ -93,7 +100,7 @@ class Working:
     probed: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Transaction:
     """The state of one transaction; used by one thread at a time.
 
@@ -110,6 +117,8 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    ousted : bool
+        Whether the heartbeat has found the record gone, or another's.
     used : set of str
         Tables of earlier attempts of it, where ``lake.run`` has run it again.
     told : bool
@@ -140,6 +149,7 @@ class Transaction:
     queue: Queue | None = None
     wait_timeout_seconds: float | None = None
     patience_ends: float | None = None
+    ousted: bool = False
     used: set[str] = field(default_factory=set)
     tables: dict[str, Working] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
@@ -451,6 +461,7 @@ class Transaction:
         """The transaction's state of a table, own changes included and stored."""
         yield from self.touch([location], probing=True, access="read")
         self._check_alive(location, "read")
+        yield from perform_deferred(self, [location])
         yield from self.store_bodies(location)
         return self.tables[location].snapshot
 
@@ -478,6 +489,7 @@ class Transaction:
         self.check_open("read")
         yield from self.touch([location], probing=True, access="read")
         self._check_alive(location, "read")
+        yield from perform_deferred(self, [location])
         yield from self.store_bodies(location)
         working = self.tables[location]
         predicate = None if where is None else bind(where, working.snapshot.layout.schema)
@@ -605,7 +617,10 @@ class Transaction:
         return (yield from self.execute(Drop(location, table_id), "drop_table"))
 
     def execute(self, operation: Operation, verb: str) -> Program[Done]:
-        """Perform an operation on the transaction's state and note it in the sublog."""
+        """Perform an operation on the transaction's state and note it in the sublog.
+
+        Behind others it is noted only, and performed once it must be.
+        """
         location = operation.table
         self.check_write(location, verb)
         reading = tables_read(operation)
@@ -618,6 +633,10 @@ class Transaction:
         if not isinstance(operation, Create | Drop):
             self._check_alive(location, verb)
             working.snapshot.check_writable()
+        if (yield from is_put_off(self, operation)):
+            return self._note(operation, NOT_PERFORMED, deferred=True)
+        if not blind:
+            yield from perform_deferred(self, {location, *reading})
         if reading:
             yield from self.store_bodies(location)
         name = file_namer(self.context, self.id, self.through_head)
@@ -634,8 +653,12 @@ class Transaction:
                     txn_id=self.id,
                 )
 
-    def _note(self, operation: Operation, performed: Performed) -> Done:
-        done = Done(operation, performed.change, performed.counts, performed.metrics)
+    def _note(
+        self, operation: Operation, performed: Performed, *, deferred: bool = False
+    ) -> Done:
+        done = Done(
+            operation, performed.change, performed.counts, performed.metrics, deferred=deferred
+        )
         self.bodies.update(performed.bodies)
         self.done.append(done)
         working = self.tables[operation.table]

@@ -13,6 +13,7 @@ from lakevilla.formats.base import CommitInfo
 from lakevilla.store.base import ABSENT, Refused, Stored
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
+from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.tail import entry_at, open_tail, probe
@@ -41,6 +42,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
     location = txn.done[0].table
     unclear = 0
     for attempt in range(_MAX_RACES):
+        yield from perform_deferred(txn)
         yield from txn.store_bodies()
         # The next number may be taken only on top of the tip that the
         # transaction was held against. Another thread of this process, or its

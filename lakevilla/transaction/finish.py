@@ -49,7 +49,9 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         )
     if not txn.done:
         version = None if txn.head is None else txn.bound_sequence
-        return _committed(txn, {}, version)
+        result = _committed(txn, {}, version)
+        yield from _let_go(txn)
+        return result
     if not txn.through_head:
         location = txn.done[0].table
         entry_version = yield from commit_by_entry(txn)

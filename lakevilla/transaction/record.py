@@ -110,7 +110,8 @@ def renew(txn: Transaction) -> Program[bool]:
     if held is None or txn.state not in ("open", "failed"):
         return False
     verdict = yield from _replace(txn, held, {})
-    return verdict in ("stored", "again")
+    txn.ousted = verdict in ("taken", "gone")
+    return not txn.ousted
 
 
 def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:

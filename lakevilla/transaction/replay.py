@@ -88,10 +88,11 @@ def made_files(done: Done) -> list[str]:
     nobody could make the latter again.
     """
     operation = done.operation
-    given = set()
+    given: set[str] = set()
     if isinstance(operation, Append | Overwrite):
         given = {file.path for file in operation.files}
-    made = [file.path for file in (*done.change.adds, *done.change.change_files)]
+    made = [file.path for file in done.change.adds]
+    made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]
 
 

@@ -143,6 +143,8 @@ def _sublog(txn: Transaction) -> Sublog:
                 (*done.counts.rows, done.counts.files_added, done.counts.files_removed),
                 done.metrics,
                 done.observed,
+                done.deferred,
+                done.fitted,
             )
             for done in txn.done
         ),
@@ -253,6 +255,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
             Counts(*operation.counts),
             dict(operation.metrics),
             operation.observed,
+            operation.deferred,
+            operation.fitted,
         )
         txn.done.append(done)
         working = txn.tables[done.table]

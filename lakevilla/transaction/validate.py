@@ -10,10 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lakevilla.engines.base import FileNamer
 from lakevilla.errors import (
-    ConflictError,
-    InvalidOperation,
     LakeVillaError,
     TableExists,
     TableNotFound,
@@ -39,7 +36,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.naming import file_namer
-from lakevilla.transaction.perform import check_append_only, perform
+from lakevilla.transaction.replay import conflict, redo, replay
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 
@@ -97,7 +94,7 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
         except (TableNotFound, VersionNotFound) as error:
             # Gone, or so much of its log that its state at this HEAD can't be
             # told any more: what can't be read conflicts with everything.
-            found.conflict = _conflict(txn, location, error.message)
+            found.conflict = conflict(txn, location, error.message)
             return found
         except UnsupportedTableFeature as error:
             found.conflict = error
@@ -169,12 +166,14 @@ def _in_conflict(
     txn: Transaction, done: Done, nets: dict[str, NetChange], found: Examination
 ) -> Program[bool]:
     operation = done.operation
+    if done.deferred:
+        return False  # it will be performed on what came between
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:
             old, new = txn.tables[done.table].view, found.views[done.table]
             if not still_fits(old.snapshot.layout, new.snapshot.layout):
-                found.conflict = _conflict(
+                found.conflict = conflict(
                     txn, done.table, "its schema or constraints were changed meanwhile"
                 )
                 return True
@@ -207,7 +206,7 @@ def _in_conflict(
 def _reads(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
     redone = set()
     if found.redo_from is not None:
-        redone = {done.table for done in txn.done[found.redo_from :]}
+        redone = {done.table for done in txn.done[found.redo_from :] if not done.deferred}
     for record in txn.reads.values():
         net = nets.get(record.table)
         if net is not None:
@@ -219,7 +218,7 @@ def _reads(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> 
                 record.where,
             )
             if verdict is Verdict.CHANGED:
-                found.conflict = _conflict(
+                found.conflict = conflict(
                     txn, record.table, "rows that the transaction has read were changed meanwhile"
                 )
                 return
@@ -230,19 +229,10 @@ def _reads(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> 
         ):
             # The caller has seen what an operation made that would now be made
             # anew: nobody can tell whether he acted on it.
-            found.conflict = _conflict(
+            found.conflict = conflict(
                 txn, record.table, "the transaction has read rows of its own that must be redone"
             )
             return
-
-
-def _conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
-    return ConflictError(
-        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
-        "(`lake.run` does so by itself)",
-        table=table,
-        txn_id=txn.id,
-    )
 
 
 def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
@@ -278,30 +268,38 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
     txn.held = held
     if held is not None:
         txn.bound_sequence = held.head.sequence
+    reshaped = set()
     for location, working in txn.tables.items():
         new = found.views.get(location)
         if new is not None:
+            if _definition(new) != _definition(working.view):
+                reshaped.add(location)
             working.view = new
-        working.snapshot = working.view.snapshot
     first = len(txn.done) if found.redo_from is None else found.redo_from
     if found.redo_from is not None:
         txn.redos += 1
         table = txn.done[first].table
         if txn.redos > context.settings.max_redos:
-            raise txn.fail(_conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
+            raise txn.fail(conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
         context.notify(
             Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
         )
+    for done in txn.done:
+        if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
+            done.fitted = True
     name = file_namer(context, txn.id, txn.through_head)
-    kept, txn.done = txn.done, []
-    for index, done in enumerate(kept):
+
+    def step(index: int, done: Done) -> Program[None]:
         if index >= first and not _stands(done):
-            yield from _redo(txn, done, name)
-        txn.done.append(done)
-        working = txn.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
-        if index >= first and isinstance(done.operation, Append | Overwrite):
+            yield from redo(txn, done, name)
+        if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
             _check_fits(txn, done, layouts[index])
+
+    yield from replay(txn, step)
+
+
+def _definition(view: View) -> tuple[object, object]:
+    return view.snapshot.metadata, view.snapshot.protocol
 
 
 def _layouts(txn: Transaction) -> list[Layout]:
@@ -318,41 +316,19 @@ def _layouts(txn: Transaction) -> list[Layout]:
 
 def _check_fits(txn: Transaction, done: Done, written: Layout) -> None:
     """Files that an operation keeps in a redo must be right on the new state as they are."""
-    if not still_fits(written, txn.tables[done.table].snapshot.layout):
+    after = txn.tables[done.table].snapshot.apply(done.change)
+    if not still_fits(written, after.layout):
         reason = "its schema or constraints were changed meanwhile"
-        raise txn.fail(_conflict(txn, done.table, reason))
+        raise txn.fail(conflict(txn, done.table, reason))
 
 
 def _stands(done: Done) -> bool:
-    """Whether an operation after the first in conflict keeps its physical side."""
-    return isinstance(done.operation, Create) or (
-        isinstance(done.operation, Append) and done.operation.columns is None
+    """Whether an operation after the first in conflict keeps its physical side, or has none."""
+    return (
+        done.deferred
+        or isinstance(done.operation, Create)
+        or (isinstance(done.operation, Append) and done.operation.columns is None)
     )
-
-
-def _redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
-    own = {f"{done.table}/{file.path}" for file in done.change.adds}
-    if not isinstance(done.operation, Append):
-        for key in own:
-            txn.bodies.pop(key, None)
-    yield from txn.store_bodies(done.table)
-    try:
-        again = yield from perform(
-            txn.context,
-            done.operation,
-            txn.tables[done.table].snapshot,
-            name,
-            txn.lookup,
-        )
-        check_append_only(txn.tables[done.table].snapshot, again)
-    except InvalidOperation as error:
-        raise txn.fail(_conflict(txn, done.table, error.message)) from error
-    if done.observed and again.counts.rows != done.counts.rows:
-        raise txn.fail(
-            _conflict(txn, done.table, "row counts that the caller has looked at would change")
-        )
-    done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
-    txn.bodies.update(again.bodies)
 
 
 def catch_up(txn: Transaction) -> Program[None]:

@@ -14,6 +14,7 @@ from lakevilla.deadlock.graph import live_edges
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
+from lakevilla.ids import is_txn_id
 from lakevilla.markers.marker import marker_key
 from lakevilla.markers.queue import Event as Move
 from lakevilla.markers.queue import State, advance, ahead
@@ -64,6 +65,7 @@ class _Wait:
     records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     swept: set[str] = field(default_factory=set)
+    moved: set[tuple[str, int, Token]] = field(default_factory=set)
     waited: bool = False
 
 
@@ -135,7 +137,7 @@ def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[lis
             place.state = advance(place.state, Move.REACHED)
         for one, marker in before:
             unreadable = marker if isinstance(marker, Unreadable) else None
-            if unreadable is not None and marker_key(table, one.number) in txn.context.passed:
+            if unreadable is not None and one.token in txn.context.passed:
                 continue
             found[one.number] = _Ahead(
                 table,
@@ -190,6 +192,8 @@ def _wait(
             return
         if txn.queue is not None and (yield from _give_way(txn, wait, head)):
             return
+        if _has_moved(wait, before):
+            return
         _announce(txn, wait, before)
         look_again = context.clock.elapsed() + lease / 3
         polled = max(before, key=lambda one: (one.txn != "", one.number))
@@ -204,12 +208,31 @@ def _wait(
             wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
             if not polled.txn:
                 break
+            if txn.ousted:
+                yield from change_record(txn)  # tells why
             changed = yield from _poll(txn, wait, polled.txn)
             if polled.txn not in wait.records:
                 wait.pause = context.settings.wait_poll_seconds
                 return
             if changed:
                 break
+
+
+def _has_moved(wait: _Wait, before: Iterable[_Ahead]) -> bool:
+    """Whether somebody ahead has shifted away: its record, while it waits, names its tickets.
+
+    Asked once for each state of a record: tickets lag behind while it does not wait.
+    """
+    moved = False
+    for one in before:
+        record, token = wait.records.get(one.txn, (None, None))
+        if record is None or token is None or not record.edges or one.number == RESERVATION:
+            continue
+        held = any(t.table == one.table and t.number == one.number for t in record.tickets)
+        if not held and (one.txn, one.number, token) not in wait.moved:
+            wait.moved.add((one.txn, one.number, token))
+            moved = True
+    return moved
 
 
 def _write_edges(txn: Transaction, before: Iterable[_Ahead]) -> Program[None]:
@@ -265,12 +288,17 @@ def _read(txn: Transaction, wait: _Wait, holder: str) -> Program[None]:
 
 
 def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
-    """A record that can't be read tells no edges; its lease still runs."""
+    """A record that can't be read tells no edges; its lease still runs.
+
+    The ids in it become parts of keys: a wrong one must not reach the store.
+    """
     try:
         record = decode(key, body, TxnRecord)
     except LakeVillaError:
         return None
-    return record if record.txn == holder else None
+    if record.txn != holder or not all(is_txn_id(edge.holder) for edge in record.edges):
+        return None
+    return record
 
 
 # -- those who are gone -------------------------------------------------------------
@@ -318,7 +346,7 @@ def _sweep(txn: Transaction, wait: _Wait, dead: Sequence[_Ahead]) -> Program[Non
             if one.key and not (one.unreadable is not None and one.unreadable.newer)
         ]
     )
-    context.passed.update(one.key for one in dead if one.unreadable is not None)
+    context.passed.update(one.token for one in dead if one.unreadable is not None and one.token)
 
 
 def _finish_decided(txn: Transaction, holders: set[str]) -> Program[None]:
@@ -352,7 +380,7 @@ def _give_way(txn: Transaction, wait: _Wait, head: Head | None) -> Program[bool]
         yield from unreserve(txn)
     tables = sorted({edge.table for edge in into if edge.holder_ticket != RESERVATION})
     yield from parallel([_shift(txn, table) for table in tables])
-    yield from defer(txn, tables)
+    defer(txn, tables)
     others = sorted({edge.waiter for edge in into})
     message = f"transaction {txn.id} gives way to {', '.join(others)} on {', '.join(tables)}"
     _tell(txn, "shift", message, {"tables": tables, "holders": others})
@@ -364,11 +392,11 @@ def _shift(txn: Transaction, table: str) -> Program[None]:
     queue = txn.queue
     assert queue is not None
     old = queue.at(table)
-    for held in old:
-        held.state = advance(held.state, Move.GAVE_WAY)
     listed = yield from list_markers(table)
     yield from take_ticket(txn, table, _strongest(held.ticket for held in old), listed)
-    queue.places = [held for held in queue.places if held not in old]
+    for held in old:
+        held.state = advance(held.state, Move.GAVE_WAY)
+        queue.places.remove(held)
     yield from free([held.ticket for held in old])
 
 

@@ -3,19 +3,24 @@
 from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
-from lakevilla.store.effects import List, Parallel, Put, Sleep
+from lakevilla.store.effects import List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
 from lakevilla.testing import foreign
 from lakevilla.testing.client import Client
+from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.reader import as_program, run_now, table_rows
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.workloads import COLUMNS, context_of
 from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
+from lakevilla.transaction.rerun import rerun
+from lakevilla.transaction.saving import forget
 
 TABLES = ("a", "b")
 RI = Feature.R | Feature.I
+RCT = Feature.R | Feature.CT
+RCTI = Feature.R | Feature.CT | Feature.I
 
 
 def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, **options):
@@ -43,7 +48,7 @@ def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, **options):
 def begin(client, features=RI, context=None, **options):
     context = context or context_of(client)
     txn = Transaction(context, features, client.ids.txn_id(), **options)
-    txn.through_head = Feature.I in features
+    txn.through_head = bool(features & (Feature.I | Feature.CT))
     return txn
 
 
@@ -87,7 +92,11 @@ def balances(simulation, *tables):
 def alone(simulation, program, name):
     """Run one program on the simulation's store, from a process of its own, without faults."""
     client = simulation_client(simulation, name)
-    return run_now(simulation.store, program(client))
+
+    def pass_by(seconds):
+        simulation.now += seconds
+
+    return run_now(simulation.store, program(client), pass_by)
 
 
 def simulation_client(simulation, name):
@@ -168,3 +177,68 @@ def _flat(program):
             answer = sorted((yield effect), key=lambda info: info.key)
         else:
             answer = yield effect
+
+
+class Member:
+    """A client that runs one transaction as ``lake.run`` does, with a heartbeat.
+
+    It begins ``after`` so many seconds. ``body(txn)`` is its program. ``ids`` holds the id of each attempt, ``events``
+    what the protocol told of it, ``result`` is "committed" or the last error, and
+    ``ended`` the time at which it was known.
+    """
+
+    def __init__(
+        self, simulation, name, body, features=RCTI, *, after=0.0, attempts=10, **options
+    ):
+        self.simulation = simulation
+        self.name = name
+        self.body = body
+        self.features = features
+        self.after = after
+        self.attempts = attempts
+        self.options = options
+        self.events = []
+        self.ids = []
+        self.result = None
+        self.ended = None
+        self.client = simulation.add(name, self._program)
+
+    def kinds(self, kind):
+        """The events of a kind."""
+        return [event for event in self.events if event.kind == kind]
+
+    def _program(self, client):
+        context = context_of(client)
+        context.notify = self.events.append
+        heartbeat = Heartbeat(client, context.settings.lease_seconds)
+        context.renewed = heartbeat.add
+        kept = None
+        yield from sleep(self.after)
+        for losses in range(self.attempts):
+            if kept is None:
+                txn = begin(client, self.features, context, **self.options)
+            else:
+                escalate = losses >= context.settings.escalate_after
+                txn = yield from rerun(kept, escalate=escalate)
+            self.ids.append(txn.id)
+            kept = None
+            try:
+                yield from self.body(txn)
+                yield from commit(txn)
+                self.result = "committed"
+                break
+            except ConflictError as error:
+                self.result, kept = error, txn
+            except TransactionAborted as error:
+                self.result = error
+                yield from end(txn)
+        if kept is not None:
+            yield from end(kept)
+        heartbeat.drop(txn)
+        self.ended = self.simulation.now
+
+
+def end(txn):
+    """Undo a transaction that will not be run again."""
+    yield from forget(txn)
+    yield from txn.abort()

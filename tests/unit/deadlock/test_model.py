@@ -123,7 +123,11 @@ class PlainSets:
 def test_plain_sets_of_ids_deadlock_on_one_that_has_finished(plain: bool) -> None:
     # c, the youngest, was first in v; it finishes while a and b wait for each
     # other. It stays in a's set because it is in b's, and in b's because it is in a's.
-    plans = {"c": [("v", "write")], **CROSSING, "a": [("v", "write"), *CROSSING["a"]]}
+    plans: dict[str, Plan] = {
+        "c": [("v", "write")],
+        **CROSSING,
+        "a": [("v", "write"), *CROSSING["a"]],
+    }
     queues = Queues(plans, PlainSets()) if plain else Queues(plans)
     queues.step("c")
     for _ in range(40):

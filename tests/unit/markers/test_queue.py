@@ -121,7 +121,7 @@ def test_the_page_on_queues_has_the_diagram_of_the_table() -> None:
     page = (DOCS / "queues.md").read_text()
     assert page.count(BEGIN) == page.count(END) == 1
     shown = page.partition(BEGIN)[2].partition(END)[0]
-    assert shown == diagram(), "paste what `python -m lakevilla.markers.queue` prints"
+    assert shown == diagram(), f"paste:\n{diagram()}"
 
 
 # ------------------------------------------------------- who goes before whom

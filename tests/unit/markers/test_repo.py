@@ -1,0 +1,430 @@
+"""Placing, listing, reading and freeing markers on a store, in peace and under faults."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from lakevilla.clock import SystemClock
+from lakevilla.errors import CorruptObject, StoreError
+from lakevilla.ids import seeded_ids
+from lakevilla.markers.marker import LAST_TICKET, Marker, marker_key, markers_prefix
+from lakevilla.markers.queue import ahead
+from lakevilla.markers.repo import (
+    PLACES_TRIED,
+    Listed,
+    Placed,
+    Unreadable,
+    free,
+    list_markers,
+    load_markers,
+    place,
+    withdraw,
+)
+from lakevilla.settings import Settings
+from lakevilla.store.base import ABSENT, Failure, Found, ObjectInfo, Refused, Stored, Token
+from lakevilla.store.effects import Program
+from lakevilla.store.runner import Runner
+from lakevilla.sublogs.codec import encode
+from lakevilla.sublogs.record import Access, Ticket
+from lakevilla.testing.client import Client
+from lakevilla.testing.faults import Fault, RandomFaults, ScriptedFaults, Strike
+from lakevilla.testing.reader import run_now
+from lakevilla.testing.scheduler import Simulation
+from lakevilla.testing.store import SimulatedStore
+
+T = "sales/orders"
+IDS = seeded_ids(SystemClock(), 1)
+QUICK = Settings(retry_base_seconds=0.0, retry_cap_seconds=0.0, retry_limit=3)
+
+
+@pytest.fixture
+def store() -> SimulatedStore:
+    return SimulatedStore()
+
+
+@pytest.fixture
+def runner(store: SimulatedStore) -> Runner:
+    return Runner(store, IDS, QUICK)
+
+
+def put_now(store: SimulatedStore, key: str, body: bytes) -> None:
+    assert isinstance(store.put(key, body, ABSENT), Stored)
+
+
+def put_marker(store: SimulatedStore, number: int, access: Access = "write", **other: Any) -> str:
+    """A marker of a new transaction, which it gives."""
+    txn = IDS.txn_id()
+    marker = msgspec.structs.replace(Marker(1, IDS.nonce(), txn, T, number, access), **other)
+    put_now(store, marker_key(T, number), encode(marker))
+    return txn
+
+
+def enter(runner: Runner, txn: str, access: Access = "write", table: str = T) -> Placed:
+    return runner.run(place(table, txn, access, IDS, runner.run(list_markers(table))))
+
+
+def numbers(listed: list[Listed]) -> list[int]:
+    return [entry.number for entry in listed]
+
+
+# ------------------------------------------------------------ placing and freeing
+
+
+def test_a_ticket_is_one_more_than_the_highest_present(
+    store: SimulatedStore, runner: Runner
+) -> None:
+    one, two = IDS.txn_id(), IDS.txn_id()
+    assert enter(runner, one).ticket == Ticket(T, 1, "write")
+    put_marker(store, 7)
+    assert enter(runner, two, "append") == Placed(Ticket(T, 8, "append"))
+    listed = runner.run(list_markers(T))
+    assert numbers(listed) == [1, 7, 8]
+    bodies = [marker for _, marker in runner.run(load_markers(T, listed, {}))]
+    assert [b.ticket for b in bodies if isinstance(b, Marker)] == [1, 7, 8]
+    assert isinstance(bodies[2], Marker)
+    assert (bodies[2].txn, bodies[2].access, bodies[2].table) == (two, "append", T)
+
+
+def test_numbers_start_again_when_a_queue_has_run_empty(runner: Runner) -> None:
+    txn = IDS.txn_id()
+    first = enter(runner, txn).ticket
+    second = enter(runner, txn, "read", "t2").ticket
+    runner.run(free([first, ("t2", second.number)]))
+    assert enter(runner, txn).ticket == first
+
+
+def test_foreign_names_are_passed_over(store: SimulatedStore, runner: Runner) -> None:
+    names = ["x.json", "0.json", f"{10**20 - 1}.json", f"{0:020}.json", f"{5:020}.json.tmp"]
+    for name in names:
+        put_now(store, f"{markers_prefix(T)}/{name}", b"?")
+    put_now(store, f"{markers_prefix(T)}/old/{9:020}.json", b"?")
+    put_now(store, marker_key(f"{T}/inner", 9), b"?")
+    assert runner.run(list_markers(T)) == []
+    assert enter(runner, IDS.txn_id()).ticket.number == 1
+
+
+def test_taken_numbers_are_passed_and_those_who_took_them_are_told(
+    store: SimulatedStore, runner: Runner
+) -> None:
+    txn = IDS.txn_id()
+    before = runner.run(list_markers(T))
+    others = [put_marker(store, 1), put_marker(store, 2, "append")]
+    put_now(store, marker_key(T, 3), b"{")
+    put_marker(store, 4, format=2)
+    with runner.requests.counting() as made:
+        placed = runner.run(place(T, txn, "append", IDS, before))
+    assert placed.ticket == Ticket(T, 5, "append")
+    assert numbers([listed for listed, _ in placed.met]) == [1, 2, 3, 4]
+    assert [m.txn for _, m in placed.met if isinstance(m, Marker)] == others
+    unreadable = [m for _, m in placed.met if isinstance(m, Unreadable)]
+    assert [(u.number, u.newer) for u in unreadable] == [(3, False), (4, True)]
+    # What was met needs no second look: each refusal's read-back has brought it.
+    assert (made.put, made.get, made.list) == (5, 4, 0)
+    # The tokens are those of a list, so that what was met is known to the next one.
+    assert [listed for listed, _ in placed.met] == runner.run(list_markers(T))[:4]
+    waits_for = [listed.number for listed, _ in ahead(placed.ticket, placed.met, txn)]
+    assert waits_for == [1, 3, 4]
+
+
+def test_a_refusal_that_brings_no_body_is_followed_by_a_look(store: SimulatedStore) -> None:
+    put_marker(store, 1)
+    assert store.put(marker_key(T, 1), b"", ABSENT) == Refused(None)
+    placed = run_now(store, place(T, IDS.txn_id(), "write", IDS, []))
+    assert placed.ticket.number == 2
+    assert numbers([listed for listed, _ in placed.met]) == [1]
+
+
+def test_a_place_that_is_not_found_is_an_error_that_says_what_next(
+    store: SimulatedStore, runner: Runner
+) -> None:
+    for number in range(1, PLACES_TRIED + 1):
+        put_marker(store, number)
+    txn = IDS.txn_id()
+    with pytest.raises(StoreError, match=f"table {T}.* from 1 on .*run it again") as raised:
+        runner.run(place(T, txn, "write", IDS, []))
+    assert (raised.value.table, raised.value.txn_id) == (T, txn)
+    assert enter(runner, txn).ticket.number == PLACES_TRIED + 1
+
+
+def test_nobody_is_placed_where_no_list_would_show_him(
+    store: SimulatedStore, runner: Runner
+) -> None:
+    put_marker(store, LAST_TICKET)
+    with pytest.raises(StoreError, match="markers"):
+        enter(runner, IDS.txn_id())
+    assert numbers(runner.run(list_markers(T))) == [LAST_TICKET]
+
+
+# ----------------------------------------------------------- doubtful creates
+
+
+class Doubtful(SimulatedStore):
+    """Creates under some names are answered by a time-out; whether they land is said."""
+
+    def __init__(self, names: dict[int, bool]) -> None:
+        super().__init__()
+        self.doubts = {marker_key(T, number): lands for number, lands in names.items()}
+        self.reachable = True
+
+    def put(self, key: str, body: bytes, condition: Any) -> Any:
+        if key in self.doubts and self.reachable:
+            if self.doubts[key]:
+                super().put(key, body, condition)
+            return Failure("timed out")
+        return super().put(key, body, condition)
+
+    def get(self, key: str, known: Any = None, byte_range: Any = None) -> Any:
+        if key in self.doubts and self.reachable:
+            return Failure("timed out")
+        return super().get(key, known, byte_range)
+
+
+def test_a_create_in_doubt_is_left_behind_and_withdrawn() -> None:
+    store = Doubtful({1: True, 2: False})
+    runner = Runner(store, IDS, QUICK)
+    txn = IDS.txn_id()
+    placed = enter(runner, txn)
+    assert placed == Placed(Ticket(T, 3, "write"), (), (1, 2))
+    store.reachable = False
+    listed = runner.run(list_markers(T))
+    assert numbers(listed) == [1, 3]
+    # The one that landed is ours: we do not wait for ourselves.
+    assert ahead(placed.ticket, runner.run(load_markers(T, listed, {})), txn) == []
+    # The one that never did is another's by now: it is not ours to delete.
+    put_marker(store, 2)
+    runner.run(withdraw(txn, [(T, number) for number in placed.doubtful]))
+    assert numbers(runner.run(list_markers(T))) == [2, 3]
+    runner.run(withdraw(txn, []))
+
+
+def test_a_store_that_answers_no_create_is_given_up_soon() -> None:
+    store = Doubtful(dict.fromkeys(range(1, 100), False))
+    runner = Runner(store, IDS, QUICK)
+    with pytest.raises(StoreError, match=r"00000000000000000003\.json open \(.*run it again"):
+        enter(runner, IDS.txn_id())
+    assert not store.objects
+
+
+def test_a_lost_answer_leaves_one_marker(store: SimulatedStore) -> None:
+    for fault in (Fault.APPLIED_503, Fault.APPLIED_CUT):
+        simulation = Simulation(0, faults=ScriptedFaults({("a", 2): Strike(fault)}))
+        client = simulation.add("a", enter_and_tell)
+        simulation.run()
+        assert simulation.fired[fault] == 1
+        assert client.result == Placed(Ticket(T, 1, "write"))
+        assert list(simulation.store.objects) == [marker_key(T, 1)]
+        simulation.dispose()
+
+
+def enter_and_tell(client: Client) -> Program[Placed]:
+    listed = yield from list_markers(T)
+    return (yield from place(T, client.ids.txn_id(), "write", client.ids, listed))
+
+
+# ------------------------------------------------------------------ contention
+
+UNPLEASANT = {
+    Fault.APPLIED_503: 0.05,
+    Fault.APPLIED_CUT: 0.05,
+    Fault.REFUSED_503: 0.05,
+    Fault.THROTTLED_429: 0.05,
+    Fault.CONFLICT_409: 0.05,
+    Fault.DELAYED_WRITE: 0.05,
+    Fault.PAUSE: 0.02,
+    Fault.STALE_LIST: 0.2,
+}
+
+
+def test_all_who_place_at_once_get_tickets_of_their_own_whatever_fails() -> None:
+    fired: Counter[Fault] = Counter()
+    left_behind = 0
+    for seed in range(200):
+        placed, simulation = placed_at_once(seed, clients=12)
+        tickets = {one.ticket.number: txn for txn, one in placed.items()}
+        assert len(tickets) == len(placed) >= 6, "two hold one ticket, or hardly any got one"
+        simulation.land_delayed_writes()
+        store = simulation.store
+        present = run_now(store, load_markers(T, run_now(store, list_markers(T)), {}))
+        owners = {marker.ticket: marker.txn for _, marker in present if isinstance(marker, Marker)}
+        assert len(owners) == len(present)
+        assert owners.items() >= tickets.items(), "a ticket that is held has no marker"
+        for number in owners.keys() - tickets.keys():
+            if owners[number] in placed:
+                assert number in placed[owners[number]].doubtful
+                left_behind += 1
+        for txn, one in placed.items():
+            run_now(store, withdraw(txn, [(T, number) for number in one.doubtful]))
+        run_now(store, free(one.ticket for one in placed.values()))
+        present = run_now(store, load_markers(T, run_now(store, list_markers(T)), {}))
+        assert not {m.txn for _, m in present if isinstance(m, Marker)} & placed.keys()
+        fired += simulation.fired
+        simulation.dispose()
+    assert {fault for fault in UNPLEASANT if fired[fault] < 5} == set()
+    assert left_behind >= 5
+
+
+def placed_at_once(seed: int, clients: int) -> tuple[dict[str, Placed], Simulation]:
+    """Clients that give up after few attempts; those that the store has failed are left out."""
+    faults = RandomFaults(UNPLEASANT, random.Random(seed))
+    simulation = Simulation(seed, faults=faults, settings=Settings(retry_limit=3))
+    placed: dict[str, Placed] = {}
+
+    def program(client: Client) -> Program[None]:
+        txn = client.ids.txn_id()
+        with contextlib.suppress(StoreError):
+            listed = yield from list_markers(T)
+            placed[txn] = yield from place(T, txn, "write", client.ids, listed)
+
+    for number in range(clients):
+        simulation.add(f"c{number}", program)
+    simulation.run()
+    return placed, simulation
+
+
+def test_without_faults_each_knows_all_who_are_before_it() -> None:
+    """Everyone lists an empty queue first, so whoever is lower was met on the way."""
+    for seed in range(20):
+        simulation = Simulation(seed)
+        placed: list[Placed] = []
+
+        def program(client: Client, placed: list[Placed] = placed) -> Program[None]:
+            placed.append((yield from place(T, client.ids.txn_id(), "write", client.ids, [])))
+
+        for number in range(8):
+            simulation.add(f"c{number}", program)
+        simulation.run()
+        simulation.dispose()
+        assert sorted(one.ticket.number for one in placed) == list(range(1, 9))
+        for one in placed:
+            assert numbers([listed for listed, _ in one.met]) == list(range(1, one.ticket.number))
+
+
+# -------------------------------------------------------------------- reading
+
+
+def test_markers_are_read_once(store: SimulatedStore, runner: Runner) -> None:
+    known: dict[tuple[str, Token], Marker | Unreadable] = {}
+    put_marker(store, 1)
+    put_now(store, marker_key(T, 2), b"")
+    listed = runner.run(list_markers(T))
+    first = runner.run(load_markers(T, listed, known))
+    put_marker(store, 3)
+    with runner.requests.counting() as made:
+        again = runner.run(load_markers(T, runner.run(list_markers(T)), known))
+    assert (made.list, made.get, made.total) == (1, 1, 2)
+    assert again[:2] == first
+    assert numbers([entry for entry, _ in again]) == [1, 2, 3]
+    unreadable = first[1][1]
+    assert isinstance(unreadable, Unreadable)
+    assert isinstance(unreadable.error, CorruptObject)
+    assert unreadable.error.key == marker_key(T, 2)
+
+
+def test_a_marker_that_is_gone_by_then_is_left_out(store: SimulatedStore, runner: Runner) -> None:
+    put_marker(store, 1)
+    put_marker(store, 2)
+    listed = runner.run(list_markers(T))
+    runner.run(free([(T, 1)]))
+    assert numbers([entry for entry, _ in runner.run(load_markers(T, listed, {}))]) == [2]
+
+
+def test_a_number_that_was_taken_again_is_read_again(store: SimulatedStore, runner: Runner) -> None:
+    known: dict[tuple[str, Token], Marker | Unreadable] = {}
+    put_marker(store, 1)
+    listed = runner.run(list_markers(T))
+    runner.run(free([(T, 1)]))
+    second = put_marker(store, 1)
+    # Between our list and our look: what is there now counts, under its own token.
+    ((entry, marker),) = runner.run(load_markers(T, listed, known))
+    assert isinstance(marker, Marker)
+    assert marker.txn == second
+    assert entry == runner.run(list_markers(T))[0] != listed[0]
+    assert known == {}
+    runner.run(load_markers(T, [entry], known))
+    runner.run(free([(T, 1)]))
+    third = put_marker(store, 1)
+    ((_, marker),) = runner.run(load_markers(T, runner.run(list_markers(T)), known))
+    assert isinstance(marker, Marker)
+    assert marker.txn == third
+
+
+def test_a_store_without_tokens_in_its_lists_is_never_answered_from_memory() -> None:
+    class Untagged(SimulatedStore):
+        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo]:
+            infos = super().list(prefix, start_after)
+            return [ObjectInfo(i.key, i.size, Token(None), i.modified_seconds) for i in infos]
+
+    store = Untagged()
+    runner = Runner(store, IDS, QUICK)
+    known: dict[tuple[str, Token], Marker | Unreadable] = {}
+    for _ in range(2):
+        txn = put_marker(store, 1)
+        loaded = runner.run(load_markers(T, runner.run(list_markers(T)), known))
+        assert [marker.txn for _, marker in loaded if isinstance(marker, Marker)] == [txn]
+        runner.run(free([(T, 1)]))
+
+
+def test_ten_thousand_markers_are_listed_read_and_freed(
+    store: SimulatedStore, runner: Runner
+) -> None:
+    for number in range(1, 10_001):
+        put_marker(store, number, "read" if number % 2 else "write")
+    known: dict[tuple[str, Token], Marker | Unreadable] = {}
+    txn = IDS.txn_id()
+    with runner.requests.counting() as made:
+        listed = runner.run(list_markers(T))
+        placed = runner.run(place(T, txn, "read", IDS, listed))
+        present = runner.run(load_markers(T, listed, known))
+        waits_for = ahead(placed.ticket, present, txn)
+    assert placed.ticket.number == 10_001
+    assert numbers([entry for entry, _ in waits_for]) == list(range(2, 10_001, 2))
+    assert (made.list, made.put, made.get) == (1, 1, 10_000)
+    with runner.requests.counting() as made:
+        assert runner.run(load_markers(T, listed, known)) == present
+    assert made.total == 0
+    runner.run(free((T, entry.number) for entry in listed))
+    assert list(store.objects) == [marker_key(T, 10_001)]
+
+
+def test_what_a_round_is(store: SimulatedStore) -> None:
+    """Reading and freeing wait for the store once each, however many markers there are."""
+    for number in (1, 2, 3):
+        put_marker(store, number)
+    listed = run_now(store, list_markers(T))
+    for program in (load_markers(T, listed, {}), free((T, n) for n in (1, 2, 3))):
+        assert rounds(store, program) == 1
+    assert run_now(store, free([])) is None
+    assert store.objects == {}
+
+
+def rounds(store: SimulatedStore, program: Program[Any]) -> int:
+    made = 0
+
+    def counted() -> Program[Any]:
+        nonlocal made
+        answer = None
+        while True:
+            try:
+                effect = program.send(answer)
+            except StopIteration as end:
+                return end.value
+            made += 1
+            answer = yield effect
+
+    run_now(store, counted())
+    return made
+
+
+def test_a_found_marker_is_what_was_encoded(store: SimulatedStore, runner: Runner) -> None:
+    placed = enter(runner, IDS.txn_id())
+    found = store.get(marker_key(T, placed.ticket.number))
+    assert isinstance(found, Found)
+    fields = msgspec.json.decode(found.body)
+    assert list(fields) == ["format", "nonce", "txn", "table", "ticket", "access"]
+    assert len(fields["nonce"]) == 32
