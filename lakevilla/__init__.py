@@ -28,7 +28,16 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.results import CommitResult, Finding, OperationResult, Outcome, Report
+from lakevilla.results import (
+    CommitResult,
+    Finding,
+    OperationResult,
+    Outcome,
+    QueuePlace,
+    Report,
+    TableQueue,
+    TransactionInfo,
+)
 from lakevilla.settings import Settings
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.features import Feature
@@ -51,6 +60,7 @@ __all__ = [
     "LakeVillaError",
     "OperationResult",
     "Outcome",
+    "QueuePlace",
     "Report",
     "Settings",
     "Snapshot",
@@ -58,9 +68,11 @@ __all__ = [
     "Table",
     "TableExists",
     "TableNotFound",
+    "TableQueue",
     "TableVersion",
     "Transaction",
     "TransactionAborted",
+    "TransactionInfo",
     "TransactionNotFound",
     "UnsafeStore",
     "UnsupportedFormat",

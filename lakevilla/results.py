@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
-__all__ = ["CommitResult", "Counts", "Finding", "OperationResult", "Outcome", "Report"]
+__all__ = [
+    "CommitResult",
+    "Counts",
+    "Finding",
+    "OperationResult",
+    "Outcome",
+    "QueuePlace",
+    "Report",
+    "TableQueue",
+    "TransactionInfo",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +140,76 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """A transaction that has a record: it is, or was, in a queue, or was saved.
+
+    One that is neither has none and is not told of. Times are hints: each is by its
+    writer's clock.
+
+    Attributes
+    ----------
+    id : str
+    state : str
+        ``running``; ``waiting`` for others; ``saved``, with no sign of life from its
+        owner for a lease: ``lake.resume`` goes on with it; ``committed``, and not yet
+        cleaned up; ``aborted``: it can't commit any more, and its owner may not know it.
+    owner : str
+        Host, process and a random part.
+    started : datetime
+        Aware; from the id, by its maker's clock.
+    last_seen : datetime
+        Aware; when its record was last renewed, by the store's clock.
+    tables : tuple of str
+        As far as its record tells; it is brought up to date with each renewal.
+    waits_for : tuple of str
+        The transactions that it waits for now.
+    """
+
+    id: str
+    state: Literal["running", "waiting", "saved", "committed", "aborted"]
+    owner: str
+    started: datetime
+    last_seen: datetime
+    tables: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """One ticket in a table's queue.
+
+    ``state`` is its transaction's, or ``void`` where that has no record any more
+    (nobody waits for it), or ``unreadable`` where the marker, or the record, can't be
+    read. What can't be told is None.
+    """
+
+    number: int
+    state: Literal["running", "waiting", "saved", "committed", "aborted", "void", "unreadable"]
+    key: str
+    txn_id: str | None = None
+    access: Literal["read", "append", "write"] | None = None
+    owner: str | None = None
+    waits_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableQueue:
+    """Who is in a table's queue, first to last. Those in ``reserved_by`` go before all."""
+
+    table: str
+    places: tuple[QueuePlace, ...] = ()
+    reserved_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What ``recover``, ``gc`` or ``doctor`` found and did."""
+    """What ``recover``, ``gc`` or ``doctor`` found and did.
+
+    ``queues`` (of tables in which anybody is) and ``cycles`` (transactions that wait for
+    each other) are told by ``doctor``.
+    """
 
     ok: bool
     findings: tuple[Finding, ...] = field(default_factory=tuple)
+    queues: tuple[TableQueue, ...] = ()
+    cycles: tuple[tuple[str, ...], ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from lakevilla.api.lake import Lake
 from lakevilla.api.lease import check_lease
@@ -22,6 +22,7 @@ def connect(
     storage_options: Mapping[str, object] | None = None,
     settings: Settings | None = None,
     boto3_session: object | None = None,
+    conditional_writes: Literal["require", "check"] = "require",
     on_event: Callable[[Event], None] | None = None,
 ) -> Lake:
     """Connect to the lake at a directory of an object store, or of this machine.
@@ -39,6 +40,10 @@ def connect(
         Numbers with units.
     boto3_session : boto3.Session, optional
         Gives the credentials for S3.
+    conditional_writes : {"require", "check"}
+        What to do with a store that does not honour conditional writes: refuse to write
+        there, or check before and after each write. Checks are best effort: two clients that
+        write at the same time, one of them very slowly, can lose a commit unnoticed.
     on_event : callable, optional
         Told of redos, retries, helping and reconciling.
 
@@ -55,15 +60,25 @@ def connect(
         raise InvalidOperation("storage_options maps names to values, as deltalake takes them")
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidOperation(f"settings must be lakevilla.Settings(...), not {settings!r}")
+    if conditional_writes not in ("require", "check"):
+        raise InvalidOperation(
+            f"conditional_writes must be 'require' or 'check', not {conditional_writes!r}"
+        )
     settings = settings or Settings()
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     options = None if storage_options is None else dict(storage_options)
 
     def reopen() -> tuple[Any, ...]:
-        return _connect, (root, options, settings, on_event)
+        return _connect, (root, options, settings, on_event, conditional_writes)
 
-    uri = root_location(root).uri
-    lake = Lake(uri, store, settings=settings, on_event=on_event, reopen=reopen)
+    lake = Lake(
+        root_location(root).uri,
+        store,
+        settings=settings,
+        on_event=on_event,
+        conditional_writes=conditional_writes,
+        reopen=reopen,
+    )
     lake.runner.run(check_lease(settings, lake.context.clock))
     return lake
 
@@ -77,5 +92,12 @@ def _connect(
     storage_options: dict[str, object] | None,
     settings: Settings,
     on_event: Callable[[Event], None] | None,
+    conditional_writes: Literal["require", "check"],
 ) -> Lake:
-    return connect(root, storage_options=storage_options, settings=settings, on_event=on_event)
+    return connect(
+        root,
+        storage_options=storage_options,
+        settings=settings,
+        conditional_writes=conditional_writes,
+        on_event=on_event,
+    )

@@ -26,24 +26,27 @@ from lakevilla.errors import (
     ConflictError,
     InvalidOperation,
     LakeVillaError,
+    StoreError,
     TableExists,
     TransactionAborted,
+    UnsafeStore,
 )
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
 from lakevilla.ids import NO_TXN, Ids
-from lakevilla.results import CommitResult, Finding, Outcome, Report
+from lakevilla.results import CommitResult, Finding, Outcome, Report, TransactionInfo
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program, sleep
 from lakevilla.store.files import DataFiles
-from lakevilla.store.probe import probe
+from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
-from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving
+from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving, watching
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.relied_on import is_relied_on
 from lakevilla.transaction.rerun import rerun
 
 __all__ = ["Lake"]
@@ -54,8 +57,8 @@ _LOG.addHandler(logging.NullHandler())
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Stores whose conditional writes this process has seen to hold.
-_PROBED: set[str] = set()
+#: Stores that this process has probed, and whether conditional writes hold there.
+_PROBED: dict[str, bool] = {}
 
 
 class Lake:
@@ -72,6 +75,7 @@ class Lake:
         *,
         settings: Settings,
         on_event: Callable[[Event], None] | None = None,
+        conditional_writes: Literal["require", "check"] = "require",
         clock: Clock | None = None,
         ids: Ids | None = None,
         reopen: Callable[[], tuple[Any, ...]] | None = None,
@@ -80,7 +84,10 @@ class Lake:
         self.settings = settings
         clock = clock or SystemClock()
         ids = ids or Ids(clock)
-        self.runner = Runner(store, ids, settings)
+        # Checks until it is known that the store needs none: a client that only reads, and
+        # may have no right to probe, reads what has settled.
+        checks = conditional_writes == "check" and _PROBED.get(self._place()) is not True
+        self.runner = Runner(store, ids, settings, checked=is_relied_on if checks else None)
         engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root, clock, ids, settings, DeltaFormat(), engine, notify=self._notify
@@ -398,6 +405,14 @@ class Lake:
 
     # -- operating ---------------------------------------------------------------
 
+    def transactions(self) -> list[TransactionInfo]:
+        """The transactions that are in a queue or were saved, oldest first. It only looks.
+
+        Short optimistic ones leave no trace before they commit, and are not told of. A record
+        that can't be read is passed over; ``doctor`` tells of it.
+        """
+        return self.runner.run(watching.transactions(self.context))
+
     def outcome(
         self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
     ) -> Outcome:
@@ -434,6 +449,8 @@ class Lake:
     def abort(self, txn_id: str) -> None:
         """Abort a transaction, another client's too; it can never commit afterwards.
 
+        Its places in the queues are void at once.
+
         Raises
         ------
         InvalidOperation
@@ -441,7 +458,7 @@ class Lake:
             commits by its table's own log entry, which nothing can fence.
         """
         self.ensure_safe_store()
-        self.runner.run(outcome.abort(self.context, txn_id))
+        self.runner.run(recovery.abort(self.context, txn_id))
 
     def guard(self, table: str) -> None:
         """Make other clients refuse to write the table; all of them can still read it."""
@@ -462,11 +479,15 @@ class Lake:
         return Capabilities.of(self.table(table))
 
     def recover(self) -> Report:
-        """Finish what others have left: publish every decided commit."""
+        """Finish what others have left: publish what is decided, give up the places of the dead.
+
+        Only if there are places in a queue whose owners may be dead it waits, and for no
+        longer than ``lease_seconds``.
+        """
         if self.runner.run(self.context.head()) is None:
             return self._no_lake()
         self.ensure_safe_store()
-        report = self.runner.run(recovery.recover(self.context))
+        report = self.runner.run(recovery.recover(self.context, self._owner))
         self._checkpoint_soon()
         return report
 
@@ -499,12 +520,41 @@ class Lake:
     # -- inside ------------------------------------------------------------------
 
     def ensure_safe_store(self) -> None:
-        """Probe conditional writes, once per store and process, before the first of them."""
-        place = f"{os.getpid()}:{self.root}"
-        if place in _PROBED:
+        """Probe conditional writes, once per store and process, before the first of them.
+
+        With ``conditional_writes="check"`` a store that honours them is used as any other: it is
+        cheaper, and safe, and goes with clients that require them. Only one that fails is used
+        with checks.
+        """
+        place = self._place()
+        if self.runner.checked is None:
+            if _PROBED.get(place) is not True:
+                self.runner.run(probe(self.context.ids))
+                _PROBED[place] = True
             return
-        self.runner.run(probe(self.context.ids))
-        _PROBED.add(place)
+        if place not in _PROBED:
+            _PROBED[place] = self._honours_conditions()
+        if _PROBED[place]:
+            self.runner.checked = None
+
+    def _honours_conditions(self) -> bool:
+        plain = Runner(self.runner.store, self.context.ids, self.settings)
+        try:
+            plain.run(probe(self.context.ids))
+        except (UnsafeStore, StoreError) as error:
+            # Where a plain write fails too, conditions are not what is wrong: raised.
+            plain.run(probe_plain(self.context.ids))
+            told = (
+                f"{self.root} is written with checks in the place of conditional writes, which is "
+                f"best effort: {error.message.partition(';')[0]}"
+            )
+            _LOG.warning(told)
+            self._notify(Event("unsafe_store", None, told, {}))
+            return False
+        return True
+
+    def _place(self) -> str:
+        return f"{os.getpid()}:{self.root}"
 
     def _location(self, name: str) -> str:
         held = self.runner.run(self.context.head())

@@ -204,6 +204,13 @@ def snapshot(
 
 
 @command
+def txns(root: Root, option: Options = None, as_json: Json = False) -> None:
+    """Show the transactions that are in a queue or were saved, and whom they wait for."""
+    with _open(root, option) as lake:
+        Output(as_json).transactions(lake.transactions())
+
+
+@command
 def abort(
     root: Root,
     txn_id: Annotated[str, typer.Argument(help="The transaction's id.")],
@@ -258,7 +265,10 @@ def doctor(
 
 @command
 def recover(root: Root, option: Options = None, as_json: Json = False) -> Report:
-    """Finish what dead clients have decided, and undo what they have not."""
+    """Finish what dead clients have decided, and give their places in the queues up.
+
+    Waits for a lease, if there are places whose owners may be dead.
+    """
     with _open(root, option) as lake:
         return lake.recover()
 

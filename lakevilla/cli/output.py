@@ -15,13 +15,17 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.tree import Tree
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.results import Report
+from lakevilla.results import QueuePlace, Report, TransactionInfo
 
 __all__ = ["Output", "plain"]
 
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
+#: Characters in a line that is not cut.
+_NO_LIMIT = 100_000
+_STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
 
 class Output:
@@ -63,7 +67,7 @@ class Output:
     def report(self, report: Report) -> None:
         """What recover, gc or doctor found and did."""
         if self.as_json:
-            _print_json({"ok": report.ok, "findings": report.findings})
+            _print_json(report)
             return
         for finding in report.findings:
             style = _SEVERITY_STYLE[finding.severity]
@@ -72,9 +76,36 @@ class Output:
                 f"[{style}]{finding.severity:8}[/]{escape(finding.kind)}: "
                 f"{escape(finding.message)}" + (f" [dim]({escape(about)})[/]" if about else "")
             )
+        if report.queues or report.cycles:
+            self._tree(_queues(report))
         self.console.print(
             "[green]well[/]" if report.ok else f"[red]{len(report.findings)} findings[/]"
         )
+
+    def transactions(self, infos: Sequence[TransactionInfo]) -> None:
+        """Running and saved transactions; an id is shown whole, for ``lakevilla abort``."""
+        if self.as_json:
+            _print_json(infos)
+            return
+        if not infos:
+            self.console.print("no transaction is in a queue, and none is saved")
+            return
+        tree = Tree("transactions")
+        for info in infos:
+            style = _STATE_STYLE.get(info.state, "dim")
+            started = info.started.isoformat(sep=" ", timespec="seconds")
+            branch = tree.add(
+                f"{info.id}  [{style}]{info.state}[/]  since {started}  ({escape(info.owner)})"
+            )
+            if info.tables:
+                branch.add(f"in {escape(', '.join(info.tables))}")
+            if info.waits_for:
+                branch.add(f"→ {escape(', '.join(info.waits_for))}")
+        self._tree(tree)
+
+    def _tree(self, tree: Tree) -> None:
+        """Lines stay whole: the terminal may break them, and a pipe gets them as they are."""
+        Console(width=_NO_LIMIT).print(tree)
 
     def error(self, error: LakeVillaError) -> None:
         """An error, on stderr in either form: stdout holds results only."""
@@ -84,6 +115,29 @@ class Output:
             print(json.dumps(body), file=sys.stderr)
         else:
             self.errors.print(f"[red]{error.kind}[/]: {escape(error.message)}", soft_wrap=True)
+
+
+def _queues(report: Report) -> Tree:
+    """Who is in which queue, in order, and behind whom."""
+    tree = Tree("queues")
+    for queue in report.queues:
+        branch = tree.add(f"[bold]{escape(queue.table)}[/]")
+        for txn in queue.reserved_by:
+            branch.add(f"reserved by {escape(txn)}")
+        for place in queue.places:
+            branch.add(_place(place))
+    for cycle in report.cycles:
+        tree.add(f"[yellow]cycle[/]: {' ↔ '.join(map(escape, cycle))}")
+    return tree
+
+
+def _place(place: QueuePlace) -> str:
+    who = escape(place.txn_id or place.key)
+    owner = f" ({escape(place.owner)})" if place.owner else ""
+    behind = f" → {', '.join(map(escape, place.waits_for))}" if place.waits_for else ""
+    access = f"{place.access} " if place.access else ""
+    style = _STATE_STYLE.get(place.state, "dim")
+    return f"{place.number}  {access}{who}  [{style}]{place.state}[/]{owner}{behind}"
 
 
 def plain(value: Any) -> Any:

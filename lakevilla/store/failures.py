@@ -32,7 +32,8 @@ _HINTS = {
     405: "the store does not allow the method; check the endpoint",
     411: "the store does not speak this protocol; check the endpoint",
     413: "the object is too large for one request; lower settings.target_file_size_bytes",
-    501: "the store does not implement this kind of request; use one with conditional writes",
+    501: "the store does not implement this kind of request; use one with conditional writes, "
+    'or connect with conditional_writes="check"',
 }
 
 _SERVER_ERRORS = (500, 502, 503, 504, 507, 509, 520, 522, 524)

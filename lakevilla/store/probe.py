@@ -6,10 +6,20 @@ from typing import NoReturn
 
 from lakevilla.errors import UnsafeStore
 from lakevilla.ids import Ids
-from lakevilla.store.base import ABSENT, Condition, Match, PutOutcome, Stored, Token, Unknown
-from lakevilla.store.effects import Delete, Effect, Program, parallel, put
+from lakevilla.store.base import (
+    ABSENT,
+    ANY,
+    Condition,
+    Found,
+    Match,
+    PutOutcome,
+    Stored,
+    Token,
+    Unknown,
+)
+from lakevilla.store.effects import Delete, Effect, Program, get, parallel, put
 
-__all__ = ["probe"]
+__all__ = ["probe", "probe_plain"]
 
 
 def probe(ids: Ids) -> Program[None]:
@@ -61,9 +71,31 @@ def probe(ids: Ids) -> Program[None]:
     yield from parallel(clean)
 
 
+def probe_plain(ids: Ids) -> Program[None]:
+    """Check that a plain write is stored and read back: what a store needs to be checked.
+
+    Raises
+    ------
+    UnsafeStore
+        Another body is read back than was written.
+    StoreError
+        The store does not let us write at all: conditions are not what is wrong.
+    """
+    key, body = f"_lakevilla/probe/{ids.nonce()}-plain", f'{{"probe":"{ids.nonce()}"}}'.encode()
+    yield from put(key, body, ANY)
+    seen = yield from get(key)
+    yield Delete(key)
+    if not isinstance(seen, Found) or seen.body != body:
+        raise UnsafeStore(
+            "the store failed the check that a write is read back at once, so nothing can be "
+            "checked after writing either; use a store with strong consistency"
+        )
+
+
 def _unsafe(check: str, outcome: PutOutcome) -> NoReturn:
     said = f"unknown: {outcome.reason}" if isinstance(outcome, Unknown) else "the opposite"
     raise UnsafeStore(
         f"the store failed the check that {check} ({said}), so two writers could overwrite each "
-        "other; use a store, or a version of it, that honours conditional writes"
+        "other; use a store, or a version of it, that honours conditional writes, or, if few "
+        'write at the same time, connect with conditional_writes="check" (best effort)'
     )

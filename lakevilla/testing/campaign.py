@@ -51,15 +51,21 @@ class HistoryFailed(AssertionError):
     """An invariant does not hold; the message names the seed that replays it."""
 
 
-def run(seed: int, *, plan: Plan | None = None, hashing: bool = False) -> Outcome:
-    """One history.
+def run(
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    simulation: Simulation | None = None,
+    hashing: bool = False,
+) -> Outcome:
+    """One history; in the simulation that belongs to the seed, or in one made otherwise.
 
     Raises
     ------
     HistoryFailed
         With the seed.
     """
-    outcome, _, error = replay(seed, plan=plan, hashing=hashing)
+    outcome, _, error = replay(seed, plan=plan, simulation=simulation, hashing=hashing)
     if error is not None:
         raise HistoryFailed(
             f"seed {seed}: {type(error).__name__}: {error}\n"
@@ -69,13 +75,17 @@ def run(seed: int, *, plan: Plan | None = None, hashing: bool = False) -> Outcom
 
 
 def replay(
-    seed: int, *, plan: Plan | None = None, hashing: bool = False
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    simulation: Simulation | None = None,
+    hashing: bool = False,
 ) -> tuple[Outcome, list[Line], Exception | None]:
     """One history with its trace, and what was wrong with it."""
     plan = draw(seed) if plan is None else plan
     source = random.Random(f"{seed}/schedule")
     faults = random.Random(f"{seed}/faults")
-    simulation = Simulation(
+    simulation = simulation or Simulation(
         seed,
         schedule=PrioritySchedule(source) if seed % 2 else RandomSchedule(source),
         faults=RandomFaults(swarm(faults, plan.intensity), faults, plan.settings.lease_seconds)
@@ -228,6 +238,7 @@ def _finish(world: World) -> None:
 
     _alone(world, "recoverer", recover)
     verdict.check(world)
+    verdict.queues_are_empty(world)
     helper = Client(simulation, "helper", f"{simulation.seed}/helper", 1.0)
     verdict.recovered_once_is_enough(world, lambda: recover(helper))
     before = verdict.rows_by_table(world)

@@ -16,7 +16,15 @@ from lakevilla.testing.faults import Fault, Faults, NoFaults, ScriptedFaults, St
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.schedules import Schedule, ScriptedSchedule
 
-__all__ = ["Build", "Check", "crash_everywhere", "crash_twice_everywhere", "interleavings"]
+__all__ = [
+    "Build",
+    "Check",
+    "crash_both_everywhere",
+    "crash_everywhere",
+    "crash_twice_everywhere",
+    "interleavings",
+    "interleavings_with_a_crash",
+]
 
 #: Makes a simulation with its clients added, not yet run.
 Build = Callable[[Faults, Schedule], Simulation]
@@ -64,7 +72,43 @@ def crash_twice_everywhere(build: Build, check: Check, client: str, *, every: in
     return runs
 
 
-def interleavings(build: Build, check: Check, *, limit: int = 20_000, preemptions: int = 4) -> int:
+def crash_both_everywhere(
+    build: Build, check: Check, clients: tuple[str, str], *, every: int = 1
+) -> int:
+    """All pairs of the first client's crashes and the second one's, as far as both come to pass.
+
+    With ``every`` only each so manieth pair is run.
+    """
+    one, other = clients
+    places = [list(_crash_points(build, check, client)) for client in clients]
+    pairs = [(first, second) for first in places[0] for second in places[1]]
+    runs = 0
+    for (number, strike, delay), (second, blow, later) in pairs[::every]:
+        strikes = {(one, number): strike, (other, second): blow}
+        _run(build, check, ScriptedFaults(strikes, max(delay, later)))
+        runs += 1
+    return runs
+
+
+def interleavings_with_a_crash(
+    build: Build, check: Check, client: str, *, limit: int, preemptions: int = 2, every: int = 1
+) -> int:
+    """Up to ``limit`` interleavings for each way in which a client may crash."""
+    runs = 0
+    for number, strike, delay in list(_crash_points(build, check, client))[::every]:
+        faults = ScriptedFaults({(client, number): strike}, delay)
+        runs += interleavings(build, check, limit=limit, preemptions=preemptions, faults=faults)
+    return runs
+
+
+def interleavings(
+    build: Build,
+    check: Check,
+    *,
+    limit: int = 20_000,
+    preemptions: int = 4,
+    faults: Faults | None = None,
+) -> int:
     """Run schedules in order of how often they take a client's turn away; their number.
 
     Few preemptions show almost every bug (Musuvathi and Qadeer, PLDI 2007), so
@@ -77,7 +121,7 @@ def interleavings(build: Build, check: Check, *, limit: int = 20_000, preemption
     while agenda and runs < limit:
         cost, _, script = heapq.heappop(agenda)
         schedule = ScriptedSchedule(script)
-        _run(build, check, NoFaults(), schedule)
+        _run(build, check, faults or NoFaults(), schedule)
         runs += 1
         # Other picks before the script's end are on the agenda already.
         for step in range(len(script), len(schedule.taken)):
@@ -90,7 +134,17 @@ def interleavings(build: Build, check: Check, *, limit: int = 20_000, preemption
     return runs
 
 
+def _crash_points(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
+    """Each crash of a client, without running it: as many as it makes requests undisturbed."""
+    simulation = _run(build, check, NoFaults())
+    requests = next(other.requests for other in simulation.clients if other.name == client)
+    for number in range(1, requests + 1):
+        for strike, delay in _DEATHS:
+            yield number, strike, delay
+
+
 def _crashes(build: Build, check: Check, client: str) -> Iterator[tuple[int, Strike, float]]:
+    """Each crash of a client, run."""
     for number in count(1):
         for strike, delay in _DEATHS:
             faults = ScriptedFaults({(client, number): strike}, delay)

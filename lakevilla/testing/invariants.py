@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head
-from lakevilla.markers.marker import MARKERS_DIR
+from lakevilla.markers.marker import markers_prefix
 from lakevilla.store.effects import Program
 from lakevilla.testing.reader import LoggedTable, Unreadable, read_log, run_now, table_rows
 from lakevilla.testing.store import SimulatedStore
@@ -149,9 +149,10 @@ def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
                 raise Violated(f"{key} belongs to no commit and was not collected")
 
 
-def every_marker_ends(store: SimulatedStore) -> None:
+def every_marker_ends(store: SimulatedStore, tables: Collection[str]) -> None:
     """Nobody holds a place in a queue any more: ended, aborted, or given up by others."""
-    left = sorted(key for key in store.objects if f"/{MARKERS_DIR}/" in key)
+    prefixes = tuple(f"{markers_prefix(table)}/" for table in tables)
+    left = sorted(key for key in store.objects if key.startswith(prefixes))
     if left:
         raise Violated(f"markers of transactions that have ended are left: {', '.join(left)}")
 

@@ -26,6 +26,7 @@ __all__ = [
     "check",
     "equal_rows",
     "nothing_is_left_over",
+    "queues_are_empty",
     "recovered_once_is_enough",
     "rows_by_table",
     "same_rows",
@@ -255,6 +256,14 @@ def _by_moment(attempt: Attempt, record: Txn) -> list[Txn]:
 # ---------------------------------------------------------- afterwards
 
 
+def queues_are_empty(world: World) -> None:
+    """Once the dead have had their lease, nobody stands in a queue of the lake any more."""
+    head = _head(world)
+    if head is not None:
+        live = [table for table, state in head.tables.items() if not state.dropped]
+        invariants.every_marker_ends(world.simulation.store, live)
+
+
 def recovered_once_is_enough(world: World, recover: Callable[[], Program[Any]]) -> None:
     invariants.recovery_twice_is_recovery_once(world.simulation.store, recover)
 
@@ -265,13 +274,13 @@ def nothing_is_left_over(world: World) -> None:
     No place in a queue is either, and nobody has reserved anything.
     """
     head = _head(world)
-    invariants.every_marker_ends(world.simulation.store)
     if head is not None and head.reserved:
         raise Violated(f"HEAD still holds the reservations {head.reserved}")
     # A table that never entered HEAD is not the lake's to clean: its files may
     # belong to a copy of another lake's table.
     ruled = [] if head is None else [table for table in _tables(world) if table in head.tables]
     invariants.no_orphan_files(world.simulation.store, ruled)
+    invariants.every_marker_ends(world.simulation.store, ruled)
     commits = _commits(world, head)
     named = {(commit.txn, commit.hash) for commit in commits}
     for key in world.simulation.store.objects:

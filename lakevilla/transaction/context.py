@@ -51,6 +51,7 @@ class Event:
         "shift",
         "stale",
         "escalation",
+        "unsafe_store",
     ]
     txn_id: str | None
     message: str

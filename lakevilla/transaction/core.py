@@ -239,6 +239,13 @@ class Transaction:
         if was_bound and missing and self._reads_newest:
             # Not bound to one state of the lake: each table as it is when first used.
             self.held = yield from self.context.head()
+        elif was_bound and self._placed_since:
+            # Whoever went before is in the newest HEAD, or is waited for: on an older
+            # one the work that is done now would have to be done again.
+            self._placed_since = False
+            held = yield from self.context.head()
+            if held is not self.held:
+                yield from extend(self)
         yield from parallel([self._open(location, probing) for location in missing])
         if access is not None and self._queues:
             yield from enter(self, dict.fromkeys(wanted, access))
@@ -263,7 +270,11 @@ class Transaction:
             yield from parallel([open_tail(self.context, w, missing_ok=True) for w in unknown])
             # Where there is no log a name may be misspelt: nothing is left behind there.
             wanted = [where for where in wanted if _has_log(known_tail(self.context, where))]
+        places = 0 if self.queue is None else len(self.queue.places)
         yield from enter(self, dict.fromkeys(wanted, access))
+        if self.queue is not None and len(self.queue.places) > places:
+            # What is appended does not mind who went before.
+            self._placed_since |= self.bound and access != "append" and not self._reads_newest
 
     def is_behind(self, location: str) -> bool:
         """Whether others go first on the table: then operations there are put off."""
@@ -694,6 +705,8 @@ class Transaction:
             )
 
     _fresh: set[str] = field(default_factory=set)
+    #: It has taken a place after it was bound.
+    _placed_since: bool = False
 
 
 def _has_log(tail: Tail | None) -> bool:

@@ -6,10 +6,10 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import commits_since
 from lakevilla.results import Finding, Report
-from lakevilla.store.effects import Program, list_objects, parallel
-from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.queue_report import report_queues
 from lakevilla.transaction.tail import open_tail, probe
 from lakevilla.transaction.view import pending_parts
 
@@ -19,7 +19,7 @@ _DAY_SECONDS = 24 * 3600.0
 
 
 def doctor(context: Context) -> Program[Report]:
-    """Look at HEAD, every table in it, saved transactions and the lake's history."""
+    """Look at HEAD, every table in it, its queue, saved transactions and the lake's history."""
     try:
         held = yield from context.head()
     except LakeVillaError as error:
@@ -40,10 +40,11 @@ def doctor(context: Context) -> Program[Report]:
     locations = [location for location, state in head.tables.items() if not state.dropped]
     told = yield from parallel([_table(context, head, location) for location in locations])
     findings.extend(finding for some in told for finding in some)
-    findings.extend((yield from _saved(context)))
+    found = yield from report_queues(context, head)
+    findings.extend(found.findings)
     findings.extend((yield from _history(context, head)))
     ok = all(finding.severity == "note" for finding in findings)
-    return Report(ok, tuple(findings))
+    return Report(ok, tuple(findings), found.queues, found.cycles)
 
 
 def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
@@ -84,23 +85,6 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
             )
         )
     return findings
-
-
-def _saved(context: Context) -> Program[list[Finding]]:
-    objects = yield from list_objects(TXNS_PREFIX)
-    return [
-        Finding(
-            "note",
-            "saved",
-            f"transaction {name} is saved: `lake.resume` goes on with it, "
-            "`lakevilla abort` ends it",
-            txn_id=name,
-            key=info.key,
-        )
-        for info in objects
-        if info.key.count("/") == TXNS_PREFIX.count("/") + 1
-        for name in [info.key.rsplit("/", 1)[1].removesuffix(".json")]
-    ]
 
 
 def _history(context: Context, head: Head) -> Program[list[Finding]]:

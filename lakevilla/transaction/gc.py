@@ -9,7 +9,7 @@ refused, and what was created after the listing is not looked at (hazards 19, 20
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -25,16 +25,20 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
 from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
-from lakevilla.ids import uuid7
+from lakevilla.ids import is_txn_id, uuid7
+from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
+from lakevilla.markers.repo import load_markers
 from lakevilla.results import Finding, Report
-from lakevilla.store.base import Found, Match, ObjectInfo
+from lakevilla.store.base import Found, Match, Missing, ObjectInfo
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.store.effects import head as object_info
 from lakevilla.sublogs.codec import decode
 from lakevilla.sublogs.operations import staged_keys
-from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
+from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import pending_parts
 
@@ -58,6 +62,7 @@ class _Listed:
     records: list[tuple[str, str]] = field(default_factory=list)
     keys: list[ObjectInfo] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
+    markers: dict[str, list[Listed]] = field(default_factory=dict)
 
 
 def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
@@ -68,17 +73,22 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     context.refuse_foreign_root()
     left_alone = yield from _unreadable(context, held.head)
     listed = yield from _list(context, held.head, left_alone)
+    markers = yield from _markers(context, listed.markers)
+    # Asked for after markers and HEAD were read: whoever is named there has created its
+    # record before, so one that has none now has ended.
+    holders = {one.txn for _, _, one in markers} | {r.txn for r in held.head.reserved}
+    ended = yield from _without_record(holders)
     named = yield from _named_pages(held.head)
     # A page that HEAD does not name may be one whose HEAD is on its way: that
     # replacement is refused once HEAD has moved, and only then it is garbage.
     move = any(key not in named for key in listed.pages)
     if dry_run:
-        head = yield from _raised(context, held.head, left_alone, move=move, dry_run=True)
+        head = yield from _raised(context, held.head, left_alone, ended, move=move, dry_run=True)
         head = held.head if head is None else head
     else:
         yield from _settle_keys(context, held.head, listed.keys)
         head = yield from replace_until_stored(
-            context, lambda old: _raised(context, old, left_alone, move=move, dry_run=False)
+            context, lambda old: _raised(context, old, left_alone, ended, move=move, dry_run=False)
         )
     still_named = yield from _named_pages(head)
     old_pages = [key for key in listed.pages if key not in still_named]
@@ -94,11 +104,24 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         if over and key not in sources:
             doomed.append(key)
     doomed.extend(old_pages)
+    ended |= {commit.txn for commit in kept if commit.kind == "transaction"}
+    doomed.extend((yield from _void_markers(head, markers, ended)))
     if not dry_run:
         yield from parallel([delete(key) for key in doomed])
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be deleted" if dry_run else "was deleted"
     findings = [Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed]
+    findings += [
+        Finding(
+            "note",
+            "reserved",
+            f"the reservation of transaction {one.txn} {'would be' if dry_run else 'was'} taken "
+            "out of HEAD",
+            txn_id=one.txn,
+        )
+        for one in held.head.reserved
+        if one not in head.reserved
+    ]
     findings += [
         Finding("warning", error.kind, f"table {name} was left alone: {error.message}", table=name)
         for name, error in left_alone.items()
@@ -156,15 +179,65 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
             path = info.key.removeprefix(f"{location}/")
             if (found := _DATA_FILE.fullmatch(path)) is not None:
                 files.append((path, found[1]))
+            number = ticket_of(path)
+            if number is not None and info.key == marker_key(location, number):
+                listed.markers.setdefault(location, []).append(Listed(number, info.token))
         listed.data[location] = files
     return listed
 
 
+def _markers(
+    context: Context, listed: Mapping[str, list[Listed]]
+) -> Program[list[tuple[str, Listed, Marker]]]:
+    """The markers of the tables. Those that can't be read are for whoever waits for them."""
+    loaded = yield from parallel(
+        [load_markers(table, some, context.known_markers()) for table, some in listed.items()]
+    )
+    return [
+        (table, one, marker)
+        for table, some in zip(listed, loaded, strict=True)
+        for one, marker in some
+        if isinstance(marker, Marker)
+    ]
+
+
+def _without_record(txns: Collection[str]) -> Program[set[str]]:
+    asked = sorted(txn for txn in txns if is_txn_id(txn))
+    infos = yield from parallel([object_info(record_key(txn)) for txn in asked])
+    return {txn for txn, info in zip(asked, infos, strict=True) if isinstance(info, Missing)}
+
+
+def _void_markers(
+    head: Head, markers: Iterable[tuple[str, Listed, Marker]], ended: Container[str]
+) -> Program[list[str]]:
+    """Markers of transactions that can't commit any more, or have.
+
+    They are listed once more: a number that was freed since may be another's by now.
+    """
+    doomed: dict[str, list[Listed]] = {}
+    for table, listed, marker in markers:
+        if marker.txn in ended or head.is_fenced(marker.txn):
+            doomed.setdefault(table, []).append(listed)
+    left = yield from parallel([still_there(table, some) for table, some in doomed.items()])
+    return [
+        marker_key(table, number)
+        for table, numbers in zip(doomed, left, strict=True)
+        for number in numbers
+    ]
+
+
 def _raised(
-    context: Context, head: Head, left_alone: Container[str], *, move: bool, dry_run: bool
+    context: Context,
+    head: Head,
+    left_alone: Container[str],
+    ended: Container[str],
+    *,
+    move: bool,
+    dry_run: bool,
 ) -> Program[Head | None]:
     """HEAD with the floor past what is too old, and without what is published from ``pending``.
 
+    Without the reservations of those that have ``ended``, or are fenced, too.
     None if that is HEAD as it is, unless it must ``move``.
     """
     now = context.clock.now()
@@ -197,11 +270,17 @@ def _raised(
     }
     tables = {location: state for location, state in tables.items() if state != live[location]}
     aborted = tuple(txn for txn in head.aborted if txn > floor)
+    reserved = tuple(
+        one
+        for one in head.reserved
+        if not (one.txn in ended or one.txn <= floor or one.txn in aborted)
+    )
     if (
         floor == head.floor
         and history_start == head.history_start
         and not tables
         and aborted == head.aborted
+        and reserved == head.reserved
         and not move
     ):
         return None
@@ -217,6 +296,7 @@ def _raised(
         history_start=history_start,
         forgotten=forgotten,
         page=page,
+        reserved=reserved,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
@@ -9,27 +11,69 @@ from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import LakeFile, lake_key
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
-from lakevilla.store.effects import Program, Put, parallel
+from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
 from lakevilla.sublogs.codec import FORMAT, encode
+from lakevilla.sublogs.record import TXNS_PREFIX, record_key
+from lakevilla.transaction import outcome
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
+from lakevilla.transaction.sweeping import give_up_places
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 
-__all__ = ["adopt_lake", "checkpoint", "recover"]
+__all__ = ["abort", "adopt_lake", "checkpoint", "recover"]
 
 
-def recover(context: Context) -> Program[Report]:
-    """Publish every decided commit that its tables' logs do not hold yet."""
+def recover(context: Context, owner: str = "") -> Program[Report]:
+    """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
+
+    The places of dead clients are given up: it waits for a lease at most, and only if there
+    are places that may be theirs. Those of ``owner`` are left alone.
+    """
     held = yield from context.head()
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
-    head = held.head
-    locations = [location for location, state in head.tables.items() if state.pending]
+    findings = yield from _publish(context, held.head)
+    swept = yield from give_up_places(context, held.head, owner)
+    findings += swept.findings
+    if swept.stale:
+        # A replacement of HEAD that was on its way when its client died may have come since.
+        held = yield from context.head()
+        if held is not None:
+            findings += yield from _publish(context, held.head, of=swept.stale)
+    return Report(all(finding.severity != "error" for finding in findings), tuple(findings))
+
+
+def abort(context: Context, txn_id: str) -> Program[None]:
+    """Fence a transaction, then delete its record and what else it has saved.
+
+    With its record its places are void at once, whether its owner hangs, lives or is
+    dead, and an owner that lives finds out when it writes its record or commits.
+
+    Raises
+    ------
+    InvalidOperation
+        See ``outcome.abort``: then nothing is deleted.
+    """
+    yield from outcome.abort(context, txn_id)
+    yield from delete(record_key(txn_id))
+    # Safe because it is fenced: no commit can name what it has staged.
+    saved = yield from list_objects(f"{TXNS_PREFIX}/{txn_id}")
+    yield from parallel([delete(info.key) for info in saved])
+
+
+def _publish(
+    context: Context, head: Head, of: Container[str] | None = None
+) -> Program[list[Finding]]:
+    """Publish what is pending; with ``of`` only where those have decided something."""
+    locations = [
+        location
+        for location, state in head.tables.items()
+        if any(of is None or ref.txn in of for ref in state.pending)
+    ]
     found = yield from parallel([_recover_table(context, head, location) for location in locations])
-    findings = tuple(finding for some in found for finding in some)
-    return Report(all(finding.severity != "error" for finding in findings), findings)
+    return [finding for some in found for finding in some]
 
 
 def _recover_table(context: Context, head: Head, location: str) -> Program[list[Finding]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,10 +50,13 @@ def test_an_example_prints_what_it_says(name: str) -> None:
 
 def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
+    old = {"sku": "jam", "qty": 1, "day": date(2023, 12, 31), "state": "open"}
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
-        lake.create_table("orders", pa.schema([("sku", pa.string()), ("qty", pa.int64())]))
+        for table in ("orders", "archive"):
+            lake.create_table(table, pa.Table.from_pylist([old]))
+        lake.run(lambda txn: txn.delete("archive", "true"))
         for bank in ("bank_x", "bank_y"):
             lake.create_table(bank, [{"id": 1, "balance": 100}])
     names: dict[str, object] = {
@@ -68,3 +72,5 @@ def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     with lv.connect(str(tmp_path)) as lake, lake.snapshot() as state:
         rows = state.sql("SELECT (FROM stock SELECT qty) AS left, count(*) AS n FROM orders")
         assert rows.to_pylist() == [{"left": 3, "n": 1}]
+        assert state.read("archive").to_pylist() == [{**old, "state": "closed"}]
+        assert state.read("bank_x")["balance"].to_pylist() == [0]

@@ -68,15 +68,15 @@ def read(txn, table, where="id >= 0"):
     return {row["id"]: row["balance"] for row in rows}
 
 
-def transfer(client, source="a", target="b", amount=1):
+def transfer(client, source="a", target="b", amount=1, features=RI):
     """One commit over two tables; "lost" if it was refused."""
-    txn = begin(client)
+    txn = begin(client, features)
     try:
         yield from add_to(txn, source, -amount)
         yield from add_to(txn, target, amount)
         yield from commit(txn)
     except (ConflictError, TransactionAborted):
-        yield from txn.abort()
+        yield from end(txn)
         return "lost"
     return "committed"
 
@@ -94,7 +94,7 @@ def alone(simulation, program, name):
     client = simulation_client(simulation, name)
 
     def pass_by(seconds):
-        simulation.now += seconds
+        simulation.now += seconds + 0.001  # nobody wakes on the dot
 
     return run_now(simulation.store, program(client), pass_by)
 
@@ -208,34 +208,51 @@ class Member:
         return [event for event in self.events if event.kind == kind]
 
     def _program(self, client):
-        context = context_of(client)
-        context.notify = self.events.append
-        heartbeat = Heartbeat(client, context.settings.lease_seconds)
-        context.renewed = heartbeat.add
-        kept = None
         yield from sleep(self.after)
-        for losses in range(self.attempts):
+        runner = Runner(client, self.events.append)
+        self.result = yield from runner.run(
+            self.body, self.features, attempts=self.attempts, ids=self.ids, **self.options
+        )
+        self.ended = self.simulation.now
+
+
+class Runner:
+    """A process with a heartbeat that runs transactions one after the other, as ``lake.run``."""
+
+    def __init__(self, client, notify=lambda event: None):
+        self.client = client
+        self.context = context_of(client)
+        self.context.notify = notify
+        self.heartbeat = Heartbeat(client, self.context.settings.lease_seconds)
+        self.context.renewed = self.heartbeat.add
+
+    def run(self, body, features=RCTI, *, attempts=10, ids=None, **options):
+        """One transaction, again after each conflict; "committed", or the last error."""
+        ids = [] if ids is None else ids
+        kept, result = None, None
+        for losses in range(attempts):
             if kept is None:
-                txn = begin(client, self.features, context, **self.options)
+                txn = begin(self.client, features, self.context, **options)
             else:
-                escalate = losses >= context.settings.escalate_after
+                escalate = losses >= self.context.settings.escalate_after
                 txn = yield from rerun(kept, escalate=escalate)
-            self.ids.append(txn.id)
+            ids.append(txn.id)
             kept = None
             try:
-                yield from self.body(txn)
+                yield from body(txn)
                 yield from commit(txn)
-                self.result = "committed"
-                break
             except ConflictError as error:
-                self.result, kept = error, txn
+                result, kept = error, txn
             except TransactionAborted as error:
-                self.result = error
+                result = error
                 yield from end(txn)
+            else:
+                result = "committed"
+                break
         if kept is not None:
             yield from end(kept)
-        heartbeat.drop(txn)
-        self.ended = self.simulation.now
+        self.heartbeat.drop(txn)
+        return result
 
 
 def end(txn):

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.cli.output import Output, plain
-from lakevilla.results import Finding, Report
+from lakevilla.results import Finding, QueuePlace, Report, TableQueue
 
 
 @pytest.fixture
@@ -169,6 +169,68 @@ def test_findings_are_shown_with_what_they_are_about(capsys: pytest.CaptureFixtu
         assert text in shown
     Output(as_json=True).report(Report(False, (finding,)))
     assert json.loads(capsys.readouterr().out)["findings"][0]["table"] == "stock"
+
+
+QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+
+
+def test_transactions_are_listed_by_their_tables_names(root: str, tmp_path: Path) -> None:
+    assert run("txns", root) == []
+    assert "no transaction" in CliRunner().invoke(app, ["txns", root]).stdout
+    deltalake.write_deltalake(tmp_path / "elsewhere", pa.table({"id": [1]}))
+    run("register", root, "beyond", str(tmp_path / "elsewhere"))
+    with lv.connect(root) as lake:
+        txn = lake.transaction(QUEUED)
+        txn.append("beyond", [{"id": 2}])
+        txn.save()
+        (row,) = run("txns", root)
+        assert (row["id"], row["state"], row["tables"]) == (txn.id, "running", ["beyond"])
+        assert datetime.fromisoformat(row["started"]).tzinfo is not None
+        shown = "".join(CliRunner().invoke(app, ["txns", root]).stdout.split())
+        assert "running" in shown
+        assert "beyond" in shown
+        txn.abort()
+    assert run("txns", root) == []
+
+
+def test_the_doctor_shows_queues_as_a_tree(root: str) -> None:
+    with lv.connect(root) as lake:
+        first, second = lake.transaction(QUEUED), lake.transaction(QUEUED)
+        first.append("stock", [{"sku": "gin", "qty": 1}])
+        second.delete("stock", "sku = 'tea'")
+        shown = CliRunner().invoke(app, ["doctor", root]).stdout.splitlines()
+        (report,) = [run("doctor", root)]
+        first.abort()
+        second.abort()
+    assert [place["txn_id"] for place in report["queues"][0]["places"]] == [first.id, second.id]
+    at = {
+        text: number
+        for number, line in enumerate(shown)
+        for text in (first.id, second.id)
+        if text in line
+    }
+    table = next(number for number, line in enumerate(shown) if line.endswith("stock"))
+    assert table < at[first.id] < at[second.id]
+    assert "1  append" in shown[at[first.id]]
+    assert "2  write" in shown[at[second.id]]
+    assert run("doctor", root)["queues"] == []
+
+
+def test_waits_and_cycles_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = (
+        QueuePlace(number, "waiting", f"k{number}", txn, "write", "host:1", (other,))
+        for number, txn, other in ((1, "t1", "t2"), (2, "t2", "t1"))
+    )
+    bad = QueuePlace(3, "unreadable", "sales/_lakevilla/markers/3.json")
+    queue = TableQueue("sales", (one, two, bad), ("t9",))
+    Output(as_json=False).report(Report(True, queues=(queue,), cycles=(("t1", "t2"),)))
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("reserved by t9", "1 write t1 waiting (host:1) → t2", "t1 ↔ t2", bad.key, "well"):
+        assert text in shown
+    Output(as_json=True).report(Report(True, queues=(queue,), cycles=(("t1", "t2"),)))
+    told = json.loads(capsys.readouterr().out)
+    assert told["queues"][0]["places"][0]["waits_for"] == ["t2"]
+    assert told["cycles"] == [["t1", "t2"]]
 
 
 def test_values_that_json_lacks_become_text() -> None:

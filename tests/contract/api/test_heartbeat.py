@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from lakevilla.sublogs.codec import decode
 from lakevilla.sublogs.record import TxnRecord, record_key
 from lakevilla.transaction.record import change_record
 from tests.builders import Place, WrappedStore, make_place
+from tests.fixtures.s3 import S3Server
 
 QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 LEASE = 0.15
@@ -324,6 +326,38 @@ def test_a_process_with_an_open_transaction_ends_at_once(place: Place) -> None:
     assert time.monotonic() - began < 5.0  # a third of the lease is 10 s
 
 
+BUSY = """
+import json, sys, threading
+import lakevilla as lv
+
+lake = lv.connect(sys.argv[1], storage_options=json.loads(sys.argv[2]))
+txns = [lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I) for _ in range(3)]
+lake._heartbeat._third_seconds = 0.0  # a renewal is under way at any moment
+for txn in txns:
+    txn.append("orders", {"id": [1]})
+seen = lake.runner.requests.snapshot().put
+while lake.runner.requests.snapshot().put < seen + 10:
+    threading.Event().wait(0.01)
+"""
+
+
+def test_a_process_that_ends_in_the_middle_of_renewals_does_not_crash(
+    s3_root: str, s3_server: S3Server
+) -> None:
+    place = Place(s3_root, s3_server.storage_options)
+    place.write("orders", [{"id": 1}])
+    for _ in range(3):
+        process = subprocess.run(
+            [sys.executable, "-c", BUSY, place.root, json.dumps(place.storage_options)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            timeout=60,
+            check=False,
+        )
+        assert (process.returncode, process.stderr) == (0, "")
+
+
 @pytest.mark.parametrize(("what", "told"), [("write", "committed"), ("read", "conflict")])
 def test_a_client_that_slept_past_its_lease_can_do_no_harm(
     place: Place, what: str, told: str
@@ -348,7 +382,7 @@ def test_a_client_that_slept_past_its_lease_can_do_no_harm(
 
 def test_no_renewal_is_taken_for_the_transactions_own_failure(place: Place) -> None:
     """An aborted owner learns of it at its own next step, not from the heartbeat's thread."""
-    with leased(place) as (lake, watched):
+    with leased(place) as (lake, _):
         txn = begin(lake)
         with place.connect() as other:
             other.abort(txn.id)

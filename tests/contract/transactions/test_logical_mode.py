@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.formats.base import Snapshot
 from lakevilla.transaction.deferred import defer
 from lakevilla.transaction.queueing import Queue
 from lakevilla.transaction.validate import catch_up
@@ -60,6 +61,10 @@ def rows(lake: lv.Lake, table: str = "bank") -> list[dict[str, Any]]:
 
 def counts(result: lv.OperationResult) -> tuple[int, ...]:
     return result.rows_matched, result.rows_inserted, result.rows_updated, result.rows_deleted
+
+
+def paths(lake: lv.Lake, snapshot: Snapshot) -> set[str]:
+    return set(lake.runner.run(snapshot.files())["path"].to_pylist())
 
 
 @pytest.fixture
@@ -322,6 +327,26 @@ def test_what_rows_refuse_is_told_when_performed_and_nothing_commits(
     assert rows(lake) == before
 
 
+def test_what_was_interrupted_while_performed_is_performed_later(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with behind(lake, "bank") as txn:
+        txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
+        txn.delete("bank", where="id = 1")
+        txn.append("bank", [{"id": 7, "balance": 7}])
+        txn.update("bank", {"balance": "balance * 2"}, where="id = 0")
+        with monkeypatch.context() as patch:
+            patch.setattr(type(lake.context.engine), "delete", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                txn.read("bank")
+        assert put_off(txn) == ["Delete", "Update"]
+        assert sorted(txn.read("bank")["id"].to_pylist()) == [0, 2, 3, 7]
+    assert rows(lake)[0] == {"id": 0, "balance": 202}
+
+
 def test_counts_of_a_transaction_that_has_ended_are_not_made_up(lake: lv.Lake) -> None:
     txn = behind(lake, "bank")
     result = txn.delete("bank", where="id = 0")
@@ -437,6 +462,35 @@ def test_other_operations_are_redone_and_what_is_put_off_is_left_alone(
         assert rows(lake, "bank")[1] == rows(lake, "news")[1] == {"id": 1, "balance": 202}
 
 
+def test_a_read_before_an_operation_put_off_stands_when_others_are_redone(
+    quick_place: Place,
+) -> None:
+    fill(quick_place, {"bank": accounts(2), "news": accounts(2)})
+    with quick_place.connect() as lake:
+        txn = behind(lake, "news")
+        txn.update("bank", {"balance": "balance * 2"}, where="id = 1")
+        txn.read("news")
+        txn.update("news", {"balance": "balance * 2"}, where="id = 1")
+        rival_update(quick_place)
+        txn.commit()
+        assert rows(lake, "bank")[1] == {"id": 1, "balance": 202}
+        assert rows(lake, "news")[1] == {"id": 1, "balance": 200}
+
+
+def test_a_redo_before_the_commit_drops_the_file_that_was_not_stored_yet(
+    quick_place: Place,
+) -> None:
+    fill(quick_place, {"bank": accounts(2)})
+    with quick_place.connect() as lake:
+        txn = lake.transaction()
+        txn.update("bank", {"balance": "balance * 2"}, where="id = 1")
+        (made,) = txn._core.bodies
+        rival_update(quick_place)
+        lake.runner.run(catch_up(txn._core))
+        assert len(txn._core.bodies) == 1
+        assert made not in (*txn._core.bodies, *txn._core.stored)
+
+
 # -- shifted -----------------------------------------------------------------------
 
 
@@ -454,6 +508,9 @@ def test_a_shift_puts_off_what_was_performed_and_it_is_performed_on_the_new_stat
         defer(txn._core, ["bank"])
         assert put_off(txn) == ["Update", "Overwrite"]
         assert not txn._core.bodies
+        assert paths(lake, txn._core.tables["bank"].view.snapshot) < paths(
+            lake, txn._core.tables["bank"].snapshot
+        ), "the table's own files, and the append's"
         rival_update(quick_place)
         txn.commit()
         assert rows(lake) == [
@@ -556,15 +613,17 @@ def test_what_is_put_off_is_saved_as_such_and_performed_by_whoever_resumes(
         assert [row["balance"] for row in rows(other, "news")] == [100, 200, 202, 100, 5]
 
 
-def test_a_shifted_operation_is_in_conflict_where_it_is_resumed_too(quick_place: Place) -> None:
+def test_what_had_fitted_is_a_conflict_for_whoever_resumes_too(quick_place: Place) -> None:
     fill(quick_place, {"bank": accounts(3)})
     with quick_place.connect() as lake, quick_place.connect() as other:
+        with lake.transaction() as setup:
+            setup.alter("bank", add_constraints={"positive": "balance >= 0"})
         txn = lake.transaction()
-        assert txn.delete("bank", where="balance >= 100").rows_deleted == 3
+        txn.update("bank", {"balance": "balance - 100"}, where="id = 1")
         defer(txn._core, ["bank"])
         txn.save()
-        rival_update(quick_place, "0")
-        with pytest.raises(lv.ConflictError, match="row counts"):
+        rival_update(quick_place, "50")
+        with pytest.raises(lv.ConflictError, match="positive"):
             other.resume(txn.id).commit()
 
 
@@ -636,7 +695,7 @@ def outcome(
 
 def test_any_choice_of_operations_put_off_ends_alike(request: pytest.FixtureRequest) -> None:
     late = 0
-    for seed in range(40):
+    for seed in range(24):
         steps = draw(random.Random(seed))
         ends = []
         for plan in (False, True):
@@ -647,7 +706,7 @@ def test_any_choice_of_operations_put_off_ends_alike(request: pytest.FixtureRequ
         names = [name for name, *_ in steps]
         assert ends[1][:2] == ends[0][:2], (seed, names)
         late += ends[1][2]
-    assert late > 100, "the plan put something off"
+    assert late > 60, "the plan put something off"
 
 
 # -- in a real queue --------------------------------------------------------------------

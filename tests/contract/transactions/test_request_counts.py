@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
-from lakevilla.store.effects import Effect
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.runner import Counts
 from tests.builders import Place, WrappedStore, accounts, values
 
@@ -312,3 +322,219 @@ def test_a_table_opened_cold_is_read_warm_afterwards(local_place: Place) -> None
 
         read()
         assert cost(lake, read) == Counts(get=2)
+
+
+# -- with Feature.CT -----------------------------------------------------------------
+
+RCT = lv.Feature.R | lv.Feature.CT
+RCTI = RCT | lv.Feature.I
+QUEUED = {"R|CT": RCT, "R|CT|I": RCTI}
+QUEUE_WIDTHS = [1, 2, 5]
+
+
+def work_on(tables: list[str], how: str) -> Callable[[lv.Transaction], None]:
+    def append(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.append(table, accounts(1))
+
+    def update(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    return append if how == "append" else update
+
+
+class Trace(WrappedStore):
+    """Remembers every request as (verb, key)."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.seen: list[tuple[str, str]] = []
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        self.seen.append(("get" if known is None else "get if changed", key))
+        return super().get(key, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self.seen.append(("put", key))
+        return super().put(key, body, condition)
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        self.seen.append(("list", prefix))
+        return super().list(prefix, start_after)
+
+    def delete(self, key: str) -> Failure | None:
+        self.seen.append(("delete", key))
+        return super().delete(key)
+
+
+def steps(lake: lv.Lake, work: Callable[[], object]) -> list[list[tuple[str, str]]]:
+    """What ``work`` asks of the store, a list for each time that it waits for it."""
+    perform, inner = lake.runner._perform, lake.runner.store
+    found: list[list[tuple[str, str]]] = []
+    trace = Trace(inner)
+
+    def traced(effect: Effect) -> object:
+        before = len(trace.seen)
+        outcome = perform(effect)
+        if len(trace.seen) > before:
+            found.append(sorted(trace.seen[before:]))
+        return outcome
+
+    lake.runner.store = trace
+    lake.runner._perform = traced  # type: ignore[method-assign]
+    try:
+        work()
+    finally:
+        lake.runner.store = inner
+        lake.runner._perform = perform  # type: ignore[method-assign]
+    return found
+
+
+def run_with(
+    lake: lv.Lake, features: lv.Feature, work: Callable[[lv.Transaction], object]
+) -> Callable[[], None]:
+    def once() -> None:
+        with lake.transaction(features) as txn:
+            work(txn)
+
+    return once
+
+
+@pytest.mark.parametrize("how", ["append", "update"])
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+@pytest.mark.parametrize("features", QUEUED)
+def test_places_in_k_queues_are_2k_list_and_k_and_1_put_and_delete(
+    lake: lv.Lake, features: str, count: int, how: str
+) -> None:
+    work = work_on(warm(lake, count), how)
+    with lake.runner.requests.counting() as without:
+        run_with(lake, RCTI & ~lv.Feature.CT, work)()
+    with lake.runner.requests.counting() as queued:
+        run_with(lake, QUEUED[features], work)()
+    more = queued.minus(without)
+    # Without isolation HEAD is asked for again when a table's schema, and its rows, are first used;
+    # with it when a place was taken after it was bound, which what is appended does not mind.
+    if features == "R|CT|I":
+        newest = 0 if how == "append" else count - 1
+    else:
+        newest = count - 1 if how == "append" else 2 * count - 1
+    assert more == Counts(get=newest, put=count + 1, list=2 * count, delete=count + 1)
+
+
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def work(txn: lv.Transaction) -> None:
+        txn.sql(union(tables))  # all tables at once
+        txn.append(tables[0], accounts(1))
+
+    found = steps(lake, run_with(lake, RCTI, work))
+
+    def rounds_with(verb: str, part: str) -> list[int]:
+        return [
+            len([1 for asked, key in step if asked == verb and part in key])
+            for step in found
+            if any(asked == verb and part in key for asked, key in step)
+        ]
+
+    # Places to read in all, then one more to append in the first.
+    assert rounds_with("list", "/markers") == [count, 1, count]
+    assert rounds_with("put", "/markers/") == [count, 1]
+    assert rounds_with("put", "_lakevilla/txns/") == [1]
+    assert rounds_with("delete", "/markers/") == [count + 1]
+    (last,) = [step for step in found if any("/_delta_log/" in key for _, key in step)][-1:]
+    assert {verb for verb, _ in last} == {"put", "delete"}, "with the entries, not after them"
+    assert len([1 for verb, _ in last if verb == "delete"]) == count + 2
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_read_only_transaction_costs_the_same_with_queues(lake: lv.Lake, features: str) -> None:
+    tables = warm(lake, 2, guarded=True)
+
+    def read() -> None:
+        with lake.transaction(QUEUED[features], read_only=True) as txn:
+            txn.sql(union(tables))
+
+    assert cost(lake, read) == Counts(get=1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_wait_is_one_conditional_get_a_look(
+    local_place: Place, lake: lv.Lake, count: int
+) -> None:
+    work = work_on(warm(lake, count), "append")
+    waiting = threading.Event()
+    settings = lv.Settings(wait_poll_seconds=0.01, wait_poll_cap_seconds=0.02)
+    with local_place.connect(
+        settings=settings, on_event=lambda event: waiting.set() if event.kind == "waiting" else None
+    ) as other:
+        other.snapshot().read("t0")
+        trace = Trace(other.runner.store)
+        other.runner.store = trace
+        slept = 0
+        perform = other.runner._perform
+
+        def counted(effect: Effect) -> object:
+            nonlocal slept
+            slept += isinstance(effect, Sleep)
+            return perform(effect)
+
+        other.runner._perform = counted  # type: ignore[method-assign]
+        first = lake.transaction(RCTI)
+        for table in names(count):
+            first.update(table, {"balance": "balance"}, where="id = 1")
+        second = other.transaction(RCTI)
+        work(second)
+        record = f"_lakevilla/txns/{first.id}.json"
+        own = f"_lakevilla/txns/{second.id}.json"
+        trace.seen.clear()
+        with ThreadPoolExecutor(1) as pool:
+            end = pool.submit(second.commit)
+            assert waiting.wait(60)
+            begun = list(trace.seen)
+            while len(trace.seen) < len(begun) + 10:
+                threading.Event().wait(0.005)
+            seen = list(trace.seen)
+            first.commit()
+            end.result(60)
+        lists = [("list", f"{table}/_lakevilla/markers") for table in names(count)]
+        assert sorted(begun[:count]) == lists
+        assert begun[count : count + 2] == [("put", own), ("get", record)]
+        assert set(seen[len(begun) :]) == {("get if changed", record)}
+        looks = [n for n, asked in enumerate(trace.seen) if asked == ("get if changed", record)]
+        assert len(looks) == slept, "one for each pause"
+        assert sorted(trace.seen[looks[-1] + 1 :][:count]) == lists, "the last one tells the end"
+
+
+def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake: lv.Lake) -> None:
+    tables = warm(lake, 2)
+    settings = lv.Settings(escalate_after=1, retry_base_seconds=0.001)
+    costs = []
+    with local_place.connect(settings=settings) as loser:
+        loser.snapshot().versions  # noqa: B018 - warm
+        trace = Trace(loser.runner.store)
+        loser.runner.store = trace
+
+        def long(txn: lv.Transaction) -> None:
+            costs.append(len(trace.seen))
+            txn.read("t0")
+            if len(costs) == 1:
+                with lake.transaction() as faster:
+                    faster.append("t0", accounts(1))
+            for table in tables:
+                txn.append(table, accounts(1))
+
+        loser.run(long)
+    again = trace.seen[costs[0] :]
+    heads = [verb for verb, key in again if (verb, key) == ("put", "_lakevilla/HEAD.json")]
+    assert len(heads) == 3, "the race that was lost, the reservation, the commit"
+    placed = [key for verb, key in again if verb == "put" and "/markers/" in key]
+    assert len(placed) == 3  # to read and to append in t0, to append in t1
+    # What is reserved needs no look at its queue before the commit.
+    assert len([1 for verb, key in again if verb == "list"]) == 3
+    deleted = [key for verb, key in again if verb == "delete"]
+    assert len([key for key in deleted if "/markers/" in key]) == 3

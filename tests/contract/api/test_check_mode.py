@@ -1,0 +1,207 @@
+"""A real S3 endpoint without conditional writes, through the public API."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import pytest
+
+import lakevilla as lv
+from tests.builders import Place, accounts, kinds, values
+from tests.fixtures.s3 import S3Server
+
+#: Nobody here writes at the same time as another.
+QUICK = lv.Settings(check_interval_seconds=0.002, retry_limit=3, retry_base_seconds=0.01)
+
+Flaw = Literal["ignored", "refused", "none"]
+
+
+class Gateway:
+    """A gateway in front of an S3 server that knows no conditional PUT, and counts what it sees."""
+
+    def __init__(self, server: S3Server, flaw: Flaw) -> None:
+        upstream = urlsplit(server.endpoint).netloc
+        self.conditional = 0
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = dict(self.headers.items())
+                conditions = [
+                    key for key in headers if key.lower() in ("if-match", "if-none-match")
+                ]
+                if self.command == "PUT" and conditions:
+                    gateway.conditional += 1
+                    if flaw == "refused":
+                        self._answer(501, {}, b"<Error><Code>NotImplemented</Code></Error>")
+                        return
+                    if flaw == "ignored":
+                        headers = {k: v for k, v in headers.items() if k not in conditions}
+                connection = http.client.HTTPConnection(upstream, timeout=30)
+                try:
+                    connection.request(self.command, self.path, body, headers)
+                    answer = connection.getresponse()
+                    self._answer(answer.status, dict(answer.getheaders()), answer.read())
+                finally:
+                    connection.close()
+
+            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+                self.send_response_only(status)
+                length = headers.get("Content-Length") or headers.get("content-length")
+                for key, value in headers.items():
+                    if key.lower() not in ("content-length", "transfer-encoding", "connection"):
+                        self.send_header(key, value)
+                is_head = self.command == "HEAD" and length is not None
+                self.send_header("Content-Length", str(length) if is_head else str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = pass_on
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
+        )
+        self._thread.start()
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+Open = Callable[[Flaw], tuple[Place, Gateway]]
+
+
+@pytest.fixture
+def behind(s3_server: S3Server, s3_root: str) -> Iterator[Open]:
+    """A fresh lake behind a gateway."""
+    opened: list[Gateway] = []
+
+    def open_behind(flaw: Flaw) -> tuple[Place, Gateway]:
+        gateway = Gateway(s3_server, flaw)
+        opened.append(gateway)
+        server = replace(s3_server, endpoint=gateway.endpoint)
+        return Place(s3_root, server.storage_options), gateway
+
+    yield open_behind
+    for gateway in opened:
+        gateway.close()
+
+
+def transfer(lake: lv.Lake, amount: int) -> None:
+    def move(txn: lv.Transaction) -> None:
+        for table, sign in (("bank_x", "-"), ("bank_y", "+")):
+            txn.update(table, {"balance": f"balance {sign} {amount}"}, where="id = 0")
+
+    lake.run(move)
+
+
+def balance(lake: lv.Lake, table: str) -> int:
+    [row] = lake.snapshot().read(table, where="id = 0").to_pylist()
+    found: int = row["balance"]
+    return found
+
+
+def test_it_is_refused_by_the_name_of_the_check_and_of_the_option(behind: Open) -> None:
+    place, _ = behind("ignored")
+    with (
+        place.connect(settings=QUICK) as lake,
+        pytest.raises(lv.UnsafeStore, match=r"is refused|current token is stored") as error,
+    ):
+        lake.create_table("bank_x", {"id": [1]})
+    assert 'conditional_writes="check"' in error.value.message
+
+
+def test_one_that_refuses_conditions_outright_names_the_option(behind: Open) -> None:
+    place, _ = behind("refused")
+    with place.connect(settings=QUICK) as lake, pytest.raises(lv.StoreError) as error:
+        lake.create_table("bank_x", {"id": [1]})
+    assert 'conditional_writes="check"' in error.value.message
+
+
+@pytest.mark.parametrize("flaw", ["ignored", "refused"])
+def test_with_checks_clients_that_take_turns_see_all_of_each_other(
+    behind: Open, flaw: Flaw, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, gateway = behind(flaw)
+    events: list[lv.Event] = []
+    options: dict[str, Any] = {"settings": QUICK, "conditional_writes": "check"}
+    with (
+        caplog.at_level(logging.WARNING, "lakevilla"),
+        place.connect(on_event=events.append, **options) as one,
+        place.connect(**options) as two,
+    ):
+        one.create_table("bank_x", accounts(1))
+        probed = gateway.conditional
+        assert probed > 0
+        two.create_table("bank_y", accounts(1))
+        for turn in range(2):
+            transfer(one, 1 + turn)
+            transfer(two, 10)
+        two.run(lambda txn: txn.append("bank_x", accounts(2)[1:]))
+        one.run(lambda txn: txn.append("bank_x", [{"id": 2, "balance": 0}]))
+        # A commit by the table's own log entry.
+        two.run(
+            lambda txn: txn.append("bank_y", [{"id": 1, "balance": 0}]), features=lv.Feature.NONE
+        )
+        for lake in (one, two):
+            assert balance(lake, "bank_x") == 77
+            assert balance(lake, "bank_y") == 123
+            assert values(lake.snapshot().read("bank_x")) == [0, 1, 2]
+            assert values(lake.snapshot().read("bank_y")) == [0, 1]
+        assert one.recover().ok
+    assert gateway.conditional == probed, "nothing but the probe asks for conditions"
+    assert kinds(events).count("unsafe_store") == 1
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["best effort" in record.getMessage() for record in told] == [True]
+    assert values(place.delta("bank_x").to_pyarrow_table()) == [0, 1, 2]
+
+
+def test_a_store_that_honours_conditions_is_used_with_them(behind: Open) -> None:
+    place, gateway = behind("none")
+    events: list[lv.Event] = []
+    with place.connect(settings=QUICK, conditional_writes="check", on_event=events.append) as lake:
+        lake.create_table("bank_x", accounts(1))
+        probed = gateway.conditional
+        lake.run(lambda txn: txn.append("bank_x", accounts(2)[1:]))
+    assert gateway.conditional > probed
+    assert "unsafe_store" not in kinds(events)
+
+
+def test_a_reader_that_may_not_write_needs_no_probe(behind: Open) -> None:
+    place, gateway = behind("ignored")
+    with place.connect(settings=QUICK, conditional_writes="check") as lake:
+        lake.create_table("bank_x", accounts(1))
+    seen = gateway.conditional
+    with place.connect(settings=QUICK, conditional_writes="check") as reader:
+        assert balance(reader, "bank_x") == 100
+    assert gateway.conditional == seen
+
+
+def test_the_option_is_kept_by_pickle_and_checked(behind: Open) -> None:
+    place, _ = behind("ignored")
+    with place.connect(settings=QUICK, conditional_writes="check") as lake:
+        copy = pickle.loads(pickle.dumps(lake))
+    with copy:
+        copy.create_table("bank_x", accounts(1))
+        assert balance(copy, "bank_x") == 100
+    with pytest.raises(lv.InvalidOperation, match="conditional_writes"):
+        place.connect(conditional_writes="maybe")

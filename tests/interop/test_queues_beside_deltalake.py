@@ -1,0 +1,116 @@
+"""Clients in queues, clients without, and deltalake on the same two tables at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+
+import lakevilla as lv
+from tests.builders import accounts, fill, in_order, make_place
+from tests.fixtures.queues import QUEUED, I, R, head_of, left_over
+from tests.interop.delta.readers import duckdb_rows
+
+SECONDS = 10.0 if os.environ.get("LAKEVILLA_SOAK") else 3.0
+ROWS = 4
+TABLES = ("north", "south")
+
+
+@pytest.mark.parametrize("kind", ["local", "s3"])
+def test_the_bank_adds_up_whoever_works_on_it(kind: str, request: pytest.FixtureRequest) -> None:
+    place = make_place(kind, request)
+    fill(place, {table: accounts(ROWS) for table in TABLES})
+    with place.connect() as lake:
+        lake.register({table: table for table in TABLES})
+    settings = lv.Settings(
+        lease_seconds=5.0,
+        wait_timeout_seconds=5.0,
+        wait_poll_seconds=0.02,
+        wait_poll_cap_seconds=0.1,
+        retry_base_seconds=0.005,
+    )
+    done = time.monotonic() + SECONDS
+    moved = dict.fromkeys(TABLES, 0)
+    logged: dict[str, list[int]] = {table: [] for table in TABLES}
+    counted = threading.Lock()
+
+    def transacts(number: int, features: lv.Feature) -> int:
+        """Money between the tables, there and back, in crossing order; a row in each says so."""
+        source, target = TABLES if number % 2 else TABLES[::-1]
+        commits = 0
+
+        def transfer(txn: lv.Transaction, row: int, mark: int) -> None:
+            if number % 3 == 0:
+                found = txn.read(source, where=f"id = {row}")["balance"].to_pylist()
+                txn.update(source, {"balance": found[0] - 1}, f"id = {row}")
+            else:
+                txn.update(source, {"balance": "balance - 1"}, f"id = {row}")
+            txn.update(target, {"balance": "balance + 1"}, f"id = {row}")
+            txn.append(target, [{"id": mark, "balance": 0}])
+
+        with place.connect(settings=settings) as lake:
+            while time.monotonic() < done:
+                mark = 1_000_000 * (number + 1) + commits
+                with contextlib.suppress(lv.ForeignConflict):  # committed, and reconciled
+                    lake.run(transfer, commits % ROWS, mark, features=features, attempts=1000)
+                commits += 1
+                with counted:
+                    moved[source] -= 1
+                    moved[target] += 1
+                    logged[target].append(mark)
+        return commits
+
+    def deltalake_works(number: int) -> int:
+        """Money within a table, and rows appended."""
+        table = TABLES[number % 2]
+        commits = attempts = 0
+        while time.monotonic() < done:
+            attempts += 1
+            first, second = attempts % ROWS, (attempts + 1) % ROWS
+            change = f"CASE id WHEN {first} THEN balance - 1 ELSE balance + 1 END"
+            with contextlib.suppress(CommitFailedError):  # a user would do it again
+                place.delta(table).update(
+                    updates={"balance": change}, predicate=f"id IN ({first}, {second})"
+                )
+                commits += 1
+            mark = -(1_000_000 * (number + 1)) - attempts
+            with contextlib.suppress(CommitFailedError):
+                place.write(table, [{"id": mark, "balance": 0}])
+                commits += 1
+                with counted:
+                    logged[table].append(mark)
+            time.sleep(0.02)
+        return commits
+
+    mixes = [QUEUED["R|CT"], QUEUED["R|CT|I"], R | I, QUEUED["R|CT|I"]]
+    with ThreadPoolExecutor(6) as pool:
+        jobs: list[Callable[[], int]] = [
+            *(lambda n=n, mix=mix: transacts(n, mix) for n, mix in enumerate(mixes)),  # type: ignore[misc]
+            *(lambda n=n: deltalake_works(n) for n in range(2)),  # type: ignore[misc]
+        ]
+        commits = [end.result() for end in [pool.submit(job) for job in jobs]]
+    assert all(count > 0 for count in commits), commits
+    with place.connect() as lake:
+        report = lake.recover()
+        assert report.ok, report
+        assert left_over(lake, *TABLES) == []
+        assert head_of(place).reserved == ()
+        for table in TABLES:
+            rows = lake.snapshot().read(table)
+            assert in_order(rows) == place.delta_rows(table)
+            if kind == "local":
+                assert duckdb_rows(place.uri(table), "id") == rows.sort_by("id").to_pylist()
+            accounts_of = [row for row in rows.to_pylist() if 0 <= row["id"] < ROWS]
+            assert len(accounts_of) == ROWS
+            assert sum(row["balance"] for row in accounts_of) == 100 * ROWS + moved[table]
+            marks = sorted(row["id"] for row in rows.to_pylist() if not 0 <= row["id"] < ROWS)
+            assert marks == sorted(logged[table]), "a row of an acknowledged commit, once"
+            for version in range(place.delta(table).version() + 1):
+                place.delta(table, version)
+    print(f"commits by client: {commits}")
