@@ -37,10 +37,11 @@ from lakevilla.ids import NO_TXN, Ids
 from lakevilla.results import CommitResult, Finding, Outcome, Report, TransactionInfo
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
-from lakevilla.store.effects import Program, sleep
+from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.store.files import DataFiles
 from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
+from lakevilla.sublogs.record import record_key
 from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving, watching
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
@@ -234,8 +235,11 @@ class Lake:
         losses = 0
         try:
             for attempt in range(attempts):
-                txn = self._attempt(kept, losses, transaction_options)
+                again = self._attempt(kept, losses, transaction_options)
                 kept = None
+                if again is None:
+                    return None  # another process has resumed it, and committed
+                txn = again
                 value: T | None = None
                 try:
                     with txn:
@@ -247,20 +251,27 @@ class Lake:
                     # Only HEAD can be asked; a log entry is the caller's to look for.
                     told = self.outcome(txn.id).state if txn.through_head else "expired"
                     if told == "committed":
+                        txn.give_back()
                         return value
                     if told != "aborted":
                         raise
+                    txn.give_back()  # settled, so it can't commit any more
                     error: LakeVillaError | None = None
                 except (ConflictError, TransactionAborted) as conflict:
                     error = conflict
                     losses += 1
                     kept = txn.lost
+                except BaseException:
+                    kept = txn.lost  # the function has made another error of a conflict
+                    raise
                 if attempt + 1 == attempts:
                     raise error or TransactionAborted(
                         f"transaction {txn.id} was not committed in {attempts} attempts: "
                         "run it again later",
                         txn_id=txn.id,
                     )
+                if error and kept is None and txn.is_shared and self._has_committed(txn.id):
+                    return None
                 if kept is None or kept.queue is None:
                     self.runner.run(_pause(self.context, attempt))
         finally:
@@ -270,14 +281,19 @@ class Lake:
 
     def _attempt(
         self, kept: core.Transaction | None, losses: int, options: Mapping[str, Any]
-    ) -> Transaction:
-        """A transaction for ``run``: the one that lost, under its id and in its places, or new."""
+    ) -> Transaction | None:
+        """A transaction for ``run``: the one that lost, under its id and in its places, or new.
+
+        None if another process has resumed and committed the one that lost.
+        """
         if kept is not None:
             escalate = losses >= self.settings.escalate_after
             try:
                 state = self.runner.run(rerun(kept, escalate=escalate))
             except TransactionAborted:
                 self.runner.run(_let_go(kept))  # another process has resumed it
+                if self._has_committed(kept.id):
+                    return None
             else:
                 given = {name: options[name] for name in ("wait", "durability") if name in options}
                 txn = Transaction(self, state, **given)
@@ -286,6 +302,25 @@ class Lake:
         txn = self.transaction(**options)
         txn.keeps_place = True
         return txn
+
+    def _has_committed(self, txn_id: str) -> bool:
+        """Whether a transaction that others may have resumed has committed; if not, it never will.
+
+        Asked before it is done anew under another id, or it would be done twice.
+        """
+        # Saved ones commit through HEAD alone, so a fence settles it.
+        if self.runner.run(outcome.fence(self.context, txn_id)) is not None:
+            return True
+        held = self.context.held
+        if held is not None and outcome.is_forgotten(held.head, txn_id):
+            raise CommitOutcomeUnknown(
+                f"transaction {txn_id} was resumed by another process, and whether it has "
+                "committed can't be told any more: look for its rows",
+                txn_id=txn_id,
+            )
+        # Nobody is to wait in a queue for whoever has resumed it.
+        self.runner.run(delete(record_key(txn_id)))
+        return False
 
     def transactional(
         self, *, attempts: int = 10, **transaction_options: Any

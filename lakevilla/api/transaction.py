@@ -85,10 +85,14 @@ class Transaction(Workings):
         )
 
     def __enter__(self) -> Self:
-        with self._alone():
-            if self._core.key is not None:
-                # A key that is done already must be told before the body runs.
-                self._run(self._core.bind())
+        if self._core.key is not None:
+            try:
+                with self._alone():
+                    # A key that is done already must be told before the body runs.
+                    self._run(self._core.bind())
+            except BaseException:
+                self._undo()  # run again, it has places from before
+                raise
         return self
 
     def __exit__(
@@ -432,6 +436,11 @@ class Transaction(Workings):
             publish = self._wait == "published"
             try:
                 result = self._run(finish.commit(self._core, publish=publish))
+            except BaseException:
+                if self._core.state == "failed" and not self.keeps_place:
+                    # Its caller may hold it for long, and nobody is to wait for it.
+                    self.give_back()
+                raise
             finally:
                 self._lake.after_commit(self._core, publish=publish)
             return self._lake.named(result)
@@ -443,6 +452,18 @@ class Transaction(Workings):
             self._run(self._core.abort())
 
     # -- for the lake --------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it was saved, so that another process may have resumed it."""
+        return self._core.shared
+
+    def give_back(self) -> None:
+        """Give back its places and its record: it has ended, or never will."""
+        try:
+            self._run(saving.forget(self._core))
+        except LakeVillaError as error:
+            self._lake.log(f"could not clean up after transaction {self.id}: {error}", self.id)
 
     def state_of_lake(self) -> Head | None:
         """The HEAD that the transaction is bound to."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import threading
@@ -82,7 +81,6 @@ class Workings:
         self.keeps_place = False
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._sources = itertools.count()
 
     @property
     def id(self) -> str:
@@ -400,7 +398,10 @@ class Workings:
             return InlineSource(_ipc(rows))
         keys = []
         for part in _parts(rows):
-            key = f"_lakevilla/txns/{self.id}/source-{next(self._sources):04}.arrow"
+            # Never a name again, by another attempt or whoever resumes it: operations that
+            # have their rows there may have to be redone.
+            nonce = self._lake.context.ids.nonce()
+            key = f"_lakevilla/txns/{self.id}/source-{nonce}.arrow"
             self._run(put(key, _ipc(part), ANY))
             self._core.stored.append(key)
             keys.append(key)

@@ -7,6 +7,7 @@ nothing is under way any more and somebody has recovered the lake.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,8 +15,9 @@ from urllib.parse import unquote
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head
-from lakevilla.markers.marker import markers_prefix
+from lakevilla.markers.marker import MARKERS_DIR, markers_prefix
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.testing.reader import LoggedTable, Unreadable, read_log, run_now, table_rows
 from lakevilla.testing.store import SimulatedStore
 
@@ -29,6 +31,7 @@ __all__ = [
     "every_table_is_readable",
     "no_id_commits_twice",
     "no_orphan_files",
+    "records_come_first",
     "recovery_twice_is_recovery_once",
     "sum_is_constant",
     "tables_follow_head",
@@ -155,6 +158,20 @@ def every_marker_ends(store: SimulatedStore, tables: Collection[str]) -> None:
     left = sorted(key for key in store.objects if key.startswith(prefixes))
     if left:
         raise Violated(f"markers of transactions that have ended are left: {', '.join(left)}")
+
+
+def records_come_first(store: SimulatedStore) -> None:
+    """No marker was ever placed before its transaction's record: one without counts as void."""
+    recorded = set()
+    for mutation in store.journal:
+        if mutation.after is None:
+            continue
+        if mutation.key.startswith(f"{TXNS_PREFIX}/"):
+            recorded.add(mutation.key)
+        elif f"/{MARKERS_DIR}/" in mutation.key:
+            txn = json.loads(mutation.after.body)["txn"]
+            if record_key(txn) not in recorded:
+                raise Violated(f"{mutation.key} was placed before {txn} had a record")
 
 
 def recovery_twice_is_recovery_once(

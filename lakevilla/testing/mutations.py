@@ -75,6 +75,7 @@ class Mutation:
             "guarded": False,
             "transactions": 4,
             "intensity": 1.0,
+            "attempts": 3,
             "settings": Settings(),
         }
         return replace(draw(seed), **{**usual, **self.focus})

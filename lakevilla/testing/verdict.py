@@ -19,6 +19,7 @@ from lakevilla.testing.invariants import Violated
 from lakevilla.testing.plan import RECREATED, TABLES
 from lakevilla.testing.reader import read_log, read_rows, run_now
 from lakevilla.testing.rows import Row
+from lakevilla.testing.store import StoredObject
 from lakevilla.testing.workloads import BALANCE, Attempt, World
 from lakevilla.transaction.features import Feature
 
@@ -258,6 +259,7 @@ def _by_moment(attempt: Attempt, record: Txn) -> list[Txn]:
 
 def queues_are_empty(world: World) -> None:
     """Once the dead have had their lease, nobody stands in a queue of the lake any more."""
+    invariants.records_come_first(world.simulation.store)
     head = _head(world)
     if head is not None:
         live = [table for table, state in head.tables.items() if not state.dropped]
@@ -349,10 +351,15 @@ def _ids_in_logs(world: World) -> set[str]:
     ids: set[str] = set()
     for mutation in world.simulation.store.journal:
         if mutation.after is not None and _ENTRY.fullmatch(mutation.key):
-            found = _TXNS.search(mutation.after.body)
-            if found is not None:
-                ids.update(json.loads(found[1]))
+            # One that was overwritten, as only a store without conditions does, never was.
+            ids -= _ids_in(mutation.before)
+            ids |= _ids_in(mutation.after)
     return ids
+
+
+def _ids_in(entry: StoredObject | None) -> set[str]:
+    found = None if entry is None else _TXNS.search(entry.body)
+    return set() if found is None else set(json.loads(found[1]))
 
 
 _ENTRY = re.compile(r".*/_delta_log/\d{20}\.json")

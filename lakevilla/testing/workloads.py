@@ -31,6 +31,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.expressions.render import render_sql
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
@@ -411,11 +412,10 @@ def _run(
     if kind == "shared" and Feature.R not in features:
         kind = "lists"
     kept: Attempt | None = None
-    losses = 0
     for number in range(world.plan.attempts):
         core = None
         if kept is not None:
-            escalate = losses >= context.settings.escalate_after
+            escalate = number >= context.settings.escalate_after
             core = yield from _again(kept, escalate=escalate)
             if core is None:
                 return
@@ -427,7 +427,6 @@ def _run(
             heartbeat.drop(core)
         if ending == "over":
             return
-        losses += 1
         if kept is None or kept.core.queue is None:
             yield from sleep(0.2 * 2**number * context.ids.jitter())
     if kept is not None:
@@ -581,9 +580,7 @@ def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
     return told.state
 
 
-def _meddle(
-    world: World, context: Context, client: Client, heartbeat: Heartbeat
-) -> Program[None]:
+def _meddle(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
     """Resume a saved transaction, or abort or ask after somebody's."""
     if world.saved and client.random.random() < 0.7:
         old = client.random.choice(world.saved)
@@ -641,13 +638,20 @@ def _inherit(attempt: Attempt, old: Attempt) -> None:
     attempt.record.invoked = old.record.invoked
     attempt.tables = {done.table for done in core.done}
     pushes = sum(isinstance(done.operation, Update) for done in core.done)
+    seen = {f"{table} {render_sql(where)}" for table, where in core.reads if where is not None}
     kept = 0
     for operation in old.record.operations:
         if hasattr(operation, "value"):
             kept += 1
             if kept > pushes:
                 break
+        elif f"{operation.key[0]} {_of_key(int(operation.key[1:]))}" not in seen:
+            continue  # read after it was saved
         attempt.record.operations.append(operation)
+
+
+def _of_key(key: int) -> str:
+    return render_sql(parse_predicate(f"id = {key}"))
 
 
 def _quietly(program: Program[Any]) -> Program[None]:

@@ -236,7 +236,7 @@ class Transaction:
             for location in wanted
             if location not in self.tables or (probing and not self.tables[location].probed)
         ]
-        if was_bound and missing and self._reads_newest:
+        if was_bound and self._reads_newest and not self.tables.keys() >= set(wanted):
             # Not bound to one state of the lake: each table as it is when first used.
             self.held = yield from self.context.head()
         elif was_bound and self._placed_since:
@@ -683,9 +683,10 @@ class Transaction:
         if self.state in ("committed", "aborted"):
             return
         undecided = isinstance(self.failure, CommitOutcomeUnknown)
-        if self.key is not None and self.state == "failed" and not undecided:
+        if self.key is not None and self.state == "failed" and not (undecided or self.shared):
             # Whoever runs again with the key in this process need not wait for
-            # a lease: no replacement of HEAD by this id is under way any more.
+            # a lease: no replacement of HEAD by this id is under way any more, and
+            # nobody can have resumed it.
             self.context.ended.add(self.id)
         self.state = "aborted"
         self.bodies.clear()

@@ -130,24 +130,28 @@ def _report_foreign(
     txn: Transaction, head: Head, mine: CommitSummary, result: CommitResult
 ) -> Program[None]:
     commits = yield from commits_since(head, mine.sequence)
-    # A reconcile commit may become unfit itself, and be replaced by the next.
+    # A reconcile commit may become unfit itself, and be replaced by the next: the worst is told.
     standing, ids = {mine.sequence}, {txn.id}
+    worst, table, told = 0, "", ""
     for summary in commits or ():
         if summary.kind != "reconcile" or standing.isdisjoint(summary.replaces):
             continue
         commit = yield from txn.context.commit_object(summary.txn, summary.hash)
+        reason = next((why for voided, why in commit.voided if voided in ids), None)
+        is_touched = not ids.isdisjoint(commit.touched_reads)
         standing.add(summary.sequence)
         ids.add(summary.txn)
-        if commit.quiet:
+        rank = 0 if commit.quiet else 1 + is_touched if reason is None else 3
+        if rank <= worst:
             continue
-        table = next(iter(summary.tables))
-        reason = next((why for voided, why in commit.voided if voided in ids), None)
+        worst, table = rank, next(iter(summary.tables))
         if reason is not None:
             told = f"its changes to the table could not be replayed and are void there: {reason}"
-        elif not ids.isdisjoint(commit.touched_reads):
+        elif is_touched:
             told = "its operations were replayed, and rows that it had read were changed"
         else:
             told = "its operations were replayed on the changed rows"
+    if worst:
         raise ForeignConflict(
             f"transaction {txn.id} is committed, but a client without lakevilla changed table "
             f"{table} before it was published: {told}; check the table, and `guard` it to close "

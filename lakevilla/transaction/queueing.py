@@ -109,12 +109,15 @@ def take_ticket(
     assert queue is not None
     placed = yield from place(table, txn.id, access, txn.context.ids, listed)
     queue.doubtful.extend((table, number) for number in placed.doubtful)
-    held = Place(placed.ticket, State.PLACING)
-    queue.places.append(held)
     below = [one for one in listed if one.number < placed.ticket.number]
-    loaded = yield from load_markers(table, below, txn.context.known_markers())
-    before = ahead(placed.ticket, [*loaded, *placed.met], txn.id)
-    held.state = advance(held.state, Event.PLACED_BEHIND if before else Event.PLACED_FIRST)
+    # Reading those ahead may fail, and the place is held all the same.
+    event = Event.PLACED_BEHIND if below or placed.met else Event.PLACED_FIRST
+    held = Place(placed.ticket, advance(State.PLACING, event))
+    queue.places.append(held)
+    if held.state is State.WAITING:
+        loaded = yield from load_markers(table, below, txn.context.known_markers())
+        if not ahead(placed.ticket, [*loaded, *placed.met], txn.id):
+            held.state = advance(held.state, Event.REACHED)
     return held
 
 

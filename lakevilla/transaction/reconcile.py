@@ -31,7 +31,7 @@ from lakevilla.global_log.repo import HeldHead, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.codec import FORMAT
-from lakevilla.sublogs.operations import Append, Operation, Overwrite
+from lakevilla.sublogs.operations import Append, Operation, Overwrite, ReadRecord
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
@@ -142,6 +142,7 @@ def _replayed(
         replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
         voided=tuple(replay.voided),
         operations=(yield from _operations(context, location, waiting, replay)),
+        reads=(yield from _reads(context, location, waiting, replay)),
     )
     digest, body = seal(commit)
     key = commit_key(txn, digest)
@@ -157,14 +158,27 @@ def _operations(
     context: Context, location: str, waiting: tuple[PendingRef, ...], replay: _Replay
 ) -> Program[tuple[Operation, ...]]:
     """The logical operations that the reconcile commit stands for: it may become unfit itself."""
+    commits = yield from _replayed_commits(context, waiting, replay)
+    return tuple(op for commit in commits for op in commit.operations if op.table == location)
+
+
+def _reads(
+    context: Context, location: str, waiting: tuple[PendingRef, ...], replay: _Replay
+) -> Program[tuple[ReadRecord, ...]]:
+    """What their callers had seen of the table: should it be replayed again, that is told too."""
+    commits = yield from _replayed_commits(context, waiting, replay)
+    return tuple(read for commit in commits for read in commit.reads if read.table == location)
+
+
+def _replayed_commits(
+    context: Context, waiting: tuple[PendingRef, ...], replay: _Replay
+) -> Program[list[CommitObject]]:
     voided = {txn for txn, _ in replay.voided}
-    operations: list[Operation] = []
+    commits = []
     for ref in waiting:
-        if ref.txn in voided:
-            continue
-        commit = yield from context.commit_object(ref.txn, ref.hash)
-        operations.extend(op for op in commit.operations if op.table == location)
-    return tuple(operations)
+        if ref.txn not in voided:
+            commits.append((yield from context.commit_object(ref.txn, ref.hash)))
+    return commits
 
 
 def _replay_commit(

@@ -146,7 +146,9 @@ def _hold(txn: Transaction, record: TxnRecord, token: Token) -> None:
     """Remember what is on the store. The other thread may be ahead; then the next write is
     refused, and finds out.
     """
-    txn.record = HeldRecord(record, token, txn.context.clock.elapsed())
+    held = txn.record
+    if held is None or held.record.heartbeat <= record.heartbeat:
+        txn.record = HeldRecord(record, token, txn.context.clock.elapsed())
 
 
 def _present(txn: Transaction) -> dict[str, Any]:

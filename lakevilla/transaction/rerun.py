@@ -30,9 +30,11 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
         It was saved and another process has resumed it: begin a new one.
     """
     yield from unsave(old)
+    # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
+    key, old.key = old.key, None
+    yield from old.abort()
     queue, old.queue = old.queue, None
     record, old.record = old.record, None
-    yield from old.abort()
     features = old.features | Feature.CT if escalate else old.features
     new = Transaction(
         old.context,
@@ -42,7 +44,7 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
         read_only=old.read_only,
         metadata=old.metadata,
         applications=old.applications,
-        key=None if old.key is None else KeyUse(old.key.key, old.key.version),
+        key=None if key is None else KeyUse(key.key, key.version),
         through_head=old.through_head or escalate,
         began=old.began,
         record=record,

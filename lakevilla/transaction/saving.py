@@ -18,7 +18,8 @@ from lakevilla.errors import (
     TransactionAborted,
     TransactionNotFound,
 )
-from lakevilla.global_log.head import PendingRef, TableState
+from lakevilla.global_log.head import PendingRef, TableState, find_commit
+from lakevilla.global_log.repo import commits_since
 from lakevilla.results import Counts
 from lakevilla.store.base import ANY, Found, Match, Stored
 from lakevilla.store.effects import Program, delete, get, parallel, put
@@ -100,12 +101,28 @@ def unsave(txn: Transaction) -> Program[None]:
     on, or has been first: then this raises ``TransactionAborted``. After it
     nobody else can have committed, or will, the files that were made here.
     """
-    saved, txn.saved = txn.saved, None
-    if saved is None:
+    if not txn.shared:
         return
-    yield from change_record(txn, sublog="", edges=())
+    if txn.record is None:
+        # The answer to its create was lost. From here on it has landed, or is refused.
+        yield from create_record(txn)
+    else:
+        yield from change_record(txn, sublog="", edges=())
+    held = yield from txn.context.head()
+    # Had it landed before, been resumed and committed, then there was none to replace.
+    commits = None if held is None else (yield from commits_since(held.head, txn.began))
+    if commits is None or find_commit(commits, txn.id) is not None:
+        raise txn.fail(
+            TransactionAborted(
+                f"transaction {txn.id} was resumed by another process and may have committed: "
+                f"ask `lake.outcome({txn.id!r})`",
+                txn_id=txn.id,
+            )
+        )
     txn.shared = False
-    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in saved.sublogs])
+    saved, txn.saved = txn.saved, None
+    digests = () if saved is None else saved.sublogs
+    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in digests])
 
 
 def _join_head(txn: Transaction) -> Program[None]:

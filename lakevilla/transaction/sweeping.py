@@ -181,7 +181,7 @@ def _delete(held: Collection[_Held]) -> Program[list[_Held]]:
         tables.setdefault(one.table, []).append(one.listed)
     left = yield from parallel([still_there(table, seen) for table, seen in tables.items()])
     there = {(table, number) for table, some in zip(tables, left, strict=True) for number in some}
-    yield from free(there)
+    yield from free(sorted(there))
     return [one for one in held if (one.table, one.listed.number) in there]
 
 

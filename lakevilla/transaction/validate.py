@@ -354,7 +354,7 @@ def extend(txn: Transaction) -> Program[bool]:
     if not txn.through_head:
         return False
     while True:
-        known = set(txn.tables)
+        known = list(txn.tables)
         yield from parallel([refresh(txn.context, location) for location in known])
         held = yield from txn.context.head()
         if held is None:
@@ -362,7 +362,7 @@ def extend(txn: Transaction) -> Program[bool]:
         found = yield from examine(txn, held.head, exact=True)
         if found.conflict is not None or found.redo_from is not None:
             return False
-        if set(txn.tables) != known:
+        if list(txn.tables) != known:
             continue  # a table that is opened beside this one came in unexamined
         if txn.held is None or txn.held.head.replacement <= held.head.replacement:
             yield from adopt(txn, held, found)

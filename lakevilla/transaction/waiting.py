@@ -21,6 +21,7 @@ from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import Listed, Unreadable, free, list_markers, load_markers
 from lakevilla.store.base import Found, Missing, Token
 from lakevilla.store.effects import Program, delete, get, parallel, sleep
+from lakevilla.store.readback import same_object
 from lakevilla.sublogs.codec import decode
 from lakevilla.sublogs.record import RESERVATION, Access, Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.context import Event
@@ -66,6 +67,7 @@ class _Wait:
     told: frozenset[str] = frozenset()
     swept: set[str] = field(default_factory=set)
     moved: set[tuple[str, int, Token]] = field(default_factory=set)
+    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
     waited: bool = False
 
 
@@ -189,6 +191,10 @@ def _wait(
         if dead:
             yield from _sweep(txn, wait, dead)
             wait.pause = context.settings.wait_poll_seconds
+            return
+        strays = _strays(wait, before)
+        if strays:
+            yield from parallel([delete(one.key) for one in strays])
             return
         if txn.queue is not None and (yield from _give_way(txn, wait, head)):
             return
@@ -317,6 +323,32 @@ def _dead(txn: Transaction, wait: _Wait, before: Iterable[_Ahead]) -> list[_Ahea
         elif one.txn not in wait.records or leases.is_stale(one.txn, now):
             dead.append(one)
     return dead
+
+
+def _strays(wait: _Wait, before: Iterable[_Ahead]) -> list[_Ahead]:
+    """Markers of the living that they do not count among their places.
+
+    Left by a process that died before it wrote them down, and whose transaction another
+    has resumed; or by a create whose answer was lost. Their owner does not know of them, so no
+    edge tells of a deadlock over them. Every replacement of a record names all places, and
+    one may have been on its way when the marker was placed: so whoever is not named in the
+    second after it was seen has lost a place at most.
+    """
+    strays = []
+    for one in before:
+        record, token = wait.records.get(one.txn, (None, None))
+        if record is None or token is None or not one.key:
+            continue
+        place = (one.table, one.number, one.txn)
+        if any(t.table == one.table and t.number == one.number for t in record.tickets):
+            wait.unnamed.pop(place, None)
+            continue
+        seen = wait.unnamed.setdefault(place, [])
+        if not seen or not same_object(seen[-1], token):
+            seen.append(token)
+        if len(seen) > 2:
+            strays.append(one)
+    return strays
 
 
 def _sweep(txn: Transaction, wait: _Wait, dead: Sequence[_Ahead]) -> Program[None]:

@@ -1,6 +1,11 @@
 """Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
 
-from lakevilla.errors import ConflictError, LakeVillaError, TransactionAborted
+from lakevilla.errors import (
+    AlreadyCommitted,
+    ConflictError,
+    LakeVillaError,
+    TransactionAborted,
+)
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import List, Parallel, Put, Sleep, sleep
@@ -11,10 +16,10 @@ from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.reader import as_program, run_now, table_rows
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.workloads import COLUMNS, context_of
+from lakevilla.transaction import rerun as again
 from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
-from lakevilla.transaction.rerun import rerun
 from lakevilla.transaction.saving import forget
 
 TABLES = ("a", "b")
@@ -182,14 +187,12 @@ def _flat(program):
 class Member:
     """A client that runs one transaction as ``lake.run`` does, with a heartbeat.
 
-    It begins ``after`` so many seconds. ``body(txn)`` is its program. ``ids`` holds the id of each attempt, ``events``
-    what the protocol told of it, ``result`` is "committed" or the last error, and
-    ``ended`` the time at which it was known.
+    It begins ``after`` so many seconds. ``body(txn)`` is its program. ``ids`` holds
+    the id of each attempt, ``events`` what the protocol told of it, ``result`` is
+    "committed" or the last error, and ``ended`` the time at which it was known.
     """
 
-    def __init__(
-        self, simulation, name, body, features=RCTI, *, after=0.0, attempts=10, **options
-    ):
+    def __init__(self, simulation, name, body, features=RCTI, *, after=0.0, attempts=10, **options):
         self.simulation = simulation
         self.name = name
         self.body = body
@@ -226,8 +229,8 @@ class Runner:
         self.heartbeat = Heartbeat(client, self.context.settings.lease_seconds)
         self.context.renewed = self.heartbeat.add
 
-    def run(self, body, features=RCTI, *, attempts=10, ids=None, **options):
-        """One transaction, again after each conflict; "committed", or the last error."""
+    def run(self, body, features=RCTI, *, attempts=10, ids=None, rest=0.0, **options):
+        """One transaction, again after each conflict and a ``rest``; "committed", or the error."""
         ids = [] if ids is None else ids
         kept, result = None, None
         for losses in range(attempts):
@@ -235,7 +238,7 @@ class Runner:
                 txn = begin(self.client, features, self.context, **options)
             else:
                 escalate = losses >= self.context.settings.escalate_after
-                txn = yield from rerun(kept, escalate=escalate)
+                txn = yield from again.rerun(kept, escalate=escalate)
             ids.append(txn.id)
             kept = None
             try:
@@ -243,9 +246,14 @@ class Runner:
                 yield from commit(txn)
             except ConflictError as error:
                 result, kept = error, txn
+                yield from sleep(rest)
             except TransactionAborted as error:
                 result = error
                 yield from end(txn)
+            except AlreadyCommitted:
+                yield from end(txn)
+                self.heartbeat.drop(txn)
+                raise
             else:
                 result = "committed"
                 break

@@ -150,14 +150,15 @@ def sums(simulation):
 
 
 @pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
-def test_long_transaction_among_queued_ones_commits_and_does_nothing_twice(features):
-    simulation, long, others = storm(1000, features)
+@pytest.mark.parametrize("operations", [1000])
+def test_long_transaction_among_queued_ones_commits_and_does_nothing_twice(features, operations):
+    simulation, long, others = storm(operations, features)
     assert long.result == "committed"
     assert len(long.ids) == 1
     assert not long.kinds("redo")
     assert not long.kinds("shift")
     assert others > 0
-    assert sums(simulation) == [others, 1000]
+    assert sums(simulation) == [others, operations]
 
 
 OPERATIONS = 1000 if SOAK else 100

@@ -3,7 +3,7 @@
 import pytest
 
 from lakevilla.testing import campaign
-from lakevilla.testing.mutations import MUTATIONS
+from lakevilla.testing.queue_mutations import MUTATIONS
 
 LIMIT = 5000
 

@@ -1,17 +1,25 @@
 """Queues among simulated clients: scenarios 8 to 11 of the design's model, and its deadlocks."""
 
+import pyarrow as pa
 import pytest
 
-from lakevilla.errors import ConflictError, ForeignConflict, TransactionAborted
+from lakevilla.errors import (
+    AlreadyCommitted,
+    ConflictError,
+    ForeignConflict,
+    TransactionAborted,
+)
+from lakevilla.global_log.repo import load_head
 from lakevilla.settings import Settings
-from lakevilla.store.effects import sleep
+from lakevilla.store.effects import Sleep, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
-from lakevilla.testing import foreign, invariants
-from lakevilla.testing.workloads import context_of
+from lakevilla.testing import invariants
+from lakevilla.testing.workloads import SCHEMA, context_of
 from lakevilla.transaction import recovery
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
+from lakevilla.transaction.idempotency import KeyUse
 
 from .commits import (
     RCT,
@@ -19,6 +27,7 @@ from .commits import (
     RI,
     Member,
     Process,
+    Runner,
     add_to,
     alone,
     balances,
@@ -239,9 +248,7 @@ def test_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
 def test_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(features):
     simulation = lake(settings=Settings(wait_timeout_seconds=5.0))
     holder = Member(simulation, "holder", two_steps("a", "b", pause=60.0), features)
-    waiters = [
-        Member(simulation, f"w{n}", increment_body(), features, after=2.0) for n in range(4)
-    ]
+    waiters = [Member(simulation, f"w{n}", increment_body(), features, after=2.0) for n in range(4)]
     simulation.run()
     assert [m.result for m in (holder, *waiters)] == ["committed"] * 5
     for member in waiters:
@@ -265,6 +272,90 @@ def test_transaction_that_is_run_again_keeps_its_id_and_its_place(features):
     assert first.ended < second.ended
     assert not any(e.detail == {} for e in second.kinds("waiting"))
     assert settled(simulation)["a"][0] == 112
+
+
+@QUEUED
+def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(features):
+    simulation = lake()
+    # Its caller takes longer than a lease to run it again; its heartbeat goes on.
+    body = set_from_read(pause=10.0)
+    first = Member(simulation, "first", body, features, rest=100.0)
+    second = Member(simulation, "second", increment_body(), features, after=2.0)
+    simulation.add("optimist", lambda client: later(client, 5.0))
+    simulation.run()
+    assert (first.result, second.result) == ("committed", "committed")
+    assert 110.0 < first.ended < second.ended
+    assert not second.kinds("stale")
+
+
+@QUEUED
+def test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(features):
+    simulation = lake()
+    told = []
+
+    def twice(client):
+        runner = Runner(client)
+        body = set_from_read(pause=10.0)
+        told.append((yield from runner.run(body, features, key=KeyUse("k", None))))
+        try:
+            told.append((yield from runner.run(body, features, key=KeyUse("k", None))))
+        except AlreadyCommitted:
+            told.append("done already")
+
+    simulation.add("keyed", twice)
+    simulation.add("optimist", lambda client: later(client, 5.0))
+    simulation.run()
+    assert told == ["committed", "done already"]
+    assert settled(simulation)["a"][0] == 111
+
+
+@QUEUED
+def test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(features):
+    simulation = lake()
+
+    def die(client):
+        txn = begin(client, features)
+        yield from add_to(txn, "a", 100)
+
+    for number in range(8):
+        alone(simulation, die, f"dead {number}")
+    waiter = Member(simulation, "waiter", increment_body(), features)
+    simulation.run()
+    assert waiter.result == "committed"
+    lease = simulation.settings.lease_seconds
+    assert lease < waiter.ended < 1.5 * lease
+    assert len(waiter.kinds("stale")) == 8
+    # Their markers are gone for those who come next, before anybody recovers.
+    assert not [key for key in simulation.store.objects if "/markers/" in key]
+    assert settled(simulation)["a"][0] == 101
+
+
+def test_edges_are_written_before_the_records_of_others_are_read():
+    simulation = lake()
+    holder = Process(simulation, two_steps_of("a", "b"), "holder").until("HEAD.json")
+    waiter = Process(simulation, increment("a", 1, RCTI), "waiter")
+    waiter.until("_lakevilla/txns")  # the record that comes before the first marker
+    mine = waiter.next.key
+    waiter.step()
+    seen = []
+    while not waiter.done and not isinstance(waiter.next, Sleep):
+        request, _ = waiter.step()
+        if "/txns/" in getattr(request, "key", ""):
+            seen.append((type(request).__name__, request.key == mine))
+    # Of those who close a cycle the last to write sees all of it.
+    assert seen[:2] == [("Put", True), ("Get", False)]
+    holder.finish()
+    waiter.finish()
+    assert settled(simulation)["a"][0] == 102
+
+
+def two_steps_of(first, second):
+    def program(client):
+        txn = begin(client, RCTI)
+        yield from two_steps(first, second)(txn)
+        return (yield from commit(txn))
+
+    return program
 
 
 def later(client, seconds, amount=10):
@@ -307,6 +398,8 @@ def test_escalated_transaction_beats_endless_optimistic_ones(escalates):
         assert len(long.ids) == 4
         assert len(set(long.ids)) == 1
         assert len(long.kinds("escalation")) == 1
+        held = alone(simulation, lambda client: load_head(), "asker")
+        assert held.head.reserved == ()
         assert settled(simulation)["a"] == {0: 101 + short, 1: 100}
     else:
         assert isinstance(long.result, ConflictError)
@@ -317,7 +410,7 @@ def test_escalated_transaction_beats_endless_optimistic_ones(escalates):
 def test_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
     simulation = lake()
     hung = Member(simulation, "hung", two_steps("a", "b", pause=2000.0), features, attempts=1)
-    patient = dict(after=2.0, wait_timeout_seconds=1500.0)
+    patient = {"after": 2.0, "wait_timeout_seconds": 1500.0}
     waiter = Member(simulation, "waiter", increment_body(), features, **patient)
 
     def operator(client):
@@ -357,7 +450,7 @@ def test_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upo
     def appender(client):
         txn = begin(client, RCT, wait_timeout_seconds=0.0)
         for table in ("a", "b"):
-            yield from foreign_row(txn, table)
+            yield from add_row(txn, table)
         return (yield from commit(txn))
 
     alone(simulation, appender, "appender")
@@ -369,11 +462,7 @@ def test_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upo
     assert found["b"][0] == 100
 
 
-def foreign_row(txn, table):
-    import pyarrow as pa
-
-    from lakevilla.testing.workloads import SCHEMA
-
+def add_row(txn, table):
     rows = pa.table({"id": [7], "balance": [0], "items": [""]}, schema=SCHEMA)
     yield from txn.append(table, rows.to_reader())
 
@@ -381,9 +470,7 @@ def foreign_row(txn, table):
 @QUEUED
 @pytest.mark.parametrize("patience", [0.0, 300.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(
-    features, patience, seed
-):
+def test_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(features, patience, seed):
     simulation = lake(seed=seed)
 
     def crosswise(source, target):
@@ -391,13 +478,13 @@ def test_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(
             seen = yield from read(txn, source)
             yield from sleep(2.0)
             if 7 not in seen:
-                yield from foreign_row(txn, target)
+                yield from add_row(txn, target)
 
         return body
 
-    settings = dict(wait_timeout_seconds=patience)
-    one = Member(simulation, "one", crosswise("a", "b"), features, **settings)
-    two = Member(simulation, "two", crosswise("b", "a"), features, **settings)
+    patient = {"wait_timeout_seconds": patience}
+    one = Member(simulation, "one", crosswise("a", "b"), features, **patient)
+    two = Member(simulation, "two", crosswise("b", "a"), features, **patient)
     simulation.run()
     assert (one.result, two.result) == ("committed", "committed")
     # Serially the second sees the first's row, and adds none: one was refused and run again.

@@ -135,6 +135,35 @@ def test_a_foreign_update_of_rows_that_were_read_is_named(place: Place) -> None:
     assert everywhere(place)[1] == 105
 
 
+def test_rows_that_were_read_are_named_though_they_changed_after_a_first_replay(
+    place: Place,
+) -> None:
+    """Another row of the file changes, and when that is replayed, the one that was read."""
+
+    rows = [2, 1]
+
+    class Between(WrappedStore):
+        """Before each of the first two tries to publish, deltalake changes a row."""
+
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            if is_entry("bank")(key) and rows:
+                predicate = f"id = {rows.pop(0)}"
+                place.delta("bank").update(updates={"balance": "7"}, predicate=predicate)
+            return super().put(key, body, condition)
+
+    with place.connect() as lake:
+        txn = lake.transaction()
+        (row,) = txn.read("bank", where="id = 1").to_pylist()
+        txn.update("bank", {"balance": row["balance"] + 5}, where="id = 1")
+        lake.runner.store = Between(lake.runner.store)
+        with pytest.raises(lv.ForeignConflict, match="rows that it had read were changed"):
+            txn.commit()
+        told = [finding.message for finding in lake.doctor().findings]
+        assert any("rows it had read were changed" in message for message in told)
+    assert rows == []
+    assert everywhere(place) == {0: 100, 1: 105, 2: 7, 3: 100}
+
+
 def test_a_foreign_optimize_is_reconciled_quietly(place: Place) -> None:
     place.write("bank", [{"id": 8, "balance": 8}])
     events: list[lv.Event] = []

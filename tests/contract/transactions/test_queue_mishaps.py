@@ -32,7 +32,7 @@ from tests.fixtures.queues import (
 
 #: A lease that tests can wait for.
 SHORT = lv.Settings(
-    lease_seconds=0.3,
+    lease_seconds=0.5,
     wait_poll_seconds=0.02,
     wait_poll_cap_seconds=0.05,
     retry_base_seconds=0.005,
@@ -143,12 +143,16 @@ def test_a_transaction_that_its_caller_forgot_is_waited_for_a_lease(
         assert balance(lake, "x") == 101
 
 
-def test_a_live_holder_is_never_taken_for_dead(place: Place, lake: lv.Lake, told: Told) -> None:
-    """It lives for several leases, and its record is renewed all the while."""
-    with place.connect(settings=SHORT) as other:
+def test_a_live_holder_is_never_taken_for_dead(place: Place, told: Told) -> None:
+    """It lives for more than a lease, and its record is renewed all the while."""
+    settings = dataclasses.replace(SHORT, lease_seconds=1.0)
+    with (
+        place.connect(settings=settings) as other,
+        place.connect(settings=settings, on_event=told) as lake,
+    ):
         long = other.transaction(R | CT)
         add(long, "x")
-        waiter = lake.transaction(R | CT, wait_timeout_seconds=4 * SHORT.lease_seconds)
+        waiter = lake.transaction(R | CT, wait_timeout_seconds=2.5)
         add(waiter, "x", 10)
         waiter.commit()
         assert told.of("stale") == []

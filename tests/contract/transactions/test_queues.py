@@ -370,7 +370,10 @@ def test_two_that_cross_over_two_tables_both_commit_and_the_younger_gives_way(
         memory_place.connect(settings=QUICK, on_event=tolds[0]) as one,
         memory_place.connect(settings=QUICK, on_event=tolds[1]) as two,
     ):
-        older, younger = one.transaction(R | CT | I), two.transaction(R | CT | I)
+        older = one.transaction(R | CT | I)
+        younger = two.transaction(R | CT | I)
+        while younger.id < older.id:  # begun within one millisecond
+            younger = two.transaction(R | CT | I)
         add(older, "x", 1)
         add(younger, "y", 10)
         add(older, "y", 1)

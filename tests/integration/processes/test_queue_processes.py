@@ -23,7 +23,7 @@ from tests.fixtures.queues import CT, I, R, Told, beside, left_over, tickets
 from tests.integration.processes.queue_client import LEASE_SECONDS, SETTINGS, transfer
 
 ROOT = Path(__file__).parents[3]
-KILLS = int(os.environ.get("LAKEVILLA_KILLS", "500" if os.environ.get("LAKEVILLA_SOAK") else "10"))
+KILLS = int(os.environ.get("LAKEVILLA_KILLS", "500" if os.environ.get("LAKEVILLA_SOAK") else "9"))
 TABLES = ("north", "south", "north_log", "south_log")
 #: Far more than a lease and some requests on a busy machine, far less than a wait's patience.
 SOON_SECONDS = 30.0
