@@ -81,8 +81,7 @@ def hand_over() -> None:
     delays = []
     for _ in range(REPEATS):
         lake = lake_of(1)
-        features = FEATURES["R|CT|I"]
-        first = lake.transaction(features)
+        first = lake.transaction(FEATURES["R|CT|I"])
         first.update("t0", {"n": "n + 1"}, "id = 0")
         waits, ended = threading.Event(), []
         other = Lake(lake.root, lake.runner.store, settings=lake.settings)
@@ -91,7 +90,7 @@ def hand_over() -> None:
         )
 
         def behind(other: Lake = other, ended: list[float] = ended) -> None:
-            update(other, features, range(1), row=1)
+            update(other, FEATURES["R|CT|I"], range(1), row=1)
             ended.append(time.perf_counter())
 
         thread = threading.Thread(target=behind)

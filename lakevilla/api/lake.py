@@ -15,20 +15,16 @@ from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar
 
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.names import resolve
+from lakevilla.api.running import run
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
 from lakevilla.api.transaction import Transaction
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
-    AlreadyCommitted,
-    CommitOutcomeUnknown,
-    ConflictError,
     InvalidOperation,
-    LakeVillaError,
     StoreError,
     TableExists,
-    TransactionAborted,
     UnsafeStore,
 )
 from lakevilla.formats.delta import DeltaFormat
@@ -37,18 +33,16 @@ from lakevilla.ids import NO_TXN, Ids
 from lakevilla.results import CommitResult, Finding, Outcome, Report, TransactionInfo
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
-from lakevilla.store.effects import Program, delete, sleep
+from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
 from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
-from lakevilla.sublogs.record import record_key
 from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving, watching
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.relied_on import is_relied_on
-from lakevilla.transaction.rerun import rerun
 
 __all__ = ["Lake"]
 
@@ -228,99 +222,8 @@ class Lake:
         ForeignConflict
             It is committed: never run again.
         """
-        if attempts < 1:
-            raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
         _check_options(transaction_options)
-        kept: core.Transaction | None = None
-        losses = 0
-        try:
-            for attempt in range(attempts):
-                again = self._attempt(kept, losses, transaction_options)
-                kept = None
-                if again is None:
-                    return None  # another process has resumed it, and committed
-                txn = again
-                value: T | None = None
-                try:
-                    with txn:
-                        value = fn(txn, *args)  # type: ignore[call-arg]
-                    return value
-                except AlreadyCommitted:
-                    return None
-                except CommitOutcomeUnknown:
-                    # Only HEAD can be asked; a log entry is the caller's to look for.
-                    told = self.outcome(txn.id).state if txn.through_head else "expired"
-                    if told == "committed":
-                        txn.give_back()
-                        return value
-                    if told != "aborted":
-                        raise
-                    txn.give_back()  # settled, so it can't commit any more
-                    error: LakeVillaError | None = None
-                except (ConflictError, TransactionAborted) as conflict:
-                    error = conflict
-                    losses += 1
-                    kept = txn.lost
-                except BaseException:
-                    kept = txn.lost  # the function has made another error of a conflict
-                    raise
-                if attempt + 1 == attempts:
-                    raise error or TransactionAborted(
-                        f"transaction {txn.id} was not committed in {attempts} attempts: "
-                        "run it again later",
-                        txn_id=txn.id,
-                    )
-                if error and kept is None and txn.is_shared and self._has_committed(txn.id):
-                    return None
-                if kept is None or kept.queue is None:
-                    self.runner.run(_pause(self.context, attempt))
-        finally:
-            if kept is not None:
-                self.runner.run(_let_go(kept))
-        raise AssertionError("unreachable: the last attempt returns or raises")
-
-    def _attempt(
-        self, kept: core.Transaction | None, losses: int, options: Mapping[str, Any]
-    ) -> Transaction | None:
-        """A transaction for ``run``: the one that lost, under its id and in its places, or new.
-
-        None if another process has resumed and committed the one that lost.
-        """
-        if kept is not None:
-            escalate = losses >= self.settings.escalate_after
-            try:
-                state = self.runner.run(rerun(kept, escalate=escalate))
-            except TransactionAborted:
-                self.runner.run(_let_go(kept))  # another process has resumed it
-                if self._has_committed(kept.id):
-                    return None
-            else:
-                given = {name: options[name] for name in ("wait", "durability") if name in options}
-                txn = Transaction(self, state, **given)
-                txn.keeps_place = True
-                return txn
-        txn = self.transaction(**options)
-        txn.keeps_place = True
-        return txn
-
-    def _has_committed(self, txn_id: str) -> bool:
-        """Whether a transaction that others may have resumed has committed; if not, it never will.
-
-        Asked before it is done anew under another id, or it would be done twice.
-        """
-        # Saved ones commit through HEAD alone, so a fence settles it.
-        if self.runner.run(outcome.fence(self.context, txn_id)) is not None:
-            return True
-        held = self.context.held
-        if held is not None and outcome.is_forgotten(held.head, txn_id):
-            raise CommitOutcomeUnknown(
-                f"transaction {txn_id} was resumed by another process, and whether it has "
-                "committed can't be told any more: look for its rows",
-                txn_id=txn_id,
-            )
-        # Nobody is to wait in a queue for whoever has resumed it.
-        self.runner.run(delete(record_key(txn_id)))
-        return False
+        return run(self, partial(_call, fn, args), attempts, transaction_options)
 
     def transactional(
         self, *, attempts: int = 10, **transaction_options: Any
@@ -681,13 +584,5 @@ def _check_options(options: Mapping[str, object]) -> None:
         )
 
 
-def _let_go(kept: core.Transaction) -> Program[None]:
-    """End a transaction that was kept for another attempt."""
-    yield from saving.forget(kept)
-    yield from kept.abort()
-
-
-def _pause(context: Context, attempt: int) -> Program[None]:
-    settings = context.settings
-    longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2**attempt)
-    yield from sleep(longest * context.ids.jitter())
+def _call(fn: Callable[..., T], args: tuple[Any, ...], txn: Transaction) -> T:
+    return fn(txn, *args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from typing import Any, ClassVar, cast
 
 from sqlglot import exp, parser, tokens
@@ -273,9 +273,12 @@ def _constant(reader: Reader, node: exp.Literal) -> Expr:
     text: str = node.this
     if node.is_string:
         return Literal("string", text)
-    if "e" in text or "E" in text:
-        return literal(float(text))
-    return literal(Decimal(text) if "." in text else int(text))
+    try:
+        if "e" in text or "E" in text:
+            return literal(float(text))
+        return literal(Decimal(text) if "." in text else int(text))
+    except (ValueError, DecimalException):
+        raise _Refused(f"{text} is not a number") from None
 
 
 def _hex(reader: Reader, node: exp.HexString) -> Expr:

@@ -12,6 +12,7 @@ from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.testing.mutations import MUTATIONS, _attribute, _instead, _nothing, _planted
 from lakevilla.transaction import (
     core,
+    giving_way,
     queueing,
     record,
     recovery,
@@ -21,6 +22,7 @@ from lakevilla.transaction import (
     sweeping,
     waiting,
 )
+from lakevilla.transaction.context import Event
 from lakevilla.transaction.features import Feature
 
 __all__ = ["MUTATIONS"]
@@ -91,8 +93,8 @@ def time_out_shifts() -> Iterator[None]:
     def wait_for_turn(txn: Any, head: Any) -> Program[bool]:
         waited = yield from original(txn, head)
         if txn.queue is not None and txn.context.clock.elapsed() >= txn.patience_ends:
-            yield from parallel([waiting._shift(txn, table) for table in txn.queue.tables])
-            waiting._tell(txn, "shift", f"transaction {txn.id} gives way", {})
+            yield from parallel([giving_way.shift(txn, table) for table in txn.queue.tables])
+            txn.context.notify(Event("shift", txn.id, f"transaction {txn.id} gives way"))
         return waited
 
     with _instead(original, wait_for_turn):
@@ -137,7 +139,7 @@ def stale_not_swept() -> Iterator[None]:
     def dead(txn: Any, wait: Any, before: Any) -> Any:
         return [one for one in before if one.txn and one.txn not in wait.records]
 
-    with _attribute(waiting, "_dead", dead):
+    with _attribute(waiting, "dead", dead):
         yield
 
 

@@ -117,6 +117,8 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    impatient : bool
+        Whether its caller was told that it waits no longer.
     ousted : bool
         Whether the heartbeat has found the record gone, or another's.
     used : set of str
@@ -149,6 +151,7 @@ class Transaction:
     queue: Queue | None = None
     wait_timeout_seconds: float | None = None
     patience_ends: float | None = None
+    impatient: bool = False
     ousted: bool = False
     used: set[str] = field(default_factory=set)
     tables: dict[str, Working] = field(default_factory=dict)
@@ -664,9 +667,7 @@ class Transaction:
                     txn_id=self.id,
                 )
 
-    def _note(
-        self, operation: Operation, performed: Performed, *, deferred: bool = False
-    ) -> Done:
+    def _note(self, operation: Operation, performed: Performed, *, deferred: bool = False) -> Done:
         done = Done(
             operation, performed.change, performed.counts, performed.metrics, deferred=deferred
         )

@@ -13,7 +13,7 @@ from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Missing, Stored
-from lakevilla.store.effects import Program, get, sleep
+from lakevilla.store.effects import Program, delete, get, sleep
 from lakevilla.sublogs.record import record_key
 from lakevilla.transaction.context import Context, Event
 
@@ -49,6 +49,8 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
         assert held is not None
         if found is not None:
             return Outcome("committed", (yield from result_of(context, held.head, found)))
+        # Its places are void without it, and its owner finds out.
+        yield from delete(record_key(txn_id))
     if is_forgotten(held.head, txn_id):
         # It can't commit any more, but it may have, in the history that is no
         # longer kept. HEAD says how far that goes: a clock could not.

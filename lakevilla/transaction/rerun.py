@@ -9,6 +9,7 @@ committed next is the id's only commit.
 from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError
+from lakevilla.ids import is_by_entry
 from lakevilla.store.effects import Program
 from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
@@ -36,10 +37,14 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
     queue, old.queue = old.queue, None
     record, old.record = old.record, None
     features = old.features | Feature.CT if escalate else old.features
+    txn_id = old.id
+    if escalate and is_by_entry(txn_id) and record is None:
+        # It will commit through HEAD alone, and an id that says so can be settled there.
+        txn_id = old.context.ids.txn_id(above=txn_id)
     new = Transaction(
         old.context,
         features,
-        old.id,
+        txn_id,
         owner=old.owner,
         read_only=old.read_only,
         metadata=old.metadata,
@@ -51,7 +56,7 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
         claim=old.claim,
         queue=queue,
         wait_timeout_seconds=old.wait_timeout_seconds,
-        told=old.told,
+        told=old.told and txn_id == old.id,
         started_ms=old.started_ms,
     )
     # What the attempts before relied on, an escalated one may rely on again.

@@ -48,7 +48,9 @@ def reserve(txn: Transaction, tables: Collection[str]) -> Program[None]:
         yield from ()
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), reserved=now)
 
-    yield from replace_until_stored(context, change)
+    head = yield from replace_until_stored(context, change)
+    if wanted not in head.reserved:
+        return
     message = f"transaction {txn.id} reserves {', '.join(wanted.tables)}: others let it go first"
     context.notify(Event("escalation", txn.id, message, {"tables": list(wanted.tables)}))
 
@@ -79,6 +81,9 @@ def reserved_ahead(txn: Transaction, head: Head | None) -> list[Reservation]:
     Only as far as it writes what they have reserved: a read can't invalidate them.
     """
     written = {done.table for done in txn.done}
+    if head is not None and txn.context.departed:
+        # One that was taken out of HEAD counts again, should it come back.
+        txn.context.departed &= {reservation.txn for reservation in head.reserved}
     before = []
     for reservation in () if head is None else head.reserved:
         if reservation.txn == txn.id:

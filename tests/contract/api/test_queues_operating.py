@@ -22,6 +22,7 @@ from lakevilla.store.base import Store
 from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.features import Feature
+from lakevilla.transaction.outcome import fence
 from lakevilla.transaction.reservation import reserve
 from tests.builders import Place, WrappedStore, contents, is_entry
 from tests.fixtures.queues import Told, beside, head_of, tickets
@@ -153,10 +154,15 @@ def test_a_saved_transaction_is_one_that_can_be_resumed(place: Place, operator: 
     assert operator.transactions() == []
 
 
+def fence_alone(lake: lv.Lake, txn_id: str) -> None:
+    """Make sure that it can't commit; whoever did this died before it deleted the record."""
+    assert lake.runner.run(fence(lake.context, txn_id)) is None
+
+
 def test_what_has_ended_and_was_not_cleaned_up_is_told(place: Place, operator: lv.Lake) -> None:
     decided = died_decided(place, "stock")
     fenced = died(place, "orders")
-    assert operator.outcome(fenced.id).state == "aborted"
+    fence_alone(operator, fenced.id)
     assert {info.id: info.state for info in operator.transactions()} == {
         decided.id: "committed",
         fenced.id: "aborted",
@@ -344,7 +350,7 @@ def test_recover_deletes_places_of_ended_transactions_at_once(
 ) -> None:
     with place.connect(settings=LONG) as lake, place.connect(settings=LONG) as slow:
         aborted = died(place, "orders", settings=LONG)
-        lake.outcome(aborted.id)  # a fence, and nothing else
+        fence_alone(lake, aborted.id)
         ended = died(place, settings=LONG)
         (Path(place.root) / record_key(ended.id)).unlink()
         started = time.monotonic()
@@ -470,7 +476,7 @@ def test_gc_deletes_the_markers_of_those_that_can_not_commit_any_more(
     recordless = died(place, settings=LONG)
     (Path(place.root) / record_key(recordless.id)).unlink()
     fenced = died(place, settings=LONG)
-    operator.outcome(fenced.id)
+    fence_alone(operator, fenced.id)
     with place.connect(settings=LONG) as lake:
         live = begin(lake)
         write(place, marker_key("stock", 9), b"{")

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from lakevilla.api import running
 from lakevilla.errors import StoreError
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.markers.marker import marker_key
@@ -317,7 +318,7 @@ def test_a_record_that_lands_late_lets_nobody_commit_what_is_run_again(
     ids: list[str] = []
     lake = place.connect(settings=SHORT)
     store = lake.runner.store = Late(lake.runner.store)
-    attempt = lake._attempt
+    attempt = running._attempt
 
     def between(*args: Any) -> lv.Transaction | None:
         if ids:
@@ -328,7 +329,7 @@ def test_a_record_that_lands_late_lets_nobody_commit_what_is_run_again(
                 other.resume(ids[0]).commit()
         return attempt(*args)
 
-    monkeypatch.setattr(lake, "_attempt", between)
+    monkeypatch.setattr(running, "_attempt", between)
 
     def body(txn: lv.Transaction) -> None:
         ids.append(txn.id)

@@ -104,6 +104,7 @@ def test_text_becomes_a_tree(sql: str, tree: Expr) -> None:
         ("a = :p", ":p"),
         ("current_timestamp", "current time"),
         ("X'abc'", "hex"),
+        ("1e", "1e is not a number"),
         ("9" * 39, "38 digits"),
         ("(" * 3000 + "a" + ")" * 3000, "nested too deeply"),
         ("not " * 3000 + "a", "nested too deeply"),
