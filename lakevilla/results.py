@@ -11,10 +11,14 @@ __all__ = [
     "CommitResult",
     "Counts",
     "Finding",
+    "HistoryEntry",
+    "LoggedOperation",
     "OperationResult",
+    "OptimizeResult",
     "Outcome",
     "QueuePlace",
     "Report",
+    "TableHistoryEntry",
     "TableQueue",
     "TransactionInfo",
 ]
@@ -94,6 +98,37 @@ class OperationResult:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizeResult:
+    """What ``Table.optimize`` did.
+
+    Attributes
+    ----------
+    files_added, files_removed, bytes_added, bytes_removed : int
+    partitions : int
+        Partitions in which files were replaced.
+    files_considered : int
+        Files of the table in the partitions asked for.
+    files_given_up : int
+        Files that it had rewritten when another transaction changed them: their new
+        versions were let go.
+    version : int or None
+        The log version that holds it; None if there was nothing to do, or it could not
+        be published in time.
+    global_version : int or None
+    """
+
+    files_added: int = 0
+    files_removed: int = 0
+    bytes_added: int = 0
+    bytes_removed: int = 0
+    partitions: int = 0
+    files_considered: int = 0
+    files_given_up: int = 0
+    version: int | None = None
+    global_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CommitResult:
     """A committed transaction.
 
@@ -125,6 +160,77 @@ class Outcome:
 
     state: Literal["committed", "aborted", "expired"]
     result: CommitResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOperation:
+    """What a commit did to one table: as in the table's own log."""
+
+    table: str
+    operation: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One commit in the lake's history.
+
+    Attributes
+    ----------
+    version : int
+        The global version that it made.
+    timestamp : datetime
+        Aware, in UTC; grows with the version.
+    txn_id : str or None
+        None for ``foreign``.
+    tables : tuple of str
+        Those that it touched, by the names that the lake knows them by now.
+    operations : tuple of LoggedOperation
+        One for each table written; empty where the table's log tells.
+    metadata : Mapping
+        As given to the transaction.
+    kind : str
+        ``transaction``; ``foreign``, what another client did, from here on part of the
+        lake's order; ``reconcile``, the replay of what did not fit another client's change;
+        ``register``, tables came into the lake or were let go.
+    """
+
+    version: int
+    timestamp: datetime
+    txn_id: str | None
+    tables: tuple[str, ...]
+    operations: tuple[LoggedOperation, ...]
+    metadata: Mapping[str, str]
+    kind: Literal["transaction", "foreign", "reconcile", "register"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableHistoryEntry:
+    """One entry of a table's log.
+
+    Attributes
+    ----------
+    version : int
+        The table's own, in its log.
+    timestamp : datetime
+        Aware, in UTC; by its writer's clock.
+    operation : str
+    parameters, metrics : Mapping
+        As the writer tells them.
+    txn_ids : tuple of str
+        The LakeVilla transactions in it, in order; empty for other clients.
+    metadata : Mapping
+        What the user has given with the commit.
+    """
+
+    version: int
+    timestamp: datetime
+    operation: str
+    parameters: Mapping[str, object]
+    metrics: Mapping[str, object]
+    txn_ids: tuple[str, ...]
+    metadata: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ def connect(
     conditional_writes : {"require", "check"}
         What to do with a store that does not honour conditional writes: refuse to write
         there, or check before and after each write. Checks are best effort: two clients that
-        write at the same time, one of them very slowly, can lose a commit unnoticed.
+        write at the same time, one of them very slowly, can lose a commit unnoticed. A store
+        that creates only what is absent needs neither; it has no queues and saved transactions.
     on_event : callable, optional
         Told of redos, retries, helping and reconciling.
 

@@ -9,11 +9,14 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
+from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.heartbeat import Heartbeat
+from lakevilla.api.history import lake_history
 from lakevilla.api.names import resolve
 from lakevilla.api.running import run
 from lakevilla.api.snapshot import Snapshot
@@ -29,19 +32,37 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
+from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN, Ids
-from lakevilla.results import CommitResult, Finding, Outcome, Report, TransactionInfo
+from lakevilla.results import (
+    CommitResult,
+    Finding,
+    HistoryEntry,
+    Outcome,
+    Report,
+    TransactionInfo,
+)
 from lakevilla.settings import Settings
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
 from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
-from lakevilla.transaction import core, doctor, gc, operating, outcome, recovery, saving, watching
+from lakevilla.transaction import (
+    core,
+    doctor,
+    gc,
+    operating,
+    outcome,
+    recovery,
+    saving,
+    vacuum,
+    watching,
+)
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.features import Feature
+from lakevilla.transaction.finish import publish_or_tell
 from lakevilla.transaction.idempotency import KeyUse
-from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.relied_on import is_relied_on
 
 __all__ = ["Lake"]
@@ -52,8 +73,9 @@ _LOG.addHandler(logging.NullHandler())
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Stores that this process has probed, and whether conditional writes hold there.
-_PROBED: dict[str, bool] = {}
+#: Stores that this process has probed, and which writes are conditional there: all, creates
+#: alone, or none.
+_PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 
 
 class Lake:
@@ -81,12 +103,13 @@ class Lake:
         ids = ids or Ids(clock)
         # Checks until it is known that the store needs none: a client that only reads, and
         # may have no right to probe, reads what has settled.
-        checks = conditional_writes == "check" and _PROBED.get(self._place()) is not True
+        checks = conditional_writes == "check" and _PROBED.get(self._place()) != "all"
         self.runner = Runner(store, ids, settings, checked=is_relied_on if checks else None)
         engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root, clock, ids, settings, DeltaFormat(), engine, notify=self._notify
         )
+        self.context.replaces = self._replaces
         self._on_event = on_event
         self._reopen = reopen
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
@@ -94,6 +117,7 @@ class Lake:
         self._background_pid = 0
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
+        begin_anew_after_fork(self.context.lanes)
         self._lock = threading.Lock()
 
     # -- life --------------------------------------------------------------------
@@ -135,7 +159,9 @@ class Lake:
         self,
         features: Feature = Feature.R | Feature.I,
         *,
-        isolation: Literal["serializable"] = "serializable",
+        isolation: Isolation = "serializable",
+        validation: Validation = "precise",
+        slack: int = 0,
         durability: Literal["lazy", "every_op"] = "lazy",
         wait: Literal["published", "decided"] = "published",
         idempotency_key: str | tuple[str, int] | None = None,
@@ -150,7 +176,16 @@ class Lake:
         ----------
         features : Feature
             Its guarantees; see ``Feature``.
-        isolation : {"serializable"}
+        isolation : {"serializable", "snapshot", "write-serializable"}
+            ``snapshot``: what was read need not be true any more at the commit, so it admits
+            write skew, and no other anomaly. ``write-serializable``: transactions that only
+            read are never validated; the others as by ``serializable``.
+        validation : {"precise", "rules"}
+            Whether a commit that came between is looked at, by predicates, files and rows, or
+            is a conflict by its version number alone, as in the paper (rules R1 to R3).
+        slack : int
+            By how many versions what was read of a table may be outdated at the commit;
+            above 0 the isolation is ``snapshot`` in truth.
         durability : {"lazy", "every_op"}
             When its sublogs are written to the store: now and then, or after each verb.
         wait : {"published", "decided"}
@@ -171,7 +206,9 @@ class Lake:
             An option is not understood.
         """
         _check_options(unknown)
-        _check_choice("isolation", isolation, "serializable")
+        _check_choice("isolation", isolation, *get_args(Isolation))
+        _check_choice("validation", validation, *get_args(Validation))
+        _check_slack(slack)
         _check_choice("durability", durability, "lazy", "every_op")
         _check_choice("wait", wait, "published", "decided")
         if not isinstance(features, Feature):
@@ -192,6 +229,9 @@ class Lake:
             self.context.ids.txn_id(above=floor, by_entry=not through_head),
             owner=self._owner,
             read_only=read_only,
+            isolation=isolation,
+            validation=validation,
+            slack=slack,
             metadata=told,
             wait_timeout_seconds=wait_timeout_seconds,
         )
@@ -335,11 +375,35 @@ class Lake:
             partition_by=layout.partition_by,
             properties=dict(layout.properties),
             guarded=view.guarded,
+            _lake=self,
         )
 
-    def snapshot(self) -> Snapshot:
-        """The lake as it is now: all tables at one global version. It writes nothing."""
-        return Snapshot(self, self.transaction(read_only=True))
+    def snapshot(self, version: int | None = None, timestamp: datetime | None = None) -> Snapshot:
+        """The lake as it is now, or was: all tables at one global version. It writes nothing.
+
+        Parameters
+        ----------
+        version : int, optional
+            A global version, as ``history`` lists them.
+        timestamp : datetime, optional
+            Aware. The newest global version that is not later; so a time to come is now.
+
+        Raises
+        ------
+        VersionNotFound
+            The version is not there, or not kept any more. Of a table that is not kept so
+            far back, it is raised when the table is read.
+        InvalidOperation
+            Both were given, or a time without a zone.
+        """
+        txn = self.transaction(read_only=True)
+        if version is not None or timestamp is not None:
+            txn.bind_to(version, timestamp)
+        return Snapshot(self, txn)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The lake's commits, newest first, as far back as they are kept."""
+        return lake_history(self, limit)
 
     # -- operating ---------------------------------------------------------------
 
@@ -440,6 +504,21 @@ class Lake:
             self.ensure_safe_store()
         return self.runner.run(gc.gc(self.context, dry_run=dry_run))
 
+    def vacuum_table(
+        self, name: str, retention_hours: float | None, dry_run: bool, enforce: bool
+    ) -> list[str]:
+        """See ``Table.vacuum``."""
+        if not dry_run:
+            self.ensure_safe_store()
+        program = vacuum.vacuum(
+            self.context,
+            self._location(name),
+            retention_seconds=None if retention_hours is None else retention_hours * 3600,
+            dry_run=dry_run,
+            enforce_retention=enforce,
+        )
+        return self.runner.run(program)
+
     def _no_lake(self) -> Report:
         """Nothing is written where nothing is: the root may be misspelt."""
         told = f"{self.root} has no lake yet: the first transaction that writes makes one"
@@ -460,25 +539,40 @@ class Lake:
     def ensure_safe_store(self) -> None:
         """Probe conditional writes, once per store and process, before the first of them.
 
-        With ``conditional_writes="check"`` a store that honours them is used as any other: it is
-        cheaper, and safe, and goes with clients that require them. Only one that fails is used
-        with checks.
+        A store that does not replace under a condition is used without: HEAD is a log there.
+        With ``conditional_writes="check"`` a store that honours conditions is used as any other:
+        it is cheaper, and safe, and goes with clients that require them. Only one that fails is
+        used with checks.
         """
-        place = self._place()
         if self.runner.checked is None:
-            if _PROBED.get(place) is not True:
-                self.runner.run(probe(self.context.ids))
-                _PROBED[place] = True
+            self.runner.run(self._replaces())
             return
+        place = self._place()
         if place not in _PROBED:
-            _PROBED[place] = self._honours_conditions()
-        if _PROBED[place]:
+            _PROBED[place] = self._honoured()
+        self.runner.replaces = _PROBED[place] == "all"
+        # A lake whose HEAD is replaced under checks stays so: it was made before this store was
+        # known to create, or is one that clients without conditions made.
+        held = self.runner.run(self.context.head()) if _PROBED[place] == "creates" else None
+        if _PROBED[place] == "all" or (
+            _PROBED[place] == "creates" and (held is None or held.head.as_log)
+        ):
             self.runner.checked = None
 
-    def _honours_conditions(self) -> bool:
+    def _replaces(self) -> Program[bool]:
+        """Whether the store, checks included, replaces under a condition; asked once."""
+        if self.runner.checked is not None:
+            return True
+        place = self._place()
+        if place not in _PROBED:
+            _PROBED[place] = "all" if (yield from probe(self.context.ids)) else "creates"
+        self.runner.replaces = _PROBED[place] == "all"
+        return self.runner.replaces
+
+    def _honoured(self) -> Literal["all", "creates", "none"]:
         plain = Runner(self.runner.store, self.context.ids, self.settings)
         try:
-            plain.run(probe(self.context.ids))
+            return "all" if plain.run(probe(self.context.ids)) else "creates"
         except (UnsafeStore, StoreError) as error:
             # Where a plain write fails too, conditions are not what is wrong: raised.
             plain.run(probe_plain(self.context.ids))
@@ -488,8 +582,7 @@ class Lake:
             )
             _LOG.warning(told)
             self._notify(Event("unsafe_store", None, told, {}))
-            return False
-        return True
+            return "none"
 
     def _place(self) -> str:
         return f"{os.getpid()}:{self.root}"
@@ -532,7 +625,7 @@ class Lake:
         if decided is not None and not publish:
             head = decided.held.head
             for location in decided.summary.tables:
-                self._soon(partial(publish_table, self.context, head, location))
+                self._soon(partial(publish_or_tell, state, head, location))
         self._checkpoint_soon()
 
     def _checkpoint_soon(self) -> None:
@@ -560,6 +653,11 @@ class Lake:
 def _check_choice(name: str, value: object, *choices: str) -> None:
     if value not in choices:
         raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_slack(slack: object) -> None:
+    if not isinstance(slack, int) or isinstance(slack, bool) or slack < 0:
+        raise InvalidOperation(f"slack must be a whole number, 0 or more, not {slack!r}")
 
 
 def _check_timeout(seconds: object) -> None:

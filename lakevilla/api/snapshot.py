@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.api.history import moment
+from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
 
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
@@ -32,7 +35,12 @@ class TableVersion:
 
 
 class Snapshot:
-    """The lake as it was when first looked at; a context manager or a plain object."""
+    """The lake at one global version; a context manager or a plain object.
+
+    Without a version or time it is the lake as it was when first looked at, with what
+    other clients have committed by then. At a given version that is part of it only once
+    it has a place in the lake's order.
+    """
 
     def __init__(self, lake: Lake, txn: Transaction) -> None:
         self._lake = lake
@@ -54,6 +62,14 @@ class Snapshot:
         """The lake's global version; 0 before its first commit."""
         state = self._txn.state_of_lake()
         return 0 if state is None else state.sequence
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When that version was made (aware, in UTC); None where no commit tells."""
+        state = self._txn.state_of_lake()
+        if state is None or not state.commits:
+            return None
+        return moment(state.commits[-1].timestamp_ms)
 
     @property
     def versions(self) -> dict[str, TableVersion]:
@@ -79,7 +95,8 @@ class Snapshot:
         params: Mapping[str, object] | None = None,
     ) -> pa.Table:
         """Rows of a table at this version."""
-        return self._txn.read(table, columns, where, params=params)
+        with self._kept():
+            return self._txn.read(table, columns, where, params=params)
 
     def scan(
         self,
@@ -90,7 +107,9 @@ class Snapshot:
         params: Mapping[str, object] | None = None,
     ) -> pa.RecordBatchReader:
         """As ``read``, streamed."""
-        return self._txn.scan(table, columns, where, params=params)
+        with self._kept():
+            rows = self._txn.scan(table, columns, where, params=params)
+        return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(rows))
 
     def sql(
         self,
@@ -100,7 +119,37 @@ class Snapshot:
         views: Mapping[str, object] | None = None,
     ) -> pa.Table:
         """One SELECT over all tables at this version."""
-        rows = self._txn.sql(query, params, views=views)
+        with self._kept():
+            rows = self._txn.sql(query, params, views=views)
         if not isinstance(rows, pa.Table):
             raise InvalidOperation("a snapshot runs one SELECT: it writes nothing")
         return rows
+
+    def changes(
+        self,
+        table: str,
+        since: int,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        """Rows changed after global version ``since``, up to this one; see ``Transaction``."""
+        return self._txn.changes(table, since, columns=columns, where=where, params=params)
+
+    def _streamed(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._kept():
+            yield from rows
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """A past state whose files were vacuumed is a version that is not there any more."""
+        try:
+            yield
+        except VersionNotFound:
+            raise
+        except (LakeVillaError, OSError) as error:
+            # An engine tells of a missing file in its own ways; a mistake in a query names none.
+            if self._txn.is_past and "file" in str(error):
+                self._txn.refuse_missing_files()
+            raise

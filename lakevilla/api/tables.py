@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+
+from lakevilla.api.history import table_history
+from lakevilla.errors import InvalidOperation
+from lakevilla.results import OptimizeResult, TableHistoryEntry
+from lakevilla.transaction.optimizing import result_of
+
+if TYPE_CHECKING:
+    from lakevilla.api.lake import Lake
 
 __all__ = ["Capabilities", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table at one moment.
+    """A table at one moment; what is asked of it is done to the table as it is by then.
 
     ``version`` is the log version that any other reader can be given to see the
     same state; None where no log version equals it (a commit is still to be
@@ -29,6 +37,120 @@ class Table:
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
     guarded: bool
+    _lake: Lake | None = field(default=None, repr=False, compare=False)
+
+    def history(self, limit: int | None = None) -> list[TableHistoryEntry]:
+        """The entries of the table's log, newest first, as far back as the log is kept.
+
+        What is decided and not published yet is not among them: ``lake.history()`` has it.
+        """
+        return table_history(self._acting("history"), self.uri, limit)
+
+    def optimize(
+        self,
+        where: str | None = None,
+        *,
+        target_file_size_bytes: int | None = None,
+        z_order_by: str | Sequence[str] = (),
+    ) -> OptimizeResult:
+        """Put small files together, and rewrite those that have a deletion vector.
+
+        Gives way to every other transaction: reads are not in conflict with it, writes
+        are done again on the new files, and what others change meanwhile is left as
+        they made it.
+
+        Parameters
+        ----------
+        where : str, optional
+            A predicate on partition columns: other partitions are left alone.
+        target_file_size_bytes : int, optional
+            Default: the table's ``delta.targetFileSize``, else the setting.
+        z_order_by : str or sequence of str
+            Rewrite all files, each partition ordered along a Z curve over these columns.
+
+        Raises
+        ------
+        InvalidOperation
+            ``where`` asks for more than partition columns, or a column has no order.
+        """
+        columns = [z_order_by] if isinstance(z_order_by, str) else list(z_order_by)
+        _check_target(self.name, target_file_size_bytes)
+        with self._acting("optimize").transaction() as txn:
+            done = txn._optimize(self.name, where, target_file_size_bytes, columns)
+            if done is None:
+                txn.abort()
+                return OptimizeResult()
+            planned = done.operation
+        return result_of(planned, done, txn.result)
+
+    def vacuum(
+        self,
+        retention_hours: float | None = None,
+        dry_run: bool = True,
+        *,
+        enforce_retention_duration: bool = True,
+    ) -> list[str]:
+        """Delete the files that no state of the table younger than the retention needs.
+
+        What running and saved transactions may still commit is kept, as is what the
+        versions of the lake within the retention show. Change files, and what is in other
+        directories that begin with ``_``, are not touched.
+
+        Parameters
+        ----------
+        retention_hours : float, optional
+            Default: the table's ``delta.deletedFileRetentionDuration``, a week if unset.
+        dry_run : bool
+            Only tell.
+        enforce_retention_duration : bool
+            Refuse less than the table's retention. False: whoever reads an older state
+            without a record on the store (a snapshot, a short transaction, another
+            client) may find its files gone.
+
+        Returns
+        -------
+        list of str
+            The paths, relative to the table.
+
+        Raises
+        ------
+        InvalidOperation
+            ``retention_hours`` is below the table's retention, or no number.
+        """
+        _check_hours(self.name, retention_hours)
+        return self._acting("vacuum").vacuum_table(
+            self.name, retention_hours, dry_run, enforce_retention_duration
+        )
+
+    def _acting(self, verb: str) -> Lake:
+        if self._lake is None:
+            raise InvalidOperation(
+                f"{verb}: this description of table {self.name} belongs to no lake: "
+                "ask `lake.table(name)` for one that does",
+                table=self.name,
+            )
+        return self._lake
+
+
+def _check_hours(table: str, hours: object) -> None:
+    if hours is None:
+        return
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
+        raise InvalidOperation(
+            f"vacuum of table {table}: retention_hours must be a number, 0 or more, not {hours!r}",
+            table=table,
+        )
+
+
+def _check_target(table: str, size: object) -> None:
+    if size is None:
+        return
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidOperation(
+            f"optimize of table {table}: target_file_size_bytes must be a whole number of bytes, "
+            f"more than 0, not {size!r}",
+            table=table,
+        )
 
 
 @dataclass(frozen=True, slots=True)

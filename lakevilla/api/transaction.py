@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
 from lakevilla import frames
+from lakevilla.api.history import bind_to_version, check_number
 from lakevilla.api.merge import Merge
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
@@ -24,7 +26,9 @@ from lakevilla.sublogs.operations import (
     MergeClauseRecord,
     Operation,
 )
-from lakevilla.transaction import core, finish, saving
+from lakevilla.transaction import core, finish, optimizing, saving
+from lakevilla.transaction.changes import changes_seen
+from lakevilla.transaction.history import refuse_missing_files
 from lakevilla.transaction.view import View
 
 __all__ = ["Transaction"]
@@ -178,6 +182,40 @@ class Transaction(Workings):
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
             return self._run(self._core.scan(location, columns, predicate))
+
+    def changes(
+        self,
+        table: str,
+        since: int,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> pa.Table:
+        """Rows changed after global version ``since``, up to the one that is bound to.
+
+        Beside the table's columns: ``_change_type`` (``insert``, ``delete``,
+        ``update_preimage``, ``update_postimage``), ``_commit_version`` (global) and
+        ``_commit_timestamp``. Without Delta's change data feed a changed row is a
+        ``delete`` and an ``insert``. Own changes, and other clients' that have no place in
+        the lake's order yet, are not among them. Nothing that comes later conflicts with it.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+        VersionNotFound
+            The history since then, or a file that tells it, is not kept any more.
+        """
+        with self._alone("changes", table):
+            self._core.check_open("changes")
+            if isinstance(columns, str):
+                raise InvalidOperation(
+                    f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
+                )
+            check_number("since", since)
+            predicate = self._optional_predicate(where, params)
+            location = self._resolve(table)
+            return self._run(changes_seen(self._core, location, since, columns, predicate))
 
     def sql(
         self,
@@ -471,12 +509,53 @@ class Transaction(Workings):
             self._run(self._core.bind())
             return self._core.head
 
+    def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
+        """Bind it for good to a global version, or to the newest at a time."""
+        with self._alone():
+            bind_to_version(self._lake, self._core, version, timestamp)
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it is bound to a global version for good."""
+        return self._core.past is not None
+
+    def refuse_missing_files(self) -> None:
+        """Raise ``VersionNotFound`` if files of a past state that it has opened are gone."""
+        with self._alone():
+            past = self._core.past
+            for location, working in self._core.tables.items():
+                if past is not None:
+                    view = working.view
+                    self._run(refuse_missing_files(self._lake.context, past, location, view))
+
     def look(self, table: str) -> View:
         """A table's state without its rows: nothing becomes part of the transaction's reads."""
         with self._alone("open", table):
             location = self._resolve(table)
             self._run(self._core.touch([location], probing=True))
             return self._core.tables[location].view
+
+    def _optimize(
+        self,
+        table: str,
+        where: str | None,
+        target_file_size_bytes: int | None,
+        z_order_by: Sequence[str],
+    ) -> core.Done | None:
+        """Move a table's rows into fewer files, and do nothing else; None if all are as they
+        should be.
+        """
+        with self._alone("optimize", table):
+            location = self._written(table, "optimize")
+            return self._run(
+                optimizing.optimize(
+                    self._core,
+                    location,
+                    self._optional_predicate(where, None),
+                    target_file_size_bytes=target_file_size_bytes,
+                    z_order_by=z_order_by,
+                )
+            )
 
     def set_guard(self, table: str, on: bool) -> None:
         """Turn the writer feature ``lakevilla`` on or off."""

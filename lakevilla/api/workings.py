@@ -139,6 +139,9 @@ class Workings:
         """The table's location by the names of the HEAD that the transaction is bound to."""
         held = self._core.held or self._lake.context.held
         if self._core.through_head and held is None:
+            if not self._core.read_only:
+                # It makes HEAD if there is none, in the form that the store allows.
+                self._lake.ensure_safe_store()
             self._run(self._core.bind())
             held = self._core.held
         names = {} if held is None else held.head.names

@@ -6,6 +6,7 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, ParamSpec
 
@@ -52,6 +53,14 @@ Options = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+Version = Annotated[int | None, typer.Option("--version", min=0, help="As of this global version.")]
+Timestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        help="As of the newest global version at this time: 2026-01-31T12:00:00+01:00, or ...Z.",
+    ),
+]
 
 
 def _print_version(asked: bool) -> None:
@@ -73,6 +82,17 @@ def about(
     ] = False,
 ) -> None:
     """Multi-table transactions over the Delta tables of a lake. No server."""
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOperation(
+            f"--timestamp {text!r} is no time: write it as 2026-01-31T12:00:00Z"
+        ) from None
 
 
 def main() -> None:
@@ -151,15 +171,20 @@ def sql(
     write: Annotated[
         bool, typer.Option("--write", help="Allow INSERT, UPDATE, DELETE and MERGE, and commit.")
     ] = False,
+    version: Version = None,
+    timestamp: Timestamp = None,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
     """Run one statement: a SELECT over one consistent state of all tables, or a write."""
     text = sys.stdin.read() if query == "-" else query
     output = Output(as_json)
+    if write and (version is not None or timestamp is not None):
+        raise InvalidOperation("the past can't be written: leave out --write, or the version")
     with _open(root, option) as lake:
         if not write:
-            output.frame(lake.snapshot().sql(text))
+            with lake.snapshot(version, _moment(timestamp)) as state:
+                output.frame(state.sql(text))
             return
         with lake.transaction() as txn:
             result = txn.sql(text)
@@ -181,22 +206,48 @@ def sql(
 
 
 @command
+def log(
+    root: Root,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=0, help="So many, the newest.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", "-t", help="The entries of one table's own log instead."),
+    ] = None,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Show the lake's commits, newest first, or one table's log entries."""
+    output = Output(as_json)
+    with _open(root, option) as lake:
+        if table is None:
+            output.history(lake.history(limit))
+        else:
+            output.table_history(lake.table(table).history(limit))
+
+
+@command
 def snapshot(
     root: Root,
+    version: Version = None,
+    timestamp: Timestamp = None,
     option: Options = None,
     as_json: Json = False,
 ) -> None:
     """Show which version of each table fits together, for use with any other reader."""
-    with _open(root, option) as lake, lake.snapshot() as state:
+    with _open(root, option) as lake, lake.snapshot(version, _moment(timestamp)) as state:
         rows = [
             {"table": name, "version": table.version, "format": table.format, "uri": table.uri}
             for name, table in sorted(state.versions.items())
         ]
         output = Output(as_json)
+        made = state.timestamp
         if as_json:
-            output.value({"version": state.version, "tables": rows}, "")
+            output.value({"version": state.version, "timestamp": made, "tables": rows}, "")
         else:
-            output.console.print(f"global version {state.version}")
+            since = "" if made is None else f", made at {made.isoformat(sep=' ')}"
+            output.console.print(f"global version {state.version}{since}", soft_wrap=True)
             if rows:
                 output.rows(["table", "version", "format", "uri"], rows)
             else:
@@ -247,6 +298,72 @@ def unguard(
     with _open(root, option) as lake:
         lake.unguard(table)
     Output(as_json).value({"unguarded": table}, f"unguarded {table}: anyone may write it")
+
+
+@command
+def optimize(
+    root: Root,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    where: Annotated[
+        str | None, typer.Option(help="Only partitions for which this predicate is true.")
+    ] = None,
+    z_order: Annotated[
+        list[str] | None,
+        typer.Option(help="Rewrite all files, ordered by this column; several: a Z curve."),
+    ] = None,
+    target_size: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="About how large files are to be.")
+    ] = None,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Put a table's small files together; gives way to every other transaction."""
+    with _open(root, option) as lake:
+        done = lake.table(table).optimize(
+            where, target_file_size_bytes=target_size, z_order_by=z_order or ()
+        )
+    told = (
+        f"{done.files_removed} files of {table} became {done.files_added}"
+        if done.files_removed
+        else f"{table} has no files to put together"
+    )
+    if done.files_given_up:
+        told += f"; {done.files_given_up} were left as others changed them meanwhile"
+    Output(as_json).value(done, told)
+
+
+@command
+def vacuum(
+    root: Root,
+    table: Annotated[str, typer.Argument(help="The table.")],
+    retention_hours: Annotated[
+        float | None, typer.Option(help="By default what the table says, or 168.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run/--no-dry-run", help="Say what would go; delete it.")
+    ] = True,
+    enforce: Annotated[
+        bool,
+        typer.Option(
+            "--enforce/--no-enforce", help="Refuse a retention below the table's, or take it."
+        ),
+    ] = True,
+    option: Options = None,
+    as_json: Json = False,
+) -> None:
+    """Delete files of a table that no version within the retention needs."""
+    with _open(root, option) as lake:
+        gone = lake.table(table).vacuum(
+            retention_hours, dry_run, enforce_retention_duration=enforce
+        )
+    output = Output(as_json)
+    if as_json:
+        output.value({"dry_run": dry_run, "files": gone}, "")
+        return
+    for path in gone:
+        output.console.print(path, soft_wrap=True, markup=False, highlight=False)
+    verb = "would be" if dry_run else "were"
+    output.console.print(f"{len(gone)} files of {table} {verb} deleted", soft_wrap=True)
 
 
 @command

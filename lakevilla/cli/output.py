@@ -18,7 +18,13 @@ from rich.table import Table
 from rich.tree import Tree
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.results import QueuePlace, Report, TransactionInfo
+from lakevilla.results import (
+    HistoryEntry,
+    QueuePlace,
+    Report,
+    TableHistoryEntry,
+    TransactionInfo,
+)
 
 __all__ = ["Output", "plain"]
 
@@ -103,6 +109,45 @@ class Output:
                 branch.add(f"→ {escape(', '.join(info.waits_for))}")
         self._tree(tree)
 
+    def history(self, entries: Sequence[HistoryEntry]) -> None:
+        """The lake's commits; an id is shown whole, for ``Lake.outcome``."""
+        if self.as_json:
+            _print_json(entries)
+            return
+        if not entries:
+            self.console.print("no commits yet")
+            return
+        tree = Tree("commits")
+        for entry in entries:
+            when = entry.timestamp.isoformat(sep=" ", timespec="milliseconds")
+            who = f"  {entry.txn_id}" if entry.txn_id else ""
+            branch = tree.add(f"[bold]{entry.version}[/]  {when}  {entry.kind}{who}")
+            told = {done.table for done in entry.operations}
+            for done in entry.operations:
+                branch.add(_operation(done.operation, done.parameters, done.metrics, done.table))
+            rest = [table for table in entry.tables if table not in told]
+            if rest:
+                branch.add(escape(", ".join(rest)))
+            if entry.metadata:
+                branch.add(f"[dim]{_cell(entry.metadata)}[/]")
+        self._tree(tree)
+
+    def table_history(self, entries: Sequence[TableHistoryEntry]) -> None:
+        """The entries of one table's log."""
+        if self.as_json:
+            _print_json(entries)
+            return
+        tree = Tree("log entries")
+        for entry in entries:
+            when = entry.timestamp.isoformat(sep=" ", timespec="milliseconds")
+            branch = tree.add(f"[bold]{entry.version}[/]  {when}")
+            branch.add(_operation(entry.operation, entry.parameters, entry.metrics))
+            if entry.txn_ids:
+                branch.add(", ".join(map(escape, entry.txn_ids)))
+            if entry.metadata:
+                branch.add(f"[dim]{_cell(entry.metadata)}[/]")
+        self._tree(tree)
+
     def _tree(self, tree: Tree) -> None:
         """Lines stay whole: the terminal may break them, and a pipe gets them as they are."""
         Console(width=_NO_LIMIT).print(tree)
@@ -115,6 +160,15 @@ class Output:
             print(json.dumps(body), file=sys.stderr)
         else:
             self.errors.print(f"[red]{error.kind}[/]: {escape(error.message)}", soft_wrap=True)
+
+
+def _operation(
+    name: str, parameters: Mapping[str, object], metrics: Mapping[str, object], table: str = ""
+) -> str:
+    about = "  ".join(_cell(some) for some in (parameters, metrics) if some)
+    return f"{escape(table)}{': ' if table else ''}{escape(name)}" + (
+        f"  [dim]{about}[/]" if about else ""
+    )
 
 
 def _queues(report: Report) -> Tree:

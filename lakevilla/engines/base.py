@@ -7,6 +7,7 @@ files are read and written by the engine itself, in bounded memory.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile
+from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 
 __all__ = [
@@ -27,11 +29,24 @@ __all__ = [
     "Rewrite",
     "TableInput",
     "Written",
+    "target_file_size",
 ]
 
 #: Gives a new unique path, relative to the table, for a data file in a
 #: partition directory ("" for none): the name carries the transaction's id.
 FileNamer = Callable[[str], str]
+
+
+def target_file_size(layout: Layout, settings: Settings) -> int:
+    """The bytes at which data files are cut: ``delta.targetFileSize``, else the setting."""
+    stated = layout.properties.get("delta.targetFileSize")
+    match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
+    if match is None:
+        return settings.target_file_size_bytes
+    return max(int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " ")), 1)
+
+
+_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)b?")
 
 
 class DataAccess(Protocol):
@@ -133,6 +148,15 @@ class Engine(Protocol):
         self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
     ) -> Program[Rewrite]:
         """Merge a source. Two source rows for one target row raise ``InvalidOperation``."""
+
+    def compact(
+        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """The same rows in new files: one for the files of one partition.
+
+        With ``z_order_by`` ordered along a Z curve over these columns, and cut at about
+        the target size.
+        """
 
     def tell(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer

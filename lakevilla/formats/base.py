@@ -426,6 +426,16 @@ class TableFormat(Protocol):
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """How long other clients' clean-up leaves an entry in the log."""
 
+    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+        """How long a file that was removed must stay for those who still read it."""
+
+    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+        """The keys of all data files and deletion vectors of a state, and of those removed since.
+
+        Files that the log names by URIs are told by URIs. Removals may be forgotten
+        once they are older than ``file_retention_seconds``.
+        """
+
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
 
     def checkpoint(self, snapshot: Snapshot) -> Program[None]:

@@ -6,7 +6,7 @@ that ``replacement`` counts every replacement and no two HEADs have equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -46,8 +46,12 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one commit did to one table, in short.
 
     ``published`` is the table's ``published`` that the commit set: all log
-    entries up to it were validated against. For a ``foreign`` commit
-    ``first`` is the first log version that it absorbed (``published`` the last).
+    entries up to it were validated against. Where the log held foreign entries that
+    no HEAD had known before, ``first`` is the first version that the commit took in
+    (``published`` the last).
+
+    ``left`` and ``entered`` are the ids of the table that went out of the lake by this
+    commit, and of the one that came in: no later HEAD tells when that was.
     """
 
     published: int
@@ -56,6 +60,8 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: bool = False
     data_change: bool = True
     first: int | None = None
+    left: str | None = None
+    entered: str | None = None
 
 
 class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,6 +140,9 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``history_start`` is the last commit that is no longer kept, ``forgotten`` the
     largest id among those: about a larger one the history that is kept tells all.
+    ``adopted`` is the last commit of the lake that this one was copied from: what was
+    published before then is marked in the logs with that lake's id, not with this one's.
+    ``as_log``: it is not replaced, its successor is created beside it (``heads``).
     """
 
     format: int
@@ -146,11 +155,13 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     aborted: tuple[str, ...] = ()
     history_start: int = 0
     forgotten: str = NO_TXN
+    adopted: int = 0
     tables: dict[str, TableState] = {}
     names: dict[str, str] = {}
     commits: tuple[CommitSummary, ...] = ()
     page: PageRef | None = None
     reserved: tuple[Reservation, ...] = ()
+    as_log: bool = False
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
@@ -162,8 +173,10 @@ def application_id(head: Head) -> str:
     return f"lakevilla/{head.lake_id}"
 
 
-def empty_head(lake_id: str, root: str, nonce: str, format_version: int) -> Head:
-    return Head(format=format_version, lake_id=lake_id, root=root, nonce=nonce)
+def empty_head(
+    lake_id: str, root: str, nonce: str, format_version: int, *, as_log: bool = False
+) -> Head:
+    return Head(format=format_version, lake_id=lake_id, root=root, nonce=nonce, as_log=as_log)
 
 
 def successor(
@@ -196,6 +209,7 @@ def successor(
         assert commit.sequence == sequence, (commit.sequence, sequence)
         last = max(now_ms, last + 1)
         added.append(msgspec.structs.replace(commit, timestamp_ms=last))
+    added = _with_lives(head.tables, tables or {}, added)
     return msgspec.structs.replace(
         head,
         nonce=nonce,
@@ -211,6 +225,48 @@ def successor(
         page=head.page if page is None else page,
         reserved=head.reserved if reserved is None else reserved,
     )
+
+
+def _with_lives(
+    before: Mapping[str, TableState],
+    after: Mapping[str, TableState],
+    commits: Sequence[CommitSummary],
+) -> list[CommitSummary]:
+    """The commits of one replacement, each telling which tables it took out or brought in.
+
+    Of those that touch the same table the first brings it in, and the last takes it out.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for commit in commits:
+        for location in commit.tables:
+            first.setdefault(location, commit.sequence)
+            last[location] = commit.sequence
+    told = []
+    for commit in commits:
+        touches = dict(commit.tables)
+        for location, touch in commit.tables.items():
+            old, new = before.get(location), after.get(location, before.get(location))
+            is_first = first[location] == commit.sequence
+            is_last = last[location] == commit.sequence
+            was, now = _live_id(old), _live_id(new)
+            if was is None and now is None and new is not None and not (is_first and is_last):
+                # Made by one commit of the replacement and dropped by a later one.
+                was = new.table_id if is_last else None
+                now = new.table_id if is_first else None
+            if was == now:
+                continue
+            gone = was is not None and (is_last if now is None else is_first)
+            came = now is not None and is_first
+            touches[location] = msgspec.structs.replace(
+                touch, left=was if gone else None, entered=now if came else None
+            )
+        told.append(msgspec.structs.replace(commit, tables=touches))
+    return told
+
+
+def _live_id(state: TableState | None) -> str | None:
+    return None if state is None or state.dropped else state.table_id
 
 
 def overfull(head: Head) -> bool:

@@ -2,6 +2,9 @@
 
 ``_lakevilla/keys/<hash>.json`` is created, or replaced under ``Match``, before
 the commit point. It never says that a transaction committed; HEAD does.
+
+Where HEAD is a log, so is each key: its first use is number 0 of it and says so, and what
+would replace it is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json``.
 """
 
 from __future__ import annotations
@@ -10,11 +13,23 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.store.base import Found, Token
-from lakevilla.store.effects import Program, get
+from lakevilla.global_log.numbered import entry_key, newest
+from lakevilla.store.base import ABSENT, Found, Match, PutOutcome, Token
+from lakevilla.store.effects import Program, get, put
 from lakevilla.sublogs.codec import FORMAT, decode, encode
 
-__all__ = ["KEYS_PREFIX", "HeldKey", "KeyRecord", "bound", "key_object", "load_key", "parse_key"]
+__all__ = [
+    "KEYS_PREFIX",
+    "HeldKey",
+    "KeyRecord",
+    "bound",
+    "is_key_object",
+    "key_object",
+    "load_key",
+    "load_key_object",
+    "parse_key",
+    "put_key",
+]
 
 KEYS_PREFIX = "_lakevilla/keys"
 
@@ -25,7 +40,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``version`` is the pair's, None for a plain key. ``sequence`` is HEAD's when
     the key was bound: the transaction's commit, if any, comes after it.
     ``committed`` is the last version of the application known to be committed
-    before this use.
+    before this use. ``as_log``: it is not replaced, its successor is created beside it.
     """
 
     format: int
@@ -35,13 +50,15 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sequence: int
     version: int | None = None
     committed: int | None = None
+    as_log: bool = False
 
 
 class HeldKey(msgspec.Struct, frozen=True):
-    """A key object with the token under which it may be replaced."""
+    """A key's last use with the token under which, or the number after which, the next comes."""
 
     record: KeyRecord
     token: Token
+    number: int = 0
 
 
 def parse_key(key: object) -> tuple[str, int | None]:
@@ -64,12 +81,46 @@ def key_object(key: str, version: int | None) -> str:
     return f"{KEYS_PREFIX}/{blake3(f'{kind}:{key}'.encode()).hexdigest(length=20)}.json"
 
 
+def is_key_object(name: str) -> bool:
+    """Whether a key's first use is stored there: all keys are found by these."""
+    return name.count("/") == KEYS_PREFIX.count("/") + 1 and name.endswith(".json")
+
+
 def load_key(key: str, version: int | None) -> Program[HeldKey | None]:
-    name = key_object(key, version)
+    """The last use of a key, None if it was never used."""
+    return (yield from load_key_object(key_object(key, version)))
+
+
+def load_key_object(name: str) -> Program[HeldKey | None]:
     outcome = yield from get(name)
     if not isinstance(outcome, Found):
         return None
-    return HeldKey(decode(name, outcome.body, KeyRecord), outcome.token)
+    record = decode(name, outcome.body, KeyRecord)
+    if not record.as_log:
+        return HeldKey(record, outcome.token)
+    entry = yield from newest(_log_of(name), 0)
+    if entry is None:
+        return HeldKey(record, outcome.token)
+    number, found = entry
+    record = decode(entry_key(_log_of(name), number), found.body, KeyRecord)
+    return HeldKey(record, found.token, number)
+
+
+def put_key(name: str, held: HeldKey | None, record: KeyRecord) -> Program[PutOutcome]:
+    """Create a key's object, or what comes after ``held`` if that is still its last use.
+
+    In a log refused as surely as a replacement is: the next number is taken for ever.
+    """
+    if held is None:
+        return (yield from put(name, bound(record), ABSENT))
+    if not held.record.as_log:
+        return (yield from put(name, bound(record), Match(held.token)))
+    key = entry_key(_log_of(name), held.number + 1)
+    return (yield from put(key, bound(msgspec.structs.replace(record, as_log=True)), ABSENT))
+
+
+def _log_of(name: str) -> str:
+    return name.removesuffix(".json")
 
 
 def bound(record: KeyRecord) -> bytes:
@@ -77,7 +128,14 @@ def bound(record: KeyRecord) -> bytes:
 
 
 def new_record(
-    nonce: str, key: str, txn: str, sequence: int, version: int | None, committed: int | None
+    nonce: str,
+    key: str,
+    txn: str,
+    sequence: int,
+    version: int | None,
+    committed: int | None,
+    *,
+    as_log: bool = False,
 ) -> KeyRecord:
     """A record of the current format."""
-    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed)
+    return KeyRecord(FORMAT, nonce, key, txn, sequence, version, committed, as_log)

@@ -17,6 +17,7 @@ from lakevilla.global_log.head import (
     overfull,
     split_page,
 )
+from lakevilla.global_log.heads import head_key, newest_head
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
@@ -69,6 +70,8 @@ class LakeFile(msgspec.Struct, frozen=True):
 
 def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
     """The newest HEAD, or None if there is none. An unchanged ``known`` one costs no body."""
+    if known is not None and known.head.as_log:
+        return (yield from _newest(known, is_far=False))
     outcome = yield from get(HEAD_KEY, None if known is None else known.token)
     match outcome:
         case Unchanged():
@@ -77,13 +80,22 @@ def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
         case Missing():
             return None
         case Found(body=body, token=token):
-            return HeldHead(decode(HEAD_KEY, body, Head), token)
+            held = HeldHead(decode(HEAD_KEY, body, Head), token)
+            return (yield from _newest(held, is_far=True)) if held.head.as_log else held
 
 
-def create_head(ids: Ids, root: str) -> Program[HeldHead]:
-    """The lake's HEAD, made empty if it was absent. Whoever loses the race reads the winner's."""
+def _newest(held: HeldHead, *, is_far: bool) -> Program[HeldHead]:
+    newer = yield from newest_head(held.head, is_far=is_far)
+    return held if newer is None else HeldHead(newer[0], newer[1].token)
+
+
+def create_head(ids: Ids, root: str, *, as_log: bool = False) -> Program[HeldHead]:
+    """The lake's HEAD, made empty if it was absent. Whoever loses the race reads the winner's.
+
+    ``as_log`` where the store does not replace; the winner's form holds for all.
+    """
     for _ in range(8):
-        head = empty_head(ids.uuid(), root, ids.nonce(), FORMAT)
+        head = empty_head(ids.uuid(), root, ids.nonce(), FORMAT, as_log=as_log)
         outcome = yield from put(HEAD_KEY, encode(head), ABSENT)
         if isinstance(outcome, Stored):
             return HeldHead(head, outcome.token)
@@ -94,20 +106,30 @@ def create_head(ids: Ids, root: str) -> Program[HeldHead]:
 
 
 def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
-    """One conditional write: the lake's commit point."""
+    """One conditional write: the lake's commit point.
+
+    In a log, a create of the next number. Safe because that number is absent as long as
+    ``held`` is the newest, and taken for ever once it is not.
+    """
     assert successor.replacement == held.head.replacement + 1
     assert successor.nonce != held.head.nonce
+    assert successor.as_log == held.head.as_log
+    if successor.as_log:
+        return (yield from put(head_key(successor), encode(successor), ABSENT))
     return (yield from put(HEAD_KEY, encode(successor), Match(held.token)))
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:
     """The HEAD that a refused replacement has met, where its read-back saw one.
 
-    As good as reading it now: it was read after our write was refused.
+    As good as reading it now: it was read after our write was refused. Not so in a log,
+    which shows the first of those that came since: whoever went on from there would
+    stay as far behind as he is.
     """
     if not isinstance(outcome, Refused) or outcome.current is None:
         return None
-    return HeldHead(decode(HEAD_KEY, outcome.current.body, Head), outcome.current.token)
+    head = decode(HEAD_KEY, outcome.current.body, Head)
+    return None if head.as_log else HeldHead(head, outcome.current.token)
 
 
 def make_room(head: Head, ids: Ids) -> Program[PageRef | None]:

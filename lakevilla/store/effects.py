@@ -26,10 +26,12 @@ from lakevilla.store.base import (
     PutOutcome,
     Token,
 )
+from lakevilla.store.gate import Gate
 
 T = TypeVar("T")
 
 __all__ = [
+    "Await",
     "Delete",
     "Effect",
     "Get",
@@ -48,6 +50,7 @@ __all__ = [
     "put",
     "put_file",
     "sleep",
+    "wait_at",
 ]
 
 
@@ -112,6 +115,13 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
+class Await:
+    """Wait until another program of this process opens the gate."""
+
+    gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
 class Parallel:
     """Run parts at the same time; resumes with their results in order.
 
@@ -122,7 +132,7 @@ class Parallel:
     parts: tuple[Effect | Program[Any], ...]
 
 
-Effect = Get | Put | PutFile | Head | List | Delete | Sleep | Parallel
+Effect = Get | Put | PutFile | Head | List | Delete | Sleep | Await | Parallel
 Program = Generator[Effect, Any, T]
 
 
@@ -154,6 +164,10 @@ def delete(key: str) -> Program[None]:
 
 def sleep(seconds: float) -> Program[None]:
     yield Sleep(seconds)
+
+
+def wait_at(gate: Gate) -> Program[None]:
+    yield Await(gate)
 
 
 def parallel(parts: Iterable[Effect | Program[T]]) -> Program[list[T]]:

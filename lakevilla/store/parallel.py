@@ -17,15 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lakevilla.store.effects import (
-    Delete,
+    Await,
     Effect,
-    Get,
-    Head,
-    List,
     Parallel,
     Program,
-    Put,
-    PutFile,
     Sleep,
 )
 from lakevilla.store.pool import submit
@@ -66,7 +61,7 @@ class _Task:
     program: Program[Any] | None
     parent: _Task | None
     index: int
-    state: Literal["ready", "request", "sleep", "join", "ended"] = "ready"
+    state: Literal["ready", "request", "sleep", "gate", "join", "ended"] = "ready"
     step: int = 0
     answered: int = 0
     value: Any = None
@@ -150,6 +145,10 @@ class _Group:
             task.state = "sleep"
             due = time.monotonic() + max(0.0, effect.seconds)
             heapq.heappush(self._timers, (due, id(task), task, task.step))
+        elif isinstance(effect, Await):
+            step = task.step
+            task.state = "gate"
+            effect.gate.when_open(lambda: self._answers.put((task, step)))
         else:
             step, stop = task.step, self._stop
             submit(lambda: self._in_pool(task, step, effect, stop))
@@ -163,7 +162,7 @@ class _Group:
         if not effect.parts:
             self._joined(parent)
         for index, part in enumerate(effect.parts):
-            if isinstance(part, Get | Put | PutFile | Head | List | Delete | Sleep | Parallel):
+            if isinstance(part, Effect):
                 child = _Task(None, parent, index)
                 self._live.add(child)
                 self._wait_for(child, part)
@@ -218,7 +217,7 @@ class _Group:
         self._answers.put((task, step))
 
     def _answered(self, task: _Task, step: int) -> None:
-        if task.state == "request" and task.step == step:
+        if task.state in ("request", "gate") and task.step == step:
             self._make_ready(task, task.value, task.error)
 
     # ----------------------------------------------------------- interrupts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from lakevilla.errors import UnsafeStore
+from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
@@ -13,22 +13,29 @@ from lakevilla.store.base import (
     Found,
     Match,
     PutOutcome,
+    Refused,
     Stored,
     Token,
     Unknown,
 )
 from lakevilla.store.effects import Delete, Effect, Program, get, parallel, put
+from lakevilla.store.readback import TurnedDown
 
 __all__ = ["probe", "probe_plain"]
 
 
-def probe(ids: Ids) -> Program[None]:
-    """Check that creates and replacements are conditional in deed.
+def probe(ids: Ids) -> Program[bool]:
+    """Check that creates are conditional in deed; whether replacements are, too, is returned.
+
+    Nothing is safe without the former. A store without the latter may ignore the
+    condition, or turn it down: all the same, nothing is replaced there.
 
     Raises
     ------
     UnsafeStore
-        The store accepted a write that it had to refuse; the message names the check.
+        The store accepted a create that it had to refuse; the message names the check.
+    StoreError
+        It does not let us write, or nobody can tell.
     """
     # In one directory for all: a local one keeps its lock file when the probe is over.
     name = f"_lakevilla/probe/{ids.nonce()}"
@@ -49,26 +56,39 @@ def probe(ids: Ids) -> Program[None]:
         if isinstance(outcome, Stored | Unknown):
             _unsafe(check, outcome)
 
-    def checks() -> Program[None]:
+    def match(key: str, token: Token) -> Program[PutOutcome | None]:
+        """None if the store says that it knows no such thing."""
+        try:
+            return (yield from put(key, body(), Match(token)))
+        except TurnedDown:
+            return None
+
+    def checks() -> Program[bool]:
         first = yield from must_store("a create of an absent key is stored", ABSENT)
-        second, *_ = yield from parallel(
+        second, on_absent, _ = yield from parallel(
             [
-                must_store("a match of the current token is stored", Match(first)),
+                match(present, first),
+                match(absent, first),
                 must_refuse("a second create is refused", present, ABSENT),
-                must_refuse("a match on an absent key is refused", absent, Match(first)),
             ]
         )
-        if second == first:
-            _unsafe("two writes have two tokens", Stored(first))
-        yield from must_refuse("a stale match is refused", present, Match(first))
+        _refuse_unknown(second, on_absent)
+        if not isinstance(second, Stored) or second.token == first:
+            return False
+        if not isinstance(on_absent, Refused):
+            return False
+        stale = yield from match(present, first)
+        _refuse_unknown(stale)
+        return isinstance(stale, Refused)
 
     clean: list[Effect] = [Delete(present), Delete(absent)]
     try:
-        yield from checks()
+        replaces = yield from checks()
     except Exception:
         yield from parallel(clean)
         raise
     yield from parallel(clean)
+    return replaces
 
 
 def probe_plain(ids: Ids) -> Program[None]:
@@ -90,6 +110,16 @@ def probe_plain(ids: Ids) -> Program[None]:
             "the store failed the check that a write is read back at once, so nothing can be "
             "checked after writing either; use a store with strong consistency"
         )
+
+
+def _refuse_unknown(*outcomes: PutOutcome | None) -> None:
+    """What a store can do is asked once, so a bad moment must not stand for it."""
+    for outcome in outcomes:
+        if isinstance(outcome, Unknown):
+            raise StoreError(
+                f"could not find out whether the store replaces under a condition "
+                f"({outcome.reason}): try again"
+            )
 
 
 def _unsafe(check: str, outcome: PutOutcome) -> NoReturn:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
+from lakevilla.errors import UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import Failure, Store
+from lakevilla.store.base import Failure, Match, Store
 from lakevilla.store.checked import ReliedOn, expand_checked
 from lakevilla.store.effects import (
+    Await,
     Delete,
     Effect,
     Get,
@@ -105,6 +108,9 @@ class Runner:
     ----------
     checked : callable, optional
         As given; may be changed while programs run, for requests that begin later.
+    replaces : bool
+        Whether the store replaces under a condition. If not, no such request is sent: one that
+        ignores the condition would overwrite what another has written.
     requests : RequestCounter
         Every attempt made, by verb.
     """
@@ -119,6 +125,7 @@ class Runner:
     ) -> None:
         self.store = store
         self.checked = checked
+        self.replaces = True
         self.requests = RequestCounter()
         self._ids = ids
         self._settings = settings
@@ -158,10 +165,17 @@ class Runner:
         if isinstance(effect, Sleep):
             time.sleep(max(0.0, effect.seconds))
             return None
+        if isinstance(effect, Await):
+            # A queue, because Ctrl-C ends its wait and leaves no lock of it held.
+            opened: queue.SimpleQueue[None] = queue.SimpleQueue()
+            effect.gate.when_open(lambda: opened.put(None))
+            return opened.get()
         return self._request(effect, time.sleep)
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """One request with its retries and read-backs, in this thread."""
+        if isinstance(effect, Put) and isinstance(effect.condition, Match):
+            self._check_replaces(effect.key)
         attempts: Attempts = (
             expand(effect, self._ids, self._settings)
             if self.checked is None
@@ -180,6 +194,15 @@ class Runner:
             answer = self._attempt(attempt)
             if isinstance(answer, Failure) and self._on_failure is not None:
                 self._on_failure(attempt, answer)
+
+    def _check_replaces(self, key: str) -> None:
+        if not self.replaces and self.checked is None:
+            raise UnsafeStore(
+                f"{key} has to be replaced under a condition, which this store does not do: the "
+                "lake was made through an endpoint that does, so write it through that one, or, "
+                'if few write at the same time, connect with conditional_writes="check" '
+                "(best effort)"
+            )
 
     def _attempt(self, request: Request) -> Any:
         match request:

@@ -12,11 +12,12 @@ from typing import Any, Union
 import msgspec
 
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, DataFile
+from lakevilla.formats.base import Change, DataFile, FileRef
 
 __all__ = [
     "Alter",
     "Append",
+    "Bin",
     "Create",
     "Delete",
     "Drop",
@@ -26,6 +27,7 @@ __all__ = [
     "Merge",
     "MergeClauseRecord",
     "Operation",
+    "Optimize",
     "Overwrite",
     "QuerySource",
     "ReadRecord",
@@ -159,7 +161,32 @@ class Guard(msgspec.Struct, frozen=True, tag="guard"):
     on: bool
 
 
-Operation = Union[Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Alter, Guard]
+class Bin(msgspec.Struct, frozen=True):
+    """Files of one partition that go, and those that hold the same rows in their place."""
+
+    gone: tuple[FileRef, ...]
+    files: tuple[DataFile, ...]
+
+
+class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
+    """Move rows into other files, without changing one of them.
+
+    A redo keeps the bins whose files are all still there and lets go of the others:
+    it makes nothing anew, so an optimize ends however much others write, and a helper
+    that replays it computes no data. ``made_for`` is the metadata that the files were
+    written under. ``considered`` counts the files that it has looked at.
+    """
+
+    table: str
+    bins: tuple[Bin, ...]
+    made_for: dict[str, Any]
+    parameters: dict[str, str] = {}
+    considered: int = 0
+
+
+Operation = Union[
+    Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Alter, Guard, Optimize
+]
 
 
 class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -121,7 +121,10 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that another process needs to go on with a transaction."""
+    """All that another process needs to go on with a transaction.
+
+    ``isolation``, ``validation``, ``slack`` and ``behind`` as the transaction has them.
+    """
 
     format: int
     nonce: str
@@ -136,6 +139,10 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     applications: dict[str, int] = {}
     stored: tuple[str, ...] = ()
     key: tuple[str, int | None] | None = None
+    isolation: Literal["serializable", "snapshot", "write-serializable"] = "serializable"
+    validation: Literal["precise", "rules"] = "precise"
+    slack: int = 0
+    behind: dict[str, int] = {}
 
 
 def record_key(txn: str) -> str:

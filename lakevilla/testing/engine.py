@@ -23,6 +23,7 @@ from lakevilla.clock import Clock
 from lakevilla.engines.base import FileNamer, MergeClause, MergeSpec, Rewrite, TableInput, Written
 from lakevilla.engines.partitions import partition_directory, serialise_partition_value
 from lakevilla.engines.statistics import statistics_of_table
+from lakevilla.engines.zorder import boundaries, z_values
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
 from lakevilla.expressions.evaluate import evaluate, is_true
 from lakevilla.expressions.tree import Expr
@@ -115,6 +116,16 @@ class RowEngine:
             inserted=len(inserted),
             matched=merge.updated + merge.deleted,
         )
+
+    def compact(
+        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        rows = [row for _, rows in (yield from _read(table)) for row in rows]
+        if z_order_by and rows:
+            keys = pa.Table.from_pylist(rows).select(list(z_order_by))
+            places = z_values(keys, boundaries(keys)).to_pylist()
+            rows = [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
+        return self._files(table.layout, rows, name)
 
     def tell(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
@@ -296,6 +307,10 @@ def _read(table: TableInput) -> Program[list[_File]]:
             )
         result.append((file, _logical(layout, file, decode_rows(found.body))))
     return result
+
+
+def _place(pair: tuple[int, Row]) -> int:
+    return pair[0]
 
 
 def _logical(layout: Layout, file: DataFile, rows: Sequence[Row]) -> list[Row]:

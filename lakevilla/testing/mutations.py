@@ -22,13 +22,16 @@ from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
 from lakevilla.store.effects import Program, delete, put
 from lakevilla.sublogs.codec import encode
 from lakevilla.testing.client import ClientClock
-from lakevilla.testing.plan import Plan, draw
+from lakevilla.testing.plan import Level, Plan, draw
 from lakevilla.transaction import (
+    adopt,
     commit,
     core,
     entry_commit,
     fitness,
     gc,
+    group,
+    history,
     idempotency,
     publish,
     reconcile,
@@ -76,6 +79,8 @@ class Mutation:
             "transactions": 4,
             "intensity": 1.0,
             "attempts": 3,
+            "clients": 4,
+            "threads": 1,
             "settings": Settings(),
         }
         return replace(draw(seed), **{**usual, **self.focus})
@@ -215,11 +220,43 @@ def no_probe_before_validation() -> Iterator[None]:
 def not_validated() -> Iterator[None]:
     """The race for HEAD is won without a look at what came between."""
 
-    def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
+    def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
         yield from ()
         return validate.Examination()
 
-    with _attribute(commit, "examine", examine):
+    with _attribute(group, "examine", examine):
+        yield
+
+
+@_planted(clients=2, threads=4)
+def group_not_validated_within() -> Iterator[None]:
+    """Those who go in one replacement of HEAD are held against what it was before all of them."""
+    join, examine = group.join, validate.examine
+    base: list[Any] = []
+
+    def joined(context: Any, held: Any, candidates: Any) -> Program[Any]:
+        base[:] = [held.head]
+        return (yield from join(context, held, candidates))
+
+    def examined(txn: Any, head: Any, **options: Any) -> Program[Any]:
+        return (yield from examine(txn, base[0], **options))
+
+    with _attribute(group, "join", joined), _attribute(group, "examine", examined):
+        yield
+
+
+@_planted(clients=2, threads=4)
+def answered_for_all() -> Iterator[None]:
+    """Whoever was lost with its leader's attempt is told that it was committed with it."""
+    original = group._lost
+
+    def lost(context: Any, lane: Any, attempt: Any, newer: Any) -> Program[None]:
+        yield from original(context, lane, attempt, newer)
+        summaries = {summary.txn: summary for summary in attempt.new.commits if summary.hash}
+        waiting = [one for one in attempt.candidates[1:] if one.answer is None]
+        lane.answer({one: group.Settled(newer, summaries[one.txn.id]) for one in waiting})
+
+    with _attribute(group, "_lost", lost):
         yield
 
 
@@ -227,6 +264,18 @@ def not_validated() -> Iterator[None]:
 def reads_not_validated() -> Iterator[None]:
     """Only what is written is validated: snapshot isolation, sold as serializable."""
     with _attribute(validate, "_reads", _nothing):
+        yield
+
+
+@_planted(kinds=("lists",), levels=(Level("snapshot"),))
+def redone_past_the_reads() -> Iterator[None]:
+    """Under snapshot isolation writes are made from a later state than what was read."""
+
+    def reads_anew(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with _attribute(validate, "_reads_anew", reads_anew):
         yield
 
 
@@ -242,7 +291,7 @@ def extended_without_a_look() -> Iterator[None]:
             return False
         found = yield from validate.examine(txn, held.head, exact=True)
         found.conflict, found.redo_from = None, None
-        yield from validate.adopt(txn, held, found)
+        yield from adopt.adopt(txn, held, found)
         return True
 
     with _instead(validate.extend, extend):
@@ -252,20 +301,20 @@ def extended_without_a_look() -> Iterator[None]:
 @_planted(20, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
-    with _attribute(commit, "_own_commit", _nothing):
+    with _attribute(group, "own_commit", _nothing):
         yield
 
 
 @_planted(14, kinds=("shared", "lists"), transactions=5)
 def saved_and_not_looked_for() -> Iterator[None]:
     """Owner and resumer of one id both commit."""
-    original = commit._own_commit
+    original = group.own_commit
 
     def own_commit(txn: Any, head: Any) -> Program[Any]:
         found = yield from original(txn, head)
         return found if found is not None and found.hash in txn.digests else None
 
-    with _attribute(commit, "_own_commit", own_commit):
+    with _attribute(group, "own_commit", own_commit):
         yield
 
 
@@ -285,7 +334,10 @@ def saved_files_deleted() -> Iterator[None]:
 @_planted(kinds=("lists", "add", "shared"), collects=True, transactions=5)
 def fence_not_looked_at() -> Iterator[None]:
     """``floor`` and ``aborted`` are not held against whoever commits."""
-    with _attribute(core.Transaction, "check_not_fenced", lambda self, head: None):
+    with (
+        _attribute(core.Transaction, "check_not_fenced", lambda self, head: None),
+        _attribute(group, "is_fenced", lambda head, txn_id: False),
+    ):
         yield
 
 
@@ -373,7 +425,7 @@ def absorbed_without_validation() -> Iterator[None]:
         finally:
             txn.tables = tables
 
-    with _attribute(commit, "examine", examine):
+    with _attribute(group, "examine", examine):
         yield
 
 
@@ -452,7 +504,7 @@ def unfit_by_last_entry() -> Iterator[None]:
         context: Any, head: Any, location: str, tail: Tail, waiting: Any, parts: Any
     ) -> Program[int | None]:
         found = yield from original(context, head, location, tail, waiting, parts)
-        if found is None or fitness.is_lost(head, location, tail):
+        if found is None or (yield from fitness.is_lost(context, head, location, tail)):
             return found
         gone = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])
         return found if gone else None
@@ -472,6 +524,28 @@ def fitness_by_cache() -> Iterator[None]:
         return entry.change.metadata is not None and entry.version - 1 not in tail.snapshots
 
     with _instead(view.changes_contract, changes_contract):
+        yield
+
+
+# ------------------------------------------------------------------ the past
+
+
+@_planted(0, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
+def past_holds_what_came_with_the_next() -> Iterator[None]:
+    """What another client did is told from before the version that took it in."""
+    with _attribute(history, "_logged_before", lambda touch: touch.published):
+        yield
+
+
+@_planted(0, kinds=("lists", "transfer"), transactions=4)
+def past_without_pending() -> Iterator[None]:
+    """A commit is part of the past from when it was published, not from when it was decided."""
+
+    def none(*_: Any) -> Program[list[Any]]:
+        yield from ()
+        return []
+
+    with _attribute(history, "_decided", none):
         yield
 
 

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lakevilla.global_log import head
+from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.settings import Settings
 from lakevilla.transaction import tail
 from lakevilla.transaction.features import Feature
 
-__all__ = ["RECREATED", "TABLES", "Plan", "draw", "small_limits"]
+__all__ = ["RECREATED", "SERIALIZABLE", "TABLES", "Level", "Plan", "draw", "small_limits"]
 
 TABLES = ("a", "b", "c")
 #: The one that a client without LakeVilla may delete and make anew.
@@ -64,10 +65,39 @@ _KINDS = (
     "shared",
     "alter",
     "merge",
+    "optimize",
 )
 
 _FOREIGN = ("append", "rewrite", "optimize", "property", "checkpoint", "clean", "touch")
 _HARSH = ("restore", "recreate")
+
+
+@dataclass(frozen=True)
+class Level:
+    """How a transaction is validated."""
+
+    isolation: Isolation = "serializable"
+    validation: Validation = "precise"
+    slack: int = 0
+
+    @property
+    def lenient(self) -> bool:
+        """What it has read need not be true any more at its commit."""
+        return self.isolation == "snapshot" or self.slack > 0
+
+
+SERIALIZABLE = Level()
+_SNAPSHOT = Level("snapshot")
+
+_LEVELS: tuple[tuple[Level, ...], ...] = (
+    (_SNAPSHOT,),
+    (_SNAPSHOT, SERIALIZABLE),
+    (SERIALIZABLE, Level("write-serializable"), _SNAPSHOT),
+    (Level(validation="rules"), SERIALIZABLE),
+    (Level("snapshot", "rules"), _SNAPSHOT),
+    (Level(slack=1), Level(slack=3), SERIALIZABLE),
+    (Level(validation="rules", slack=2), Level("write-serializable", "rules"), _SNAPSHOT),
+)
 
 
 @dataclass(frozen=True)
@@ -82,8 +112,12 @@ class Plan:
         Each transaction picks one.
     kinds : tuple of str
         What transactions do; see ``workloads``.
+    levels : tuple of Level
+        Each transaction picks one.
     foreign : tuple of str
         What the client without LakeVilla does; none, and there is no such client.
+    threads : int
+        Of each client, each with transactions of its own; they share one lake object.
     collects : bool
         A client runs ``gc`` now and then.
     intensity : float
@@ -107,6 +141,8 @@ class Plan:
     short: bool = False
     guarded: bool = False
     attempts: int = 3
+    threads: int = 1
+    levels: tuple[Level, ...] = (SERIALIZABLE,)
     settings: Settings = field(default_factory=Settings)
 
     @property
@@ -152,6 +188,12 @@ def draw(seed: int) -> Plan:
     plan = replace(plan, settings=_hasty(plan.settings, queues))
     if queues.random() < 0.5:
         plan = replace(plan, features=queues.choice(_QUEUED), attempts=5)
+    threads = random.Random(f"{seed}/threads")
+    if threads.random() < 0.4:
+        plan = replace(plan, threads=threads.choice((2, 3, 5)), clients=threads.choice((1, 2, 3)))
+    levels = random.Random(f"{seed}/levels")
+    if levels.random() < 0.3:
+        plan = replace(plan, levels=levels.choice(_LEVELS))
     return plan
 
 

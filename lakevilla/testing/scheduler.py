@@ -23,7 +23,8 @@ from typing import Any
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
 from lakevilla.store.checked import expand_checked
-from lakevilla.store.effects import Delete, Effect, List, Parallel, Program, Put, Sleep
+from lakevilla.store.effects import Await, Delete, Effect, List, Parallel, Program, Put, Sleep
+from lakevilla.store.gate import Gate
 from lakevilla.store.readback import Attempts, expand
 from lakevilla.testing.client import EPOCH, Client, ClientClock
 from lakevilla.testing.faults import Fault, Faults, NoFaults, Strike
@@ -115,6 +116,7 @@ class Simulation:
         self._number = 0
         self._starting = 0
         self._graveyard: list[_Strand] = []
+        self._parked: list[_Strand] = []
 
     # ---------------------------------------------------------------- public
 
@@ -166,6 +168,7 @@ class Simulation:
         """
         for _ in range(self.max_steps):
             if not self._step():
+                self._check_gates()
                 return
         raise Stuck(
             f"seed {self.seed}: still running after {self.max_steps} steps: "
@@ -188,7 +191,7 @@ class Simulation:
 
         A crashed process runs no more code, so this comes after the checks.
         """
-        left = [strand for strand, _ in self._ready]
+        left = [strand for strand, _ in self._ready] + self._parked
         left += [what for _, _, what in self._timers if isinstance(what, _Strand)]
         for leaf in [*self._graveyard, *left]:
             strand: _Strand | None = leaf
@@ -198,6 +201,7 @@ class Simulation:
                         _close(generator)
                 strand = strand.parent
         self._graveyard.clear()
+        self._parked.clear()
         self._ready.clear()
         self._timers.clear()
 
@@ -349,6 +353,8 @@ class Simulation:
         self._graveyard.append(strand)
         self._graveyard += [other for other, _ in self._ready if other.client is client]
         self._ready = [pair for pair in self._ready if pair[0].client is not client]
+        self._graveyard += [other for other in self._parked if other.client is client]
+        self._parked = [other for other in self._parked if other.client is not client]
         if client.restart is not None:
             restart, name, faulty = client.restart, client.name + "'", client.faulty
 
@@ -381,6 +387,9 @@ class Simulation:
                 if isinstance(effect, Sleep):
                     self._at(self.now + max(0.001, effect.seconds), strand)
                     return
+                if isinstance(effect, Await):
+                    self._park(strand, effect.gate)
+                    return
                 if isinstance(effect, Parallel):
                     self._fork(strand, effect)
                     return
@@ -395,10 +404,26 @@ class Simulation:
                 return
 
     def _expand(self, effect: Effect, client: Client) -> Attempts:
-        assert not isinstance(effect, Sleep | Parallel), "neither is a request"
+        assert not isinstance(effect, Sleep | Await | Parallel), "none is a request"
         if self.checked:
             return expand_checked(effect, client.ids, self.settings, is_relied_on)
         return expand(effect, client.ids, self.settings)
+
+    def _park(self, strand: _Strand, gate: Gate) -> None:
+        """Let a strand wait for another of its process."""
+        self._parked.append(strand)
+
+        def wake() -> None:
+            if strand in self._parked:
+                self._parked.remove(strand)
+                self._at(self.now, strand)
+
+        gate.when_open(wake)
+
+    def _check_gates(self) -> None:
+        waiting = sorted({strand.client.name for strand in self._parked})
+        if waiting:
+            raise Stuck(f"seed {self.seed}: nobody opens the gates at which {waiting} wait")
 
     def _fork(self, strand: _Strand, effect: Parallel) -> None:
         strand.left = len(effect.parts)

@@ -68,6 +68,8 @@ class SimulatedStore:
         share a tag.
     conditional : bool
         If not, it takes every condition for none, as some stores do.
+    replaces : bool
+        If not, it turns down every ``Match``: it creates, and that is all.
     """
 
     def __init__(
@@ -76,10 +78,12 @@ class SimulatedStore:
         *,
         content_tags: bool = False,
         conditional: bool = True,
+        replaces: bool = True,
     ) -> None:
         self.now = now
         self.content_tags = content_tags
         self.conditional = conditional
+        self.replaces = replaces
         self.objects: dict[str, StoredObject] = {}
         self.journal: builtins.list[Mutation] = []
         self._lock = threading.RLock()
@@ -100,7 +104,10 @@ class SimulatedStore:
         body = found.body[start:] if start < 0 else found.body[start:end]
         return Found(body, found.token, len(found.body))
 
-    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused:
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if isinstance(condition, Match) and not self.replaces:
+            reason = "501 NotImplemented: it does not replace under a condition"
+            return Failure(reason, ambiguous=False, permanent=True)
         with self._lock:
             before = self.objects.get(key)
             match condition:
@@ -177,7 +184,10 @@ class SimulatedStore:
     def copy(self) -> SimulatedStore:
         """The same objects, to go on from twice."""
         other = SimulatedStore(
-            self.now, content_tags=self.content_tags, conditional=self.conditional
+            self.now,
+            content_tags=self.content_tags,
+            conditional=self.conditional,
+            replaces=self.replaces,
         )
         other.objects = dict(self.objects)
         other.journal = list(self.journal)

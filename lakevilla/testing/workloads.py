@@ -35,7 +35,7 @@ from lakevilla.expressions.render import render_sql
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
-from lakevilla.store.effects import Program, sleep
+from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import (
     Alter,
     Delete,
@@ -50,9 +50,9 @@ from lakevilla.testing.engine import RowEngine
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.history import Key, Txn, Value
-from lakevilla.testing.plan import TABLES, Plan
+from lakevilla.testing.plan import TABLES, Level, Plan
 from lakevilla.testing.scheduler import Simulation
-from lakevilla.transaction import recovery, saving
+from lakevilla.transaction import optimizing, recovery, saving
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.core import Done, Transaction
 from lakevilla.transaction.features import Feature
@@ -136,6 +136,11 @@ class World:
 
 def context_of(client: Client) -> Context:
     """A lake as a fresh process sees it."""
+
+    def replaces() -> Program[bool]:
+        yield from ()
+        return client.simulation.store.replaces
+
     return Context(
         "lake",
         client.clock,
@@ -143,6 +148,7 @@ def context_of(client: Client) -> Context:
         client.simulation.settings,
         DeltaFormat(),
         RowEngine(client.clock),
+        replaces=replaces,
     )
 
 
@@ -350,6 +356,14 @@ def merge(hand: Hand, client: Client) -> Program[None]:
     hand.attempt.added.append((table, number))
 
 
+def optimize(hand: Hand, client: Client) -> Program[None]:
+    """Move the rows of a table into fewer files: nobody may notice."""
+    table = _tables(hand, client, 1)[0]
+    hand.attempt.tables.add(table)
+    order = ("id",) if client.random.random() < 0.3 else ()
+    yield from optimizing.optimize(hand.core, table, z_order_by=order)
+
+
 def keyed(hand: Hand, client: Client) -> Program[None]:
     """What an idempotency key guards: a row, and a place in a list."""
     yield from hand.add(_tables(hand, client, 1)[0])
@@ -365,6 +379,7 @@ _BODIES: dict[str, Body] = {
     "lifecycle": lifecycle,
     "alter": alter,
     "merge": merge,
+    "optimize": optimize,
     "keyed": keyed,
     "numbered": keyed,
     "shared": lists,
@@ -387,16 +402,21 @@ def user(world: World) -> Callable[[Client], Program[None]]:
             client.restart = None
         if lives:
             yield from _quietly(recovery.recover(context))
-        for _ in range(world.plan.transactions):
-            longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
-            yield from sleep(longest * client.random.random())
-            kind = client.random.choice(world.plan.kinds)
-            yield from _run(world, context, client, kind, heartbeat)
-            if client.random.random() < 0.15:
-                yield from _meddle(world, context, client, heartbeat)
-            yield from _write_checkpoints(context)
+        threads = [_thread(world, context, client, heartbeat) for _ in range(world.plan.threads)]
+        yield from parallel(threads)
 
     return program
+
+
+def _thread(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
+    for _ in range(world.plan.transactions):
+        longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
+        yield from sleep(longest * client.random.random())
+        kind = client.random.choice(world.plan.kinds)
+        yield from _run(world, context, client, kind, heartbeat)
+        if client.random.random() < 0.15:
+            yield from _meddle(world, context, client, heartbeat)
+        yield from _write_checkpoints(context)
 
 
 def _run(
@@ -404,6 +424,8 @@ def _run(
 ) -> Program[None]:
     """Like ``lake.run``: again on conflict, under the same id; unknown outcomes settled."""
     features = client.random.choice(world.plan.features)
+    levels = world.plan.levels
+    level = client.random.choice(levels) if len(levels) > 1 else levels[0]
     key: tuple[str, int | None] | None = None
     if kind == "keyed":
         key = (client.random.choice(("k1", "k2")), None)
@@ -420,7 +442,7 @@ def _run(
             if core is None:
                 return
         if core is None:
-            core = _begin(context, client, kind, features, key)
+            core = _begin(context, client, kind, features, level, key)
         attempt, ending = yield from _once(world, context, client, kind, core, key)
         kept = attempt if ending == "lost" else None
         if kept is None:
@@ -451,12 +473,15 @@ def _begin(
     client: Client,
     kind: str,
     features: Feature,
+    level: Level,
     key: tuple[str, int | None] | None,
 ) -> Transaction:
     floor = NO_TXN if context.held is None else context.held.head.floor
     read_only = kind == "snapshot" and client.random.random() < 0.7
     core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
     core.owner = client.name
+    core.isolation, core.validation = level.isolation, level.validation
+    core.slack = level.slack
     core.through_head = bool(features & (Feature.I | Feature.CT))
     if key is not None:
         core.key = KeyUse(*key)

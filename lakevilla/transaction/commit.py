@@ -7,7 +7,6 @@ validation and the commit point alone: the commit object names no parent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,54 +14,44 @@ from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
     ConflictError,
+    LakeVillaError,
     StoreError,
     TransactionAborted,
 )
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
-from lakevilla.global_log.head import (
-    CommitSummary,
-    Head,
-    PendingRef,
-    TableState,
-    Touch,
-    find_commit,
-    successor,
-)
-from lakevilla.global_log.repo import (
-    HeldHead,
-    claim_table,
-    commits_since,
-    head_found,
-    make_room,
-    replace_head,
-)
-from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored, Unknown
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import HeldHead, claim_table
+from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored
 from lakevilla.store.effects import Head as HeadOf
-from lakevilla.store.effects import Program, Put, parallel, sleep
+from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
-from lakevilla.transaction.absorb import absorb
-from lakevilla.transaction.context import Event
+from lakevilla.transaction.adopt import adopt
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
+from lakevilla.transaction.group import (
+    Answer,
+    Candidate,
+    Declined,
+    Failed,
+    Settled,
+    commit_together,
+    newest_of,
+    own_commit,
+)
 from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
-from lakevilla.transaction.publish import publish_table
-from lakevilla.transaction.reservation import remaining, reserved_ahead
-from lakevilla.transaction.tail import Tail, refresh
-from lakevilla.transaction.validate import adopt, catch_up, examine
+from lakevilla.transaction.publish_once import publish_once
+from lakevilla.transaction.reservation import reserved_ahead
+from lakevilla.transaction.tail import refresh
+from lakevilla.transaction.validate import catch_up
 from lakevilla.transaction.waiting import wait_for_turn
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
 
 __all__ = ["Decided", "decide"]
-
-#: Races lost in a row before a commit gives up; each one means that others advanced.
-_MAX_RACES = 1000
-#: Times that the same replacement is sent while nobody can tell what became of it.
-_MAX_UNKNOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,68 +192,39 @@ def _check_files(txn: Transaction) -> Program[None]:
 
 
 def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decided | None]:
-    """Validate and replace HEAD until it is decided; None if operations had to be redone."""
-    context = txn.context
+    """Replace HEAD, with others of this process; None if operations had to be redone."""
+    assert txn.held is not None
     held = txn.held
-    assert held is not None
     txn.digests.add(digest)
     if txn.shared:
         yield from _refuse_committed(txn, held.head)
-    for attempt in range(_MAX_RACES):
+    while True:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
             # The one that was let go first is through: HEAD has moved.
             yield from catch_up(txn)
             return None
         # Before the examination: publishing may meet foreign commits.
-        yield from _relieve(txn, held)
-        found = yield from examine(txn, held.head)
-        if found.conflict is not None:
-            raise txn.fail(found.conflict)
-        if found.redo_from is not None:
-            yield from adopt(txn, held, found)
+        yield from _relieve(txn, newest_of(txn.context, held))
+        candidate = Candidate(txn, commit, digest, held, let_pass=held.head.reserved)
+        answer = yield from commit_together(candidate)
+        held = _settled(txn, answer)
+        if isinstance(answer, Settled):
+            return Decided(held, answer.summary)
+        if isinstance(answer, Declined) and answer.found is not None:
+            yield from adopt(txn, held, answer.found)
             return None
-        page = yield from make_room(held.head, context.ids)
-        commits, tables = yield from _entries(txn, held.head, found.tails, commit, digest)
-        new = successor(
-            held.head,
-            nonce=context.ids.nonce(),
-            now_ms=context.now_ms(),
-            commits=commits,
-            tables=tables,
-            page=page,
-            reserved=remaining(txn, held.head),
-        )
-        txn.tried = True
-        outcome = yield from replace_head(held, new)
-        for _ in range(_MAX_UNKNOWN):
-            if not isinstance(outcome, Unknown):
-                break
-            # The very same write again: it can land once at most, because it
-            # matches a HEAD that it replaces itself.
-            outcome = yield from replace_head(held, new)
-        if isinstance(outcome, Stored):
-            decided = HeldHead(new, outcome.token)
-            context.remember(decided)
-            return Decided(decided, new.commits[-1])
-        newer = head_found(outcome)
-        if newer is None:
-            newer = yield from context.head()
-        else:
-            context.remember(newer)
-        if newer is None or (
-            isinstance(outcome, Unknown) and newer.head.replacement == held.head.replacement
-        ):
-            raise txn.fail(
-                CommitOutcomeUnknown(
-                    f"could not settle whether transaction {txn.id} was committed: "
-                    f"ask `lake.outcome({txn.id!r})`",
-                    txn_id=txn.id,
-                )
-            )
-        mine = yield from _own_commit(txn, newer.head)
-        if mine is not None:
-            if mine.hash not in txn.digests:
+
+
+def _settled(txn: Transaction, answer: Answer) -> HeldHead:
+    """The HEAD on which the transaction was accepted or declined.
+
+    The leader works for other threads, so what it finds is raised here, in the
+    transaction's own.
+    """
+    match answer:
+        case Settled(held, summary):
+            if summary.hash not in txn.digests:
                 raise txn.fail(
                     TransactionAborted(
                         f"transaction {txn.id} was resumed and committed by another process: "
@@ -272,22 +232,20 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
                         txn_id=txn.id,
                     )
                 )
-            return Decided(newer, mine)
-        held = newer
-        txn.retries += 1
-        context.notify(Event("retry", txn.id, f"lost a race for HEAD ({attempt + 1} times)", {}))
-        yield from _back_off(txn, attempt)
-    raise txn.fail(
-        ConflictError(
-            f"transaction {txn.id} lost {_MAX_RACES} races for HEAD in a row: run it again later",
-            txn_id=txn.id,
-        )
-    )
+            return held
+        case Declined(held, found):
+            if found is not None and found.conflict is not None:
+                raise txn.fail(found.conflict)
+            return held
+        case Failed(error):
+            if isinstance(error, CommitOutcomeUnknown | ConflictError):
+                txn.fail(error)
+            raise error
 
 
 def _refuse_committed(txn: Transaction, head: Head) -> Program[None]:
     """A saved transaction may have been committed elsewhere before this HEAD was read."""
-    mine = yield from _own_commit(txn, head)
+    mine = yield from own_commit(txn, head)
     if mine is not None:
         result = yield from result_of(txn.context, head, mine)
         error = AlreadyCommitted(
@@ -299,87 +257,12 @@ def _refuse_committed(txn: Transaction, head: Head) -> Program[None]:
         raise txn.fail(error)
 
 
-def _own_commit(txn: Transaction, head: Head) -> Program[CommitSummary | None]:
-    """The transaction's commit, if one of its attempts did land (an id commits at most once).
-
-    All commits since it began are looked at: a resumed transaction may have
-    been committed by the process that began it.
-    """
-    commits = yield from commits_since(head, txn.began)
-    if commits is None:
-        raise CommitOutcomeUnknown(
-            f"the lake's history since transaction {txn.id} began is gone: "
-            "it can't be told whether it was committed",
-            txn_id=txn.id,
-        )
-    return find_commit(commits, txn.id)
-
-
-def _back_off(txn: Transaction, attempt: int) -> Program[None]:
-    """Spread those who lost the same race; the first repeat goes at once."""
-    if attempt == 0:
-        return
-    settings = txn.context.settings
-    longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2 ** min(attempt, 4))
-    yield from sleep(longest * txn.context.ids.jitter())
-
-
 def _relieve(txn: Transaction, held: HeldHead) -> Program[None]:
     """Publish first where more is pending than HEAD should carry."""
     limit = txn.context.settings.max_pending
     for location in txn.tables:
         state = held.head.tables.get(location)
         if state is not None and len(state.pending) > limit:
-            yield from publish_table(txn.context, held.head, location)
-
-
-def _entries(
-    txn: Transaction,
-    head: Head,
-    tails: Mapping[str, Tail],
-    commit: CommitObject,
-    digest: str,
-) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
-    """The commits and table states that the transaction adds to ``head``.
-
-    ``tails`` are those that were examined, and nothing newer: a foreign commit
-    above them was not validated, so it must count as one that came after.
-    """
-    absorbed = yield from absorb(txn.context, head, tails)
-    sequence = head.sequence + len(absorbed.commits) + 1
-    tables: dict[str, TableState] = {}
-    touches: dict[str, Touch] = {}
-    for location, placement in absorbed.placements.items():
-        part = commit.tables.get(location)
-        pending = placement.overlay
-        if part is not None and not part.change.is_empty:
-            pending = (*pending, PendingRef(sequence, commit.txn, digest, placement.logged))
-        if part is not None:
-            touches[location] = _touch(part, placement.logged)
-        elif location not in head.tables:
-            # Only read, and new to HEAD: it enters, so that what it was read
-            # at is held against later commits by everyone.
-            touches[location] = Touch(published=placement.logged, data_change=False)
-        working = txn.tables[location]
-        state = TableState(
-            table_id=working.snapshot.table_id,
-            published=placement.logged,
-            pending=pending,
-            guarded=working.view.base.guarded and working.snapshot.guarded,
-            dropped=part is not None and part.dropped,
-        )
-        if state != head.tables.get(location):
-            tables[location] = state
-    own = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
-    return [*absorbed.commits, own], tables
-
-
-def _touch(part: TablePart, published: int) -> Touch:
-    change = part.change
-    return Touch(
-        published=published,
-        adds=bool(change.adds),
-        removes=bool(change.removes),
-        metadata=change.metadata is not None or change.protocol is not None or part.dropped,
-        data_change=change.changes_data,
-    )
+            published = yield from publish_once(txn.context, held.head, location)
+            if isinstance(published, LakeVillaError):
+                raise published

@@ -47,7 +47,7 @@ def judge(
     came = yield from only(new.snapshot, where, net.adds)
     if gone.num_rows == 0 and came.num_rows == 0:
         return Verdict.UNTOUCHED
-    if not net.data_change:
+    if net.only_moves(_refs(gone), _refs(came)):
         return Verdict.MOVED
     size = pc.sum(gone["size"]).as_py() or 0
     size += pc.sum(came["size"]).as_py() or 0
@@ -72,13 +72,12 @@ def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> P
     paths = pa.array(sorted({path for path, _ in refs}), pa.string())
     candidates = files.filter(pc.is_in(files["path"], value_set=paths))
     wanted = set(refs)
-    keep = [
-        (path, vector) in wanted
-        for path, vector in zip(
-            candidates["path"].to_pylist(), candidates["dv_id"].to_pylist(), strict=True
-        )
-    ]
+    keep = [ref in wanted for ref in _refs(candidates)]
     return candidates.filter(pa.array(keep, pa.bool_()))
+
+
+def _refs(files: pa.Table) -> list[FileRef]:
+    return list(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
 
 
 def still_fits(old: Layout, new: Layout) -> bool:

@@ -12,7 +12,8 @@ from lakevilla.engines.base import Engine
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import TableFormat
 from lakevilla.global_log.commits import CommitObject
-from lakevilla.global_log.repo import HeldHead, load_commit, load_head
+from lakevilla.global_log.lineage import check_lineage
+from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
 from lakevilla.ids import Ids
 from lakevilla.markers.marker import Marker
 from lakevilla.markers.repo import Unreadable
@@ -20,6 +21,7 @@ from lakevilla.settings import Settings
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.lease import Leases
+from lakevilla.transaction.lane import Lanes
 from lakevilla.transaction.tail import Tail
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Event:
         "foreign",
         "abort",
         "gc",
+        "vacuum",
         "waiting",
         "shift",
         "stale",
@@ -56,6 +59,11 @@ class Event:
     txn_id: str | None
     message: str
     detail: Mapping[str, object] = field(default_factory=dict)
+
+
+def _always() -> Program[bool]:
+    yield from ()
+    return True
 
 
 @dataclass(slots=True)
@@ -68,6 +76,8 @@ class Context:
     ``leases`` is what was seen of others' records. ``departed`` are holders of
     reservations that were found dead, ``passed`` unreadable markers that nobody
     waits for any more. ``renewed`` is told of each transaction that has a record now.
+    ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
+    its transactions meet.
     """
 
     root: str
@@ -78,6 +88,7 @@ class Context:
     engine: Engine
     notify: Callable[[Event], None] = lambda event: None
     renewed: Callable[[Transaction], None] = lambda txn: None
+    replaces: Callable[[], Program[bool]] = _always
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
@@ -87,15 +98,36 @@ class Context:
     departed: set[str] = field(default_factory=set)
     passed: set[Token] = field(default_factory=set)
     leases: Leases = field(init=False)
+    lanes: Lanes = field(default_factory=Lanes)
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, self.settings.max_age_seconds)
 
     def head(self) -> Program[HeldHead | None]:
-        """HEAD as it is now, by one conditional GET; remembered."""
-        held = yield from load_head(self.held)
+        """HEAD as it is now, by one conditional GET; remembered. Refuses one that was set back."""
+        known = self.held
+        held = yield from load_head(known)
+        if known is not None:
+            check_lineage(known.head, None if held is None else held.head)
         self.remember(held)
         return held
+
+    def make_head(self) -> Program[HeldHead]:
+        """HEAD of a lake that had none, in the form that the store allows; remembered."""
+        as_log = not (yield from self.replaces())
+        held = yield from create_head(self.ids, self.root, as_log=as_log)
+        self.remember(held)
+        return held
+
+    @property
+    def only_creates(self) -> bool:
+        """Whether HEAD is known to be a log: then nothing in this lake is ever replaced."""
+        return self.held is not None and self.held.head.as_log
+
+    def is_only_creating(self) -> Program[bool]:
+        """``only_creates``, found out; where there is no HEAD yet, what it will be."""
+        held = self.held or (yield from self.head())
+        return not (yield from self.replaces()) if held is None else held.head.as_log
 
     def remember(self, held: HeldHead | None) -> None:
         """Keep the newest HEAD seen: another thread may have seen a newer one meanwhile."""

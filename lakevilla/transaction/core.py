@@ -31,7 +31,8 @@ from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.repo import HeldHead, check_lake, create_head
+from lakevilla.global_log.repo import HeldHead, check_lake
+from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import is_by_entry
 from lakevilla.results import CommitResult, Counts
 from lakevilla.store.base import ANY, PutOutcome, Stored
@@ -50,10 +51,12 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.creation import create_change
 from lakevilla.transaction.deferred import NOT_PERFORMED, is_put_off, perform_deferred
 from lakevilla.transaction.features import Feature
+from lakevilla.transaction.history import Past, view_at
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import Performed, check_append_only, perform
 from lakevilla.transaction.queueing import enter, leave
+from lakevilla.transaction.record import no_queues
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import View, build_view
@@ -126,6 +129,15 @@ class Transaction:
     told : bool
         Whether its caller has seen the id: from then on it is kept, even where it
         can't commit any more, because somebody may ask what became of it.
+    isolation, validation, slack
+        How it is validated; see ``global_log.rules``.
+    behind : dict of str to int
+        Tables whose rows it has read at an older state than the one it has moved to, and
+        how many versions older (told under ``slack`` only). Whatever is made from other
+        rows than those reads go with is in conflict.
+    past : Past or None
+        The global version that it is bound to for good, if that was asked for. It never
+        moves, and sees nothing that came later.
     shared : bool
         Whether it was saved: another process may have resumed it and committed
         the files that this one has made, so only gc may tell whose they are.
@@ -136,11 +148,15 @@ class Transaction:
     id: str
     owner: str = ""
     read_only: bool = False
+    isolation: Isolation = "serializable"
+    validation: Validation = "precise"
+    slack: int = 0
     metadata: dict[str, str] = field(default_factory=dict)
     applications: dict[str, int] = field(default_factory=dict)
     key: KeyUse | None = None
     through_head: bool = False
     held: HeldHead | None = None
+    past: Past | None = None
     bound: bool = False
     bound_sequence: int = 0
     began: int = 0
@@ -157,6 +173,7 @@ class Transaction:
     tables: dict[str, Working] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)
     reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
@@ -190,12 +207,13 @@ class Transaction:
             held = results[0]
             assert held is None or isinstance(held, HeldHead)
             if held is None and not self.read_only:
-                held = yield from create_head(self.context.ids, self.context.root)
-                self.context.remember(held)
+                held = yield from self.context.make_head()
             self.held = held
             if held is not None:
                 if not self.read_only:
                     self.context.refuse_foreign_root()
+                if self._queues and held.head.as_log:
+                    raise self.fail(no_queues(self.id))
                 self.bound_sequence = self.began = held.head.sequence
                 if self.id <= held.head.floor and not self.done and not self.told:
                     # This machine's clock is behind: an id below the floor
@@ -258,6 +276,11 @@ class Transaction:
         return Feature.CT in self.features and not self.read_only
 
     @property
+    def has_one_state(self) -> bool:
+        """Whether all that it reads is of one moment; else only validation makes it fit."""
+        return Feature.I in self.features or len(self.tables) <= 1
+
+    @property
     def _reads_newest(self) -> bool:
         return Feature.CT in self.features and Feature.I not in self.features
 
@@ -290,6 +313,10 @@ class Transaction:
         transaction move. A view counts only if it was built on the HEAD that
         the transaction is bound to when it is taken in; else it is built anew.
         """
+        if self.past is not None:
+            view = yield from view_at(self.context, self.past, location)
+            self.tables[location] = Working(view, view.snapshot, probed=True)
+            return
         behind = (
             self.head is not None
             and self.bound_sequence != self.head.sequence
@@ -431,6 +458,13 @@ class Transaction:
         if self.state != "open":
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
+            )
+        if self.behind:
+            # Its commit was tried and did not end; what is read now would not fit the reads.
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} was moved past what it has read: commit it again, "
+                "or begin a new one",
+                txn_id=self.id,
             )
 
     def check_write(self, location: str, verb: str) -> None:

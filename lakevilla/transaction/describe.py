@@ -16,6 +16,7 @@ from lakevilla.sublogs.operations import (
     Insert,
     Merge,
     Operation,
+    Optimize,
     Overwrite,
     Update,
 )
@@ -34,11 +35,18 @@ def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
 
 
 def summed(metrics: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """``operationMetrics`` of several operations told as one."""
+    """``operationMetrics`` of several operations told as one: their counts added up.
+
+    What is no count, such as an OPTIMIZE's sizes of files, is told where it stands alone.
+    """
+    metrics = list(metrics)
+    if len(metrics) == 1:
+        return dict(metrics[0])
     total: dict[str, int] = {}
     for some in metrics:
         for name, value in some.items():
-            total[name] = total.get(name, 0) + int(value)
+            if value.isdecimal():
+                total[name] = total.get(name, 0) + int(value)
     return {name: str(value) for name, value in total.items()}
 
 
@@ -64,4 +72,6 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
             return "GUARD" if on else "UNGUARD", {}
         case Drop():
             return "DROP TABLE", {}
+        case Optimize(parameters=parameters):
+            return "OPTIMIZE", parameters
     raise AssertionError(operation)

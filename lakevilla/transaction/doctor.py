@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.global_log.repo import commits_since
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.queue_report import report_queues
-from lakevilla.transaction.tail import open_tail, probe
+from lakevilla.transaction.tail import Tail, open_tail, probe
 from lakevilla.transaction.view import pending_parts
 
 __all__ = ["doctor"]
@@ -51,13 +51,24 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
-        if is_lost(head, location, tail):
+        if (yield from is_lost(context, head, location, tail)):
             return [
                 Finding(
                     "error",
                     "table_lost",
                     f"table {location} was deleted, or made anew, by another client: "
                     "`unregister` lets it go, `register` takes it in again",
+                    table=location,
+                )
+            ]
+        if (yield from _is_set_back(context, head, tail)):
+            return [
+                Finding(
+                    "error",
+                    "corrupt_object",
+                    f"{HEAD_KEY} (global version {head.sequence}) is older than the log of table "
+                    f"{location}, which holds a later commit of this lake: HEAD was set back; "
+                    "bring back the newest one",
                     table=location,
                 )
             ]
@@ -85,6 +96,16 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
             )
         )
     return findings
+
+
+def _is_set_back(context: Context, head: Head, tail: Tail) -> Program[bool]:
+    """Whether the log shows a commit that no HEAD can have decided: it is read after HEAD."""
+    known = None if tail.tip < 0 else tail.snapshot.application_version(application_id(head))
+    if known is None or known <= head.sequence:
+        return False
+    held = yield from context.head()
+    # What was decided and published since the doctor began is in a newer one.
+    return held is not None and held.head.replacement == head.replacement
 
 
 def _history(context: Context, head: Head) -> Program[list[Finding]]:

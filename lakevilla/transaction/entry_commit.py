@@ -13,11 +13,12 @@ from lakevilla.formats.base import CommitInfo
 from lakevilla.store.base import ABSENT, Refused, Stored
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
+from lakevilla.transaction.adopt import adopt
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.tail import entry_at, open_tail, probe
-from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.validate import examine
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction

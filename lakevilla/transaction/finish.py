@@ -18,13 +18,15 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit import Decided, decide
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.entry_commit import commit_by_entry
-from lakevilla.transaction.publish import Published, publish_table
+from lakevilla.transaction.publish import Published
+from lakevilla.transaction.publish_once import publish_once
 from lakevilla.transaction.saving import forget
+from lakevilla.transaction.validate import validate_reads
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
 
-__all__ = ["commit", "publish_decided"]
+__all__ = ["commit", "publish_decided", "publish_or_tell"]
 
 
 def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
@@ -48,6 +50,7 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
             f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
         )
     if not txn.done:
+        yield from validate_reads(txn)
         version = None if txn.head is None else txn.bound_sequence
         result = _committed(txn, {}, version)
         yield from _let_go(txn)
@@ -101,7 +104,7 @@ def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]
         for location in summary.tables
         if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
     ]
-    publishing = [_guarded(txn, head, location) for location in pending]
+    publishing = [publish_or_tell(txn, head, location) for location in pending]
     outcomes = (yield from parallel([*publishing, _let_go(txn)]))[: len(pending)]
     versions: dict[str, int | None] = {}
     for location, published in zip(pending, outcomes, strict=True):
@@ -117,13 +120,13 @@ def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]
     return result
 
 
-def _guarded(txn: Transaction, head: Head, location: str) -> Program[Published | None]:
+def publish_or_tell(txn: Transaction, head: Head, location: str) -> Program[Published | None]:
     """Publishing may fail, and then it is left to the next client: the commit stands."""
-    try:
-        return (yield from publish_table(txn.context, head, location))
-    except LakeVillaError as error:
-        txn.context.note_unpublished(txn.id, location, error)
+    published = yield from publish_once(txn.context, head, location)
+    if isinstance(published, LakeVillaError):
+        txn.context.note_unpublished(txn.id, location, published)
         return None
+    return published
 
 
 def _report_foreign(

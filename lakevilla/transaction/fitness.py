@@ -9,17 +9,17 @@ from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import Tail, entry_at
-from lakevilla.transaction.view import breaks, changes_contract
+from lakevilla.transaction.view import breaks, changes_contract, is_another
 
 __all__ = ["first_unfit", "is_lost", "unpublished"]
 
 
-def is_lost(head: Head, location: str, tail: Tail) -> bool:
+def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
     """Whether the table that HEAD means is gone: its log was deleted, or made anew."""
     state = head.tables[location]
     if state.published < 0:
         return False
-    return tail.tip < 0 or tail.snapshot.table_id != state.table_id
+    return tail.tip < 0 or (yield from is_another(context, state, tail))
 
 
 def unpublished(head: Head, location: str, tail: Tail) -> tuple[PendingRef, ...]:
@@ -47,7 +47,7 @@ def first_unfit(
     breaks its metadata; a later entry that brings the file back (RESTORE)
     changes nothing (hazard 31), so entries are looked at one by one.
     """
-    if is_lost(head, location, tail):
+    if (yield from is_lost(context, head, location, tail)):
         return 0
     application = application_id(head)
     for index, (ref, part) in enumerate(zip(waiting, parts, strict=True)):

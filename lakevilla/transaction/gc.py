@@ -23,16 +23,15 @@ from lakevilla.global_log.head import (
     find_commit,
     successor,
 )
-from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord, bound
+from lakevilla.global_log.keys import KEYS_PREFIX, is_key_object, load_key_object, put_key
 from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
 from lakevilla.ids import is_txn_id, uuid7
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
 from lakevilla.results import Finding, Report
-from lakevilla.store.base import Found, Match, Missing, ObjectInfo
-from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.store.effects import head as object_info
-from lakevilla.sublogs.codec import decode
 from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
@@ -42,7 +41,7 @@ from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import pending_parts
 
-__all__ = ["gc"]
+__all__ = ["gc", "named_in_log"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Files of transactions that commit through HEAD ("h"); those of log-entry
@@ -319,7 +318,7 @@ def _orphans(
     if tail.tip >= 0:
         live = yield from tail.snapshot.files()
         named.update(live["path"].to_pylist())
-        named.update((yield from _named_in_log(context, location)))
+        named.update((yield from named_in_log(context, location)))
     state = head.tables[location]
     for part in (yield from pending_parts(context, location, state.pending)):
         named.update(file.path for file in part.change.adds)
@@ -327,7 +326,7 @@ def _orphans(
     return [f"{location}/{path}" for path in sorted(candidates - named)]
 
 
-def _named_in_log(context: Context, location: str) -> Program[set[str]]:
+def named_in_log(context: Context, location: str) -> Program[set[str]]:
     """All files that any entry still in the log adds, removes or tells the changes of."""
     objects = yield from list_objects(f"{location}/_delta_log")
     versions = sorted(
@@ -385,10 +384,10 @@ def _settle_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Pr
     It must be known when the history that proves it goes: a pair is kept for ever.
     """
     for info in keys:
-        outcome = yield from get(info.key)
-        if not isinstance(outcome, Found):
+        held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
+        if held is None:
             continue
-        record = decode(info.key, outcome.body, KeyRecord)
+        record = held.record
         if record.version is None or record.committed == record.version:
             continue
         commits = yield from commits_since(head, record.sequence)
@@ -397,4 +396,4 @@ def _settle_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Pr
                 record, nonce=context.ids.nonce(), committed=record.version
             )
             # Refused: a new use has read the old record and settles it itself.
-            yield from put(info.key, bound(settled), Match(outcome.token))
+            yield from put_key(info.key, held, settled)

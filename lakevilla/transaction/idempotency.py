@@ -10,14 +10,14 @@ from lakevilla.global_log.head import find_commit
 from lakevilla.global_log.keys import (
     HeldKey,
     KeyRecord,
-    bound,
     key_object,
     load_key,
     new_record,
+    put_key,
 )
 from lakevilla.global_log.repo import commits_since
-from lakevilla.store.base import ABSENT, Match, Stored
-from lakevilla.store.effects import Program, put, sleep
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.outcome import fence, result_of
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ def bind_key(txn: Transaction, use: KeyUse) -> Program[None]:
         txn.held.head.sequence,
         use.version,
         use.committed,
+        as_log=txn.held.head.as_log,
     )
-    condition = ABSENT if use.held is None else Match(use.held.token)
-    outcome = yield from put(key_object(use.key, use.version), bound(record), condition)
+    outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):
         raise txn.fail(
             ConflictError(

@@ -10,7 +10,6 @@ from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
     HeldHead,
     claim_table,
-    create_head,
     lake_key,
     make_room,
     replace_head,
@@ -42,8 +41,7 @@ def replace_until_stored(
     for _ in range(_MAX_RACES):
         held = yield from context.head()
         if held is None:
-            held = yield from create_head(context.ids, context.root)
-            context.remember(held)
+            held = yield from context.make_head()
         if not adopting:
             context.refuse_foreign_root()
         new = yield from change(held.head)
@@ -78,8 +76,7 @@ def register(
                 )
     held = yield from context.head()
     if held is None:
-        held = yield from create_head(context.ids, context.root)
-        context.remember(held)
+        held = yield from context.make_head()
     context.refuse_foreign_root()
     head = held.head
     yield from parallel([claim_table(location, head, context.ids) for location in tails])
@@ -148,13 +145,16 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         if published.head is not head or state is None or state.dropped:
             return None if state is None or state.dropped else (yield from change(published.head))
         page = yield from make_room(head, context.ids)
+        touch = Touch(
+            published=tail.tip, metadata=True, data_change=False, first=state.published + 1
+        )
         commit = CommitSummary(
             head.sequence + 1,
             0,
             "register",
             context.ids.txn_id(above=head.floor),
             "",
-            {location: Touch(published=tail.tip, metadata=True, data_change=False)},
+            {location: touch},
         )
         return successor(
             head,

@@ -48,6 +48,7 @@ from lakevilla.sublogs.operations import (
     Insert,
     Merge,
     Operation,
+    Optimize,
     Overwrite,
     QuerySource,
     Source,
@@ -56,6 +57,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.feed import in_one_entry
+from lakevilla.transaction.moving import moved, moving_metrics
 from lakevilla.transaction.view import compose
 
 __all__ = [
@@ -131,6 +133,10 @@ def perform(
             return (yield from _merge(context, operation, snapshot, name, lookup))
         case Insert():
             return (yield from _insert(context, operation, snapshot, name, lookup))
+        case Optimize():
+            change = yield from moved(operation, snapshot)
+            counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
+            return Performed(change, counts, {}, moving_metrics(operation, change))
 
 
 def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") -> None:

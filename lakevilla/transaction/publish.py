@@ -18,7 +18,7 @@ from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
-from lakevilla.transaction.fitness import first_unfit, unpublished
+from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.reconcile import reconcile
 from lakevilla.transaction.tail import Tail, open_tail, probe
 from lakevilla.transaction.view import compose, pending_parts
@@ -59,6 +59,11 @@ def publish_table(
     Stops when ``patience_seconds`` have passed (default: the setting
     ``publish_timeout_seconds``). What a foreign writer has made unfit is
     reconciled first.
+
+    Raises
+    ------
+    UnsupportedTableFeature
+        The table has come to require what LakeVilla must not write without.
     """
     limit = context.settings.publish_timeout_seconds
     limit = limit if patience_seconds is None else patience_seconds
@@ -74,6 +79,11 @@ def publish_table(
             return Published(head, tail, complete=True, helped=helped)
         if attempt and context.clock.elapsed() > deadline:
             break
+        lost = yield from is_lost(context, head, location, tail)
+        if tail.tip >= 0 and not lost:
+            # Writers may have to know by now what this library does not: then what is
+            # decided stays pending for a client that does. Nothing of it is lost.
+            tail.snapshot.check_writable()
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
         if unfit == 0:

@@ -124,6 +124,6 @@ def take_ticket(
 def leave(txn: Transaction) -> Program[None]:
     """Give all places back, and the record with them."""
     queue, txn.queue = txn.queue, None
-    if queue is None:
-        return
-    yield from parallel([*queue.give_back(txn), delete_record(txn)])
+    places = [] if queue is None else queue.give_back(txn)
+    # One that was saved, or is run again, may have a record and no places.
+    yield from parallel([*places, delete_record(txn)])

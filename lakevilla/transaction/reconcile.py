@@ -31,7 +31,14 @@ from lakevilla.global_log.repo import HeldHead, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.codec import FORMAT
-from lakevilla.sublogs.operations import Append, Operation, Overwrite, ReadRecord
+from lakevilla.sublogs.operations import (
+    Append,
+    Operation,
+    Optimize,
+    Overwrite,
+    ReadRecord,
+    is_blind,
+)
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
@@ -103,7 +110,7 @@ def _replayed(
 ) -> Program[tuple[CommitObject, str, _Replay]]:
     txn = context.ids.txn_id(above=head.floor)
     state = head.tables[location]
-    lost = is_lost(head, location, tail)
+    lost = yield from is_lost(context, head, location, tail)
     replay = _Replay(tail.snapshot)
     if lost:
         reason = f"table {location} was dropped or made anew by another client"
@@ -132,16 +139,20 @@ def _replayed(
     touched: tuple[str, ...] = ()
     if not lost and tail.tip >= 0:
         touched = yield from _touched_reads(context, head, location, tail, waiting)
+    operations = yield from _operations(context, location, waiting, replay)
+    # An optimize gives way, and rows that depend on no others come in as they were.
+    unmoved = not touched and all(isinstance(op, Optimize) or is_blind(op) for op in operations)
+    quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
     commit = CommitObject(
         FORMAT,
         context.ids.nonce(),
         txn,
         {location: part},
         touched_reads=touched,
-        quiet=not replay.voided and _is_quiet(tail, state.published, application_id(head)),
+        quiet=quiet and not replay.voided,
         replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
         voided=tuple(replay.voided),
-        operations=(yield from _operations(context, location, waiting, replay)),
+        operations=operations,
         reads=(yield from _reads(context, location, waiting, replay)),
     )
     digest, body = seal(commit)
@@ -276,14 +287,17 @@ def _touched_reads(
     return tuple(touched)
 
 
-def _is_quiet(tail: Tail, published: int, application: str) -> bool:
-    """Whether the foreign entries only moved rows: then nobody need be told."""
+def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:
+    """Whether nobody need be told: the foreign entries only moved rows.
+
+    Or changed some, and what is replayed is ``unmoved`` by that.
+    """
     for version in range(published + 1, tail.tip + 1):
         entry = tail.entries.get(version)
         if entry is None:
             return False
         if application not in entry.applications and (
-            entry.change.changes_data or entry.change.metadata is not None
+            (entry.change.changes_data and not unmoved) or entry.change.metadata is not None
         ):
             return False
     return True
@@ -301,6 +315,7 @@ def _successor(
     head = held.head
     page = yield from make_room(head, context.ids)
     state = head.tables[location]
+    lost = yield from is_lost(context, head, location, tail)
     entries = [tail.entries.get(version) for version in range(state.published + 1, tail.tip + 1)]
     opaque = not entries or None in entries
     foreign = CommitSummary(
@@ -340,7 +355,8 @@ def _successor(
         published=tail.tip,
         pending=pending,
         guarded=tail.tip >= 0 and tail.snapshot.guarded,
-        dropped=state.dropped or tail.tip < 0,
+        # What stands in its place is nobody's here until `register` claims it: another lake may.
+        dropped=state.dropped or lost,
     )
     return successor(
         head,

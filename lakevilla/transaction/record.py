@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lakevilla.errors import StoreError, TransactionAborted
+from lakevilla.errors import InvalidOperation, StoreError, TransactionAborted
 from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored, Token, Unknown
 from lakevilla.store.effects import Program, delete, get, put
 from lakevilla.sublogs.codec import FORMAT, decode, encode
@@ -21,7 +21,14 @@ from lakevilla.sublogs.record import TxnRecord, record_key
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
 
-__all__ = ["HeldRecord", "change_record", "create_record", "delete_record", "renew"]
+__all__ = [
+    "HeldRecord",
+    "change_record",
+    "create_record",
+    "delete_record",
+    "no_queues",
+    "renew",
+]
 
 #: Replacements that met the other writer of the same record, in a row.
 _MAX_RACES = 16
@@ -45,6 +52,8 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
         stale after a lease, and gc deletes it.
     """
     context = txn.context
+    if context.only_creates:
+        raise txn.fail(no_queues(txn.id))
     txn.claim = txn.claim or context.ids.nonce()
     record = TxnRecord(
         format=FORMAT,
@@ -170,6 +179,15 @@ def delete_record(txn: Transaction) -> Program[bool]:
             return False
     yield from delete(key)
     return True
+
+
+def no_queues(txn_id: str) -> InvalidOperation:
+    """Why Feature.CT is refused where HEAD is a log: a record lives by being replaced."""
+    return InvalidOperation(
+        f"transaction {txn_id}: Feature.CT needs a store that replaces an object under a "
+        "condition, and this lake was made on one that only creates: leave Feature.CT out",
+        txn_id=txn_id,
+    )
 
 
 def _taken(txn: Transaction) -> TransactionAborted:

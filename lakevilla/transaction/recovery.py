@@ -157,6 +157,7 @@ def adopt_lake(context: Context) -> Program[None]:
             new,
             lake_id=context.ids.uuid(),
             root=context.root,
+            adopted=head.sequence,
             tables=tables,
             names={n: where for n, where in head.names.items() if not _is_external(where)},
         )

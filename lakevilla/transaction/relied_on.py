@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lakevilla.global_log.head import HEAD_KEY
+from lakevilla.global_log.heads import is_head
 
 __all__ = ["is_relied_on"]
 
@@ -19,4 +19,4 @@ def is_relied_on(key: str) -> bool:
     objects and pages have one writer; markers and records are hints; what binds an
     idempotency key is followed to HEAD.
     """
-    return key == HEAD_KEY or _LOG_ENTRY.search(key) is not None
+    return is_head(key) or _LOG_ENTRY.search(key) is not None

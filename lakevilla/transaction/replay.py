@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Append, Overwrite
+from lakevilla.sublogs.operations import Append, Optimize, Overwrite
+from lakevilla.transaction.moving import given_files, still_moved
 from lakevilla.transaction.perform import check_append_only, perform
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
             conflict(txn, done.table, "row counts that the caller has looked at would change")
         )
     done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
+    if isinstance(done.operation, Optimize):
+        # What was let go is gone for good: its files are nobody's from here on.
+        done.operation = still_moved(done.operation, again.change)
     done.deferred = False
     txn.bodies.update(again.bodies)
 
@@ -91,6 +95,8 @@ def made_files(done: Done) -> list[str]:
     given: set[str] = set()
     if isinstance(operation, Append | Overwrite):
         given = {file.path for file in operation.files}
+    elif isinstance(operation, Optimize):
+        given = given_files(operation)
     made = [file.path for file in done.change.adds]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]

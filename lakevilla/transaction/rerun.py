@@ -30,6 +30,8 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
     TransactionAborted
         It was saved and another process has resumed it: begin a new one.
     """
+    # Where HEAD is a log there are no queues: it stays optimistic.
+    escalate = escalate and not (yield from old.context.is_only_creating())
     yield from unsave(old)
     # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
     key, old.key = old.key, None
@@ -47,6 +49,9 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
         txn_id,
         owner=old.owner,
         read_only=old.read_only,
+        isolation=old.isolation,
+        validation=old.validation,
+        slack=old.slack,
         metadata=old.metadata,
         applications=old.applications,
         key=None if key is None else KeyUse(key.key, key.version),

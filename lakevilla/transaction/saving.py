@@ -32,6 +32,7 @@ from lakevilla.sublogs.record import (
     record_key,
     sublog_key,
 )
+from lakevilla.transaction.adopt import adopt
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.core import Done, Transaction, Working
 from lakevilla.transaction.features import Feature
@@ -40,7 +41,7 @@ from lakevilla.transaction.outcome import check_id, find_in_history, result_of
 from lakevilla.transaction.queueing import Queue
 from lakevilla.transaction.record import HeldRecord, change_record, create_record, delete_record
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
-from lakevilla.transaction.validate import adopt, examine
+from lakevilla.transaction.validate import examine
 from lakevilla.transaction.view import Placement, View, pending_parts
 
 __all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
@@ -56,7 +57,7 @@ class Saved(msgspec.Struct, frozen=True):
 
 def is_due(txn: Transaction) -> bool:
     """Whether a transaction with Feature.R has lived, or done, enough to be written down."""
-    if Feature.R not in txn.features or txn.state != "open":
+    if Feature.R not in txn.features or txn.state != "open" or txn.context.only_creates:
         return False
     settings = txn.context.settings
     since = txn.began_at if txn.saved is None else txn.saved.at
@@ -74,7 +75,16 @@ def save(txn: Transaction) -> Program[None]:
     ------
     TransactionAborted
         Another process has resumed it.
+    StoreError
+        It can't be saved now, or never where HEAD is a log; the transaction goes on.
     """
+    if (yield from txn.context.is_only_creating()):
+        raise StoreError(
+            f"transaction {txn.id} can't be saved: that takes a store that replaces an object "
+            "under a condition, and this lake was made on one that only creates; it can go on "
+            "and commit",
+            txn_id=txn.id,
+        )
     if not txn.through_head or txn.held is None:
         yield from _join_head(txn)
     yield from txn.store_bodies()
@@ -137,7 +147,7 @@ def _join_head(txn: Transaction) -> Program[None]:
     assert txn.held is not None
     tails = yield from parallel([open_tail(txn.context, location) for location in txn.tables])
     yield from parallel([probe(txn.context, tail) for tail in tails])
-    found = yield from examine(txn, txn.held.head, exact=True)
+    found = yield from examine(txn, txn.held.head, exact=True, extending=True)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
     yield from adopt(txn, txn.held, found)
@@ -170,6 +180,10 @@ def _sublog(txn: Transaction) -> Sublog:
         txn.applications,
         tuple(txn.stored),
         None if txn.key is None else (txn.key.key, txn.key.version),
+        txn.isolation,
+        txn.validation,
+        txn.slack,
+        txn.behind,
     )
 
 
@@ -242,6 +256,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         )
     txn = Transaction(context, Feature(sublog.features), txn_id, owner=owner)
     txn.through_head = True
+    txn.isolation, txn.validation = sublog.isolation, sublog.validation
+    txn.slack, txn.behind = sublog.slack, dict(sublog.behind)
     txn.metadata = dict(sublog.metadata)
     txn.applications = dict(sublog.applications)
     txn.held = held

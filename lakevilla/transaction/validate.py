@@ -1,8 +1,17 @@
 """Validation: may a transaction move to a newer HEAD, and what must it do again there?
 
-The precise validation of design section 9: by the predicates and files of what
-came between, not by version numbers. ``examine`` only tells; ``adopt`` moves
-the transaction, redoing what is in conflict.
+By the predicates and files of what came between (design, section 9); with
+``validation="rules"`` first by version numbers, as the paper does. ``examine`` only
+tells; ``adopt`` moves the transaction, redoing what is in conflict.
+
+Under snapshot isolation what was read need not hold at the commit, nor where
+``slack`` lets a read be behind: validation is *lenient* on such tables. Then the
+transaction stands on the one state that it has read, and the rows that it writes must
+be as they were there, be it in other files: then they are written again there, from
+the same rows. Rows that did change can be mended by a redo only if all that was read
+holds on the new state too, as if the transaction had begun there; else its reads were
+of one state and its writes made from a later one, which is a lost update or a torn
+read. So leniency admits write skew, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,13 +23,12 @@ from lakevilla.errors import (
     LakeVillaError,
     TableExists,
     TableNotFound,
-    TransactionAborted,
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.formats.base import Layout
+from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import HeldHead
+from lakevilla.global_log.rules import Rule
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
     Alter,
@@ -29,21 +37,24 @@ from lakevilla.sublogs.operations import (
     Drop,
     Guard,
     Insert,
-    Overwrite,
+    Operation,
+    Optimize,
     is_blind,
     tables_read,
 )
+from lakevilla.transaction.adopt import adopt, stands
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
-from lakevilla.transaction.context import Event
-from lakevilla.transaction.naming import file_namer
-from lakevilla.transaction.replay import conflict, redo, replay
+from lakevilla.transaction.replay import conflict
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
+from lakevilla.transaction.versions import firing
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Done, Transaction
 
-__all__ = ["Examination", "adopt", "catch_up", "examine", "extend"]
+__all__ = ["Examination", "catch_up", "examine", "extend", "validate_reads"]
+
+_SEEN = "rows that the transaction has read were changed meanwhile"
 
 
 @dataclass(slots=True)
@@ -53,22 +64,30 @@ class Examination:
     ``views`` are the tables' states there, where they differ; ``redo_from`` the
     first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
     the logs as they were looked at: what is in them is validated, and no more.
+    ``lenient`` are the tables whose reads may be outdated, with the number of versions
+    that came (told under ``slack`` only); ``behind`` those whose reads then are, see
+    ``Transaction.behind``.
     """
 
     views: dict[str, View] = field(default_factory=dict)
     tails: dict[str, Tail] = field(default_factory=dict)
     redo_from: int | None = None
     conflict: LakeVillaError | None = None
+    lenient: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
 
 
-def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Program[Examination]:
+def examine(
+    txn: Transaction, head: Head | None, *, exact: bool = False, extending: bool = False
+) -> Program[Examination]:
     """Hold everything the transaction relied on against ``head`` and the known logs.
 
     Tables that the transaction only appends to are passed over while nobody
     changed their metadata, unless ``exact``: then a lost race costs no request
-    besides HEAD's.
+    besides HEAD's. ``extending``: the transaction is to go on there, not to commit, so
+    all that it has read must hold at any level, and no rule is asked.
     """
-    found = Examination()
+    found = Examination(behind=dict(txn.behind))
     nets: dict[str, NetChange] = {}
     for location, working in list(txn.tables.items()):
         old = working.view
@@ -76,7 +95,7 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
-            continue
+            continue  # no version came, so no rule can fire
         if (
             not exact
             and _only_appends(txn, location)
@@ -110,10 +129,76 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
         nets[location] = yield from net_change(txn.context, old, new, tail)
     if not nets:
         return found
-    yield from _operations(txn, nets, found)
+    if not extending:
+        yield from _rules(txn, head, found)
     if found.conflict is None:
-        yield from _reads(txn, nets, found)
+        yield from _operations(txn, nets, found)
+    strict = not (found.lenient or txn.behind)
+    if found.conflict is None and not strict and (yield from _reads_anew(txn, nets, found)):
+        # Something would be made from other rows than those that go with the reads.
+        if txn.behind:
+            found.conflict = conflict(txn, next(iter(txn.behind)), _SEEN)
+            return found
+        found.lenient, found.redo_from = {}, None
+        yield from _operations(txn, nets, found)
+    if found.conflict is None:
+        moving = exact or found.redo_from is not None
+        yield from _reads(txn, nets, found, moving=moving)
     return found
+
+
+def _rules(txn: Transaction, head: Head | None, found: Examination) -> Program[None]:
+    """Tell by version numbers which tables are lenient, or which one is in conflict."""
+    snapshot = txn.isolation == "snapshot" and txn.has_one_state
+    for location, new in found.views.items():
+        if snapshot:
+            found.lenient[location] = 0
+        if not (txn.slack or txn.validation == "rules"):
+            continue
+        versions, rule = yield from firing(txn, head, new, found.tails[location])
+        if rule is not None and txn.validation == "rules":
+            found.conflict = conflict(
+                txn,
+                location,
+                f"rule {rule.name} fires ({rule.value}): the transaction works on version "
+                f"{versions.read}, the table is at {versions.hidden}, slack is {txn.slack}",
+            )
+            return
+        if rule is not Rule.R1 and txn.slack and txn.has_one_state:
+            found.lenient[location] = versions.hidden + 1 - versions.write
+
+
+def _reads_anew(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[bool]:
+    """Whether what would be performed there reads other rows than it would have read before."""
+    if any(done.deferred for done in txn.done):
+        return True  # what was put off is performed on whatever came
+    if found.redo_from is None:
+        return False
+    for done in txn.done[found.redo_from :]:
+        if stands(done):
+            continue
+        target = nets.get(done.table)
+        if target is not None and (target.metadata or target.contract):
+            return True
+        for table, where in tables_read(done.operation).items():
+            if (yield from _is_changed(txn, table, where, nets, found)):
+                return True
+    return False
+
+
+def _is_changed(
+    txn: Transaction,
+    table: str,
+    where: Expr | None,
+    nets: dict[str, NetChange],
+    found: Examination,
+) -> Program[bool]:
+    net = nets.get(table)
+    if net is None:
+        return False
+    old, new = txn.tables[table].view, found.views[table]
+    verdict = yield from judge(txn.context, old, new, net, where)
+    return verdict is Verdict.CHANGED
 
 
 def _only_appends(txn: Transaction, location: str) -> bool:
@@ -186,149 +271,66 @@ def _in_conflict(
         )
     if isinstance(operation, Alter | Guard) and target is not None and target.metadata:
         return True
-    if isinstance(operation, Insert) and target is not None and target.contract:
-        # Its rows come from other tables, but its files were made for this one.
+    if isinstance(operation, Insert | Optimize) and target is not None and target.contract:
+        # Its files were made for what the table was, whatever rows they hold.
         return True
     for table, where in tables_read(operation).items():
-        net = nets.get(table)
-        if net is None:
+        if table in found.lenient and _only_reads(operation, table):
             continue
-        verdict = yield from judge(
-            txn.context, txn.tables[table].view, found.views[table], net, where
-        )
-        if verdict is Verdict.CHANGED:
+        if (yield from _is_changed(txn, table, where, nets, found)):
             return True
     return target is not None and any(
         removed.ref in target.removes for removed in done.change.removes
     )
 
 
-def _reads(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
+def _only_reads(operation: Operation, table: str) -> bool:
+    """Whether the operation reads rows of the table and changes none of them.
+
+    One that adds a constraint, or drops the table, has something to say of all its rows.
+    """
+    return operation.table != table or isinstance(operation, Insert)
+
+
+def _reads(
+    txn: Transaction, nets: dict[str, NetChange], found: Examination, *, moving: bool
+) -> Program[None]:
+    """Hold the reads against what came; outdated ones of lenient tables matter only if it moves."""
     redone = set()
     if found.redo_from is not None:
         redone = {done.table for done in txn.done[found.redo_from :] if not done.deferred}
     for record in txn.reads.values():
-        net = nets.get(record.table)
-        if net is not None:
-            verdict = yield from judge(
-                txn.context,
-                txn.tables[record.table].view,
-                found.views[record.table],
-                net,
-                record.where,
-            )
-            if verdict is Verdict.CHANGED:
-                found.conflict = conflict(
-                    txn, record.table, "rows that the transaction has read were changed meanwhile"
-                )
+        table = record.table
+        if moving or table not in found.lenient:
+            changed = yield from _is_changed(txn, table, record.where, nets, found)
+            if changed and table not in found.lenient:
+                found.conflict = conflict(txn, table, _SEEN)
                 return
-        if (
-            found.redo_from is not None
-            and record.after > found.redo_from
-            and record.table in redone
-        ):
-            # The caller has seen what an operation made that would now be made
-            # anew: nobody can tell whether he acted on it.
+            if changed:
+                found.behind.setdefault(table, 0)
+        own = found.redo_from is not None and record.after > found.redo_from and table in redone
+        if own and (yield from _reads_anew(txn, nets, found)):
+            # The caller has seen what an operation made that would now be made anew:
+            # nobody can tell whether he acted on it. (From the same rows, which only lie in
+            # other files, the same would be made.)
             found.conflict = conflict(
-                txn, record.table, "the transaction has read rows of its own that must be redone"
+                txn, table, "the transaction has read rows of its own that must be redone"
             )
             return
-
-
-def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
-    """Move the transaction to ``held``; operations from ``redo_from`` on are done again there.
-
-    Raises
-    ------
-    ConflictError
-        Too many redos, an operation that fits no longer, or a count that the
-        caller has looked at and that would change.
-    """
-    try:
-        yield from _moved(txn, held, found)
-    except BaseException as error:
-        if txn.state == "open":
-            # Half moved it is neither what it was nor what it is to be: were it
-            # committed again, a part of its operations would be, or old ones unchecked.
-            txn.fail(
-                error
-                if isinstance(error, LakeVillaError)
-                else TransactionAborted(
-                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
-                    txn_id=txn.id,
-                )
-            )
-        raise
-
-
-def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
-    context = txn.context
-    # What each operation made its files for: a redo of one before it may change that.
-    layouts = _layouts(txn)
-    txn.held = held
-    if held is not None:
-        txn.bound_sequence = held.head.sequence
-    reshaped = set()
-    for location, working in txn.tables.items():
-        new = found.views.get(location)
-        if new is not None:
-            if _definition(new) != _definition(working.view):
-                reshaped.add(location)
-            working.view = new
-    first = len(txn.done) if found.redo_from is None else found.redo_from
-    if found.redo_from is not None:
-        txn.redos += 1
-        table = txn.done[first].table
-        if txn.redos > context.settings.max_redos:
-            raise txn.fail(conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
-        context.notify(
-            Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
-        )
-    for done in txn.done:
-        if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
-            done.fitted = True
-    name = file_namer(context, txn.id, txn.through_head)
-
-    def step(index: int, done: Done) -> Program[None]:
-        if index >= first and not _stands(done):
-            yield from redo(txn, done, name)
-        if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
-            _check_fits(txn, done, layouts[index])
-
-    yield from replay(txn, step)
-
-
-def _definition(view: View) -> tuple[object, object]:
-    return view.snapshot.metadata, view.snapshot.protocol
-
-
-def _layouts(txn: Transaction) -> list[Layout]:
-    """Per operation its table's layout as the transaction saw it after the operation."""
-    snapshots = {location: working.view.snapshot for location, working in txn.tables.items()}
-    layouts = []
-    for done in txn.done:
-        change = done.change
-        if change.metadata is not None or change.protocol is not None:
-            snapshots[done.table] = snapshots[done.table].apply(change)
-        layouts.append(snapshots[done.table].layout)
-    return layouts
-
-
-def _check_fits(txn: Transaction, done: Done, written: Layout) -> None:
-    """Files that an operation keeps in a redo must be right on the new state as they are."""
-    after = txn.tables[done.table].snapshot.apply(done.change)
-    if not still_fits(written, after.layout):
-        reason = "its schema or constraints were changed meanwhile"
-        raise txn.fail(conflict(txn, done.table, reason))
-
-
-def _stands(done: Done) -> bool:
-    """Whether an operation after the first in conflict keeps its physical side, or has none."""
-    return (
-        done.deferred
-        or isinstance(done.operation, Create)
-        or (isinstance(done.operation, Append) and done.operation.columns is None)
-    )
+    for table in txn.behind:
+        if table in nets and table not in found.lenient:
+            # Held against the bound state they may be unchanged: they were of an older one.
+            found.conflict = conflict(txn, table, _SEEN)
+            return
+    # What a kept operation was made from is read as well. None is put off: that is not lenient.
+    kept = txn.done[: found.redo_from] if moving and found.lenient else []
+    for done in kept:
+        for table, where in tables_read(done.operation).items():
+            changed = yield from _is_changed(txn, table, where, nets, found)
+            if changed and table in found.lenient:
+                found.behind.setdefault(table, 0)
+    for table in found.behind:
+        found.behind[table] += found.lenient.get(table, 0)
 
 
 def catch_up(txn: Transaction) -> Program[None]:
@@ -349,6 +351,27 @@ def catch_up(txn: Transaction) -> Program[None]:
     yield from adopt(txn, held, found)
 
 
+def validate_reads(txn: Transaction) -> Program[None]:
+    """Validate a transaction that has written nothing, where its level asks for that.
+
+    Bound to one state of the lake it needs none: it has its place there. But R1 also
+    bounds how old that state may be (``validation="rules"``, serializable); write
+    serializability lets it pass.
+
+    Raises
+    ------
+    ConflictError
+        A table that it has read is more than ``slack`` versions further.
+    """
+    if txn.validation != "rules" or txn.isolation != "serializable" or not txn.reads:
+        return
+    yield from parallel([refresh(txn.context, location) for location in txn.tables])
+    held = (yield from txn.context.head()) if txn.through_head else None
+    found = yield from examine(txn, None if held is None else held.head)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+
+
 def extend(txn: Transaction) -> Program[bool]:
     """Move to the newest HEAD if everything relied on is unchanged there."""
     if not txn.through_head:
@@ -359,7 +382,7 @@ def extend(txn: Transaction) -> Program[bool]:
         held = yield from txn.context.head()
         if held is None:
             return False
-        found = yield from examine(txn, held.head, exact=True)
+        found = yield from examine(txn, held.head, exact=True, extending=True)
         if found.conflict is not None or found.redo_from is not None:
             return False
         if list(txn.tables) != known:

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import (
@@ -37,10 +40,13 @@ __all__ = [
     "build_view",
     "changes_contract",
     "compose",
+    "is_another",
     "net_change",
     "place",
     "pending_parts",
 ]
+
+_File = TypeVar("_File", DataFile, RemovedFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +247,7 @@ def build_view(
     Raises
     ------
     TableNotFound
-        HEAD has a tombstone for it, or there is no such table.
+        HEAD has a tombstone for it, there is no such table, or it is another one by now.
     """
     state = None if head is None else head.tables.get(location)
     if state is not None and state.dropped:
@@ -250,6 +256,8 @@ def build_view(
             "`register` revives it while its log exists",
             table=location,
         )
+    if state is not None and (yield from is_another(context, state, tail)):
+        raise _made_anew(location, state, tail)
     placement = yield from place(
         context, head, location, tail, accept_hidden=accept_hidden, up_to=up_to
     )
@@ -263,12 +271,8 @@ def build_view(
     except VersionNotFound as error:
         if placement.logged <= tail.tip:
             raise
-        raise TableNotFound(
-            f"table {location} ends at version {tail.tip} and the lake knows version "
-            f"{placement.logged}: another client has made it anew; `unregister` it, then "
-            "`register` the new one",
-            table=location,
-        ) from error
+        assert state is not None, "only HEAD can know of more than the log"
+        raise _made_anew(location, state, tail) from error
     snapshot = base
     for part in parts:
         if not part.change.is_empty:
@@ -276,23 +280,59 @@ def build_view(
     return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
 
 
+def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:
+    """Whether the log belongs to another table than HEAD means: one made anew in its place.
+
+    The id at ``published`` tells, and is looked at only where the tip's id is not the
+    known one: what comes after may change the id of one and the same table (REPLACE).
+    """
+    if state.published < 0 or tail.tip < 0 or tail.snapshot.table_id == state.table_id:
+        return False
+    if tail.tip < state.published:
+        return True
+    try:
+        known = yield from snapshot_at(context, tail, state.published)
+    except VersionNotFound:
+        return True  # cleaned up: nobody can tell that it is the same table
+    return known.table_id != state.table_id
+
+
+def _made_anew(location: str, state: TableState, tail: Tail) -> TableNotFound:
+    return TableNotFound(
+        f"table {location} was removed, or made anew, by another client: the lake knows version "
+        f"{state.published} of table {state.table_id}, its log now ends at version {tail.tip}; "
+        "`unregister` it, then `register` the new one",
+        table=location,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NetChange:
     """The difference between two views of a table.
 
     ``contract`` says that the metadata asks something else of data files, or
-    that the difference can't be told, which comes to the same.
+    that the difference can't be told, which comes to the same. ``untold``: rows changed
+    in files that are in neither view, because they came and went in between: then what
+    the others say of themselves (``dataChange``) does not tell whether rows changed.
     """
 
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
     contract: bool = False
     metadata: bool = False
-    data_change: bool = True
+    untold: bool = False
 
     @property
     def is_empty(self) -> bool:
         return not (self.adds or self.removes or self.contract or self.metadata)
+
+    def only_moves(self, gone: Iterable[FileRef], came: Iterable[FileRef]) -> bool:
+        """Whether these of its files went and came without a row that did."""
+        return not (
+            self.untold
+            or any(self.removes[ref].data_change for ref in gone)
+            or any(self.adds[ref].data_change for ref in came)
+        )
 
 
 _EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
@@ -320,22 +360,23 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     after = _Touches(between)
     adds: dict[FileRef, DataFile] = {}
     removes: dict[FileRef, RemovedFile] = {}
-    data_change = False
+    untold = False
     for ref in {**before.last, **after.last}:
         was_live = before.ends_live(ref, otherwise=after.began_live(ref))
         is_live = after.ends_live(ref, otherwise=before.began_live(ref))
         if is_live and not was_live:
             adds[ref] = after.added.get(ref) or before.restored(ref)
-            data_change |= adds[ref].data_change
         elif was_live and not is_live:
             removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
-            data_change |= removes[ref].data_change
+        elif not is_live:
+            # Rows appended and then moved on, or moved here and then deleted.
+            untold = untold or ref in after.changed
     contract = not _same_contract(old, new)
     metadata = (
         old.snapshot.metadata != new.snapshot.metadata
         or old.snapshot.protocol != new.snapshot.protocol
     )
-    return NetChange(adds, removes, contract, metadata, data_change)
+    return NetChange(adds, removes, contract, metadata, untold)
 
 
 def _same_contract(old: View, new: View) -> bool:
@@ -351,7 +392,10 @@ class _Touches:
         self.last: dict[FileRef, bool] = {}
         self.added: dict[FileRef, DataFile] = {}
         self.removed: dict[FileRef, RemovedFile] = {}
+        self.changed: set[FileRef] = set()
         for change in changes:
+            self.changed.update(file.ref for file in change.removes if file.data_change)
+            self.changed.update(file.ref for file in change.adds if file.data_change)
             # Within one commit a removal comes before an addition of the same path.
             for removed in change.removes:
                 self.first.setdefault(removed.ref, False)
@@ -391,10 +435,13 @@ def compose(changes: Sequence[Change]) -> Change:
     """One change that does what ``changes`` do in order: files that come and go are left out.
 
     Readers of a change data feed take an entry's change files for all of its
-    changes (hazard 32); ``feed.in_one_entry`` sees to it that they are.
+    changes (hazard 32); ``feed.in_one_entry`` sees to it that they are. Where one change
+    moves what another changes, ``dataChange`` is true of all: which of the files that are
+    left hold the changed rows can't be told.
     """
     if len(changes) == 1:
         return changes[0]
+    crossed = False
     adds: dict[FileRef, DataFile] = {}
     removes: dict[FileRef, RemovedFile] = {}
     change_files: list[ChangeFile] = []
@@ -402,8 +449,11 @@ def compose(changes: Sequence[Change]) -> Change:
     domains: dict[str, dict[str, object]] = {}
     for change in changes:
         for removed in change.removes:
-            if adds.pop(removed.ref, None) is None:
+            came = adds.pop(removed.ref, None)
+            if came is None:
                 removes[removed.ref] = removed
+            else:
+                crossed = crossed or came.data_change != removed.data_change
         for added in change.adds:
             adds[added.ref] = added
         change_files.extend(change.change_files)
@@ -412,10 +462,14 @@ def compose(changes: Sequence[Change]) -> Change:
         for domain in change.domains:
             domains[domain["domain"]] = domain
     return Change(
-        adds=tuple(adds.values()),
-        removes=tuple(removes.values()),
+        adds=tuple(_changed(file) if crossed else file for file in adds.values()),
+        removes=tuple(_changed(file) if crossed else file for file in removes.values()),
         change_files=tuple(change_files),
         metadata=metadata,
         protocol=protocol,
         domains=tuple(domains.values()),
     )
+
+
+def _changed(file: _File) -> _File:
+    return msgspec.structs.replace(file, data_change=True)

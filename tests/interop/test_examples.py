@@ -50,7 +50,7 @@ def test_an_example_prints_what_it_says(name: str) -> None:
 
 def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     old = {"sku": "jam", "qty": 1, "day": date(2023, 12, 31), "state": "open"}
     with lv.connect(str(tmp_path)) as lake:
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])

@@ -257,3 +257,23 @@ def test_values_that_json_lacks_become_text() -> None:
             "key": None,
         },
     }
+
+
+def test_optimize_and_vacuum_tell_what_they_did(root: str) -> None:
+    run("sql", root, "INSERT INTO stock SELECT 'nut', 3", "--write")
+    done = run("optimize", root, "stock")
+    assert (done["files_removed"], done["files_added"]) == (2, 1)
+    assert "no files to put together" in CliRunner().invoke(app, ["optimize", root, "stock"]).stdout
+    curve = ["--z-order", "sku", "--z-order", "qty"]
+    assert run("optimize", root, "stock", *curve)["files_added"] == 1
+    assert run("optimize", root, "stock", "--where", "qty = 1", status=2)["error"] == (
+        "invalid_operation"
+    )
+    assert run("vacuum", root, "stock") == {"dry_run": True, "files": []}
+    now = ["vacuum", root, "stock", "--retention-hours", "0"]
+    assert run(*now, status=2)["error"] == "invalid_operation"
+    told = run(*now, "--no-enforce")
+    assert (told["dry_run"], len(told["files"])) == (True, 3)
+    assert run(*now, "--no-enforce", "--no-dry-run")["files"] == told["files"]
+    assert run(*now, "--no-enforce")["files"] == []
+    assert len(run("sql", root, "SELECT * FROM stock")) == 3

@@ -32,6 +32,7 @@ from lakevilla.sublogs.codec import decode, encode
 from lakevilla.sublogs.operations import (
     Alter,
     Append,
+    Bin,
     Create,
     Delete,
     Drop,
@@ -40,6 +41,7 @@ from lakevilla.sublogs.operations import (
     Insert,
     Merge,
     MergeClauseRecord,
+    Optimize,
     Overwrite,
     QuerySource,
     ReadRecord,
@@ -128,6 +130,21 @@ OBJECTS: dict[str, msgspec.Struct] = {
         voided=((TXN, "column gone"),),
         touched_reads=(TXN,),
         quiet=True,
+    ),
+    "commit_optimize": CommitObject(
+        1,
+        NONCE,
+        TXN,
+        {"sales/orders": TablePart("table-id", CHANGE, operation="OPTIMIZE")},
+        operations=(
+            Optimize(
+                "sales/orders",
+                (Bin((("a.parquet", None), ("b.parquet", "uab^-aqEH.-t@S}K")), (ADDED,)),),
+                {"id": "x", "partitionColumns": ["day"]},
+                {"predicate": "[]", "targetSize": "134217728"},
+                7,
+            ),
+        ),
     ),
     "key": KeyRecord(1, NONCE, "job", TXN, 11, 4, 3),
     "lake": LakeFile(1, NONCE, "lake-id", "s3://bucket/lake"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakevilla.engines.duckdb.relation import read_files
 from lakevilla.engines.duckdb.rewrite import CHANGE_TYPE, Rewriter, expression_sql
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writer import Writer
+from lakevilla.engines.duckdb.zorder import in_z_order
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
@@ -33,6 +35,9 @@ from lakevilla.store.effects import Program
 __all__ = ["DuckDBEngine"]
 
 T = TypeVar("T")
+
+#: Rows that are compacted go into one file, however much larger than its sources it becomes.
+_ANY_SIZE = 1 << 20
 
 
 class DuckDBEngine:
@@ -96,6 +101,28 @@ class DuckDBEngine:
         """Merge a source; see ``engines.base.MergeClause`` for the rules."""
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
+
+    def compact(
+        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """The same rows in new files; see ``engines.base.Engine``."""
+        # The rows are there already: whether they may be is not asked again.
+        layout = replace(table.layout, constraints=())
+        writer = self._writer(layout, name)
+        files = yield from read_files(self._data, table, "compact")
+        if z_order_by:
+            rows = in_z_order(self._database, files, writer, z_order_by)
+            writer.keeps_order = True
+        else:
+            cursor = self._database.cursor()
+            names = name_list(layout.schema.names)
+            rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
+            writer.target_bytes = files.bytes() * _ANY_SIZE
+        try:
+            return (yield from writer.ordered(rows, files.partitions[0]))
+        except (Exception, KeyboardInterrupt):
+            yield from writer.withdraw()
+            raise
 
     def tell(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -18,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from lakevilla.engines.arrays import loosened, relabel
-from lakevilla.engines.base import DataAccess, FileNamer, Written
+from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.guards import guard, needs_sql, refuse_nulls
@@ -45,6 +44,8 @@ __all__ = ["Writer"]
 _EXPANSION = 4
 # What a file takes of the Arrow bytes that go into it, until the first file tells.
 _FIRST_RATIO = 0.5
+# Where a file ends matters more than usual: DuckDB's own unit.
+_VECTOR_ROWS = 2048
 
 
 class Writer:
@@ -79,10 +80,12 @@ class Writer:
         self._physical = pa.schema(
             [loosened(layout.physical.field(i)) for i in places] + list(extra)
         )
-        self.target_bytes = _target_bytes(layout, settings)
+        self.target_bytes = target_file_size(layout, settings)
         self._memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
         self.rows_written = 0
+        #: Whether rows lie in a file as they came: dearer, and asked for by few.
+        self.keeps_order = False
 
     def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
         """Write rows of any partitions, checking NOT NULL and constraints."""
@@ -90,7 +93,7 @@ class Writer:
         batches: Iterable[pa.RecordBatch] = reader
         if needs_sql(layout):
             cursor = self._database.cursor()
-            self._register(cursor, "__lakevilla_rows", reader)
+            self.register(cursor, "__lakevilla_rows", reader)
             batches = self.stream(
                 cursor, f"SELECT r.* FROM __lakevilla_rows AS r WHERE {guard(layout, 'r')}"
             )
@@ -114,7 +117,7 @@ class Writer:
         # Sorted by partition (spilling to disk), one file is open at a time,
         # however many partitions there are.
         cursor = self._database.cursor()
-        self._register(cursor, "__lakevilla_rows", whole)
+        self.register(cursor, "__lakevilla_rows", whole)
         ordered = self.stream(
             cursor,
             f"SELECT {name_list(self.schema.names)} FROM __lakevilla_rows "
@@ -157,6 +160,28 @@ class Writer:
         self.rows_written += rows
         stats = statistics_of_copy(self._physical, rows, summary, self._layout.statistics_columns)
         return (Written(self._file(path, size, key, stats)),)
+
+    def ordered(
+        self, batches: Iterable[pa.RecordBatch], key: PartitionKey
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows that were checked, all of one partition, file by file as they come."""
+        slices = _sliced(batches, _VECTOR_ROWS)
+        taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
+        if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
+            return tuple((yield from self._few(taken)))
+        return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
+
+    def register(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        name: str,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Let SQL read a stream; ``schema`` where it is not that of the rows written."""
+        tap = Tap(schema or self.schema, batches)
+        self._taps.append(tap)
+        cursor.register(name, tap.reader)
 
     def stream(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch]:
         """The rows of a SELECT of the file's columns, in the table's own types."""
@@ -202,7 +227,7 @@ class Writer:
         for first in batches:
             piece = _Piece(first, batches, self.target_bytes / self._ratio)
             cursor = self._database.cursor()
-            self._register(cursor, "__lakevilla_piece", piece)
+            self.register(cursor, "__lakevilla_piece", piece)
             names = name_list(field.name for field in self._data_fields)
             files = yield from self.copy(cursor, f"SELECT {names} FROM __lakevilla_piece", key)
             if files and piece.bytes:
@@ -222,13 +247,6 @@ class Writer:
                 key = self._partition_of(part)
                 yield from ((key, piece) for piece in part.to_batches())
 
-    def _register(
-        self, cursor: duckdb.DuckDBPyConnection, name: str, batches: Iterable[pa.RecordBatch]
-    ) -> None:
-        tap = Tap(self.schema, batches)
-        self._taps.append(tap)
-        cursor.register(name, tap.reader)
-
     def _copy_to(
         self, cursor: duckdb.DuckDBPyConnection, sql: str, target: str
     ) -> tuple[int, int, dict[str, dict[str, str]]]:
@@ -239,7 +257,8 @@ class Writer:
         with translated(self._layout.table, self._taps):
             found = cursor.execute(
                 f"COPY (SELECT {columns} FROM ({sql})) "
-                f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)})"
+                f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)}"
+                f"{', PRESERVE_ORDER true' if self.keeps_order else ''})"
             ).fetchall()  # to its end: see digest
         if not found:
             return 0, 0, {}
@@ -304,11 +323,11 @@ def _take(
     return taken, None
 
 
-def _sliced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
     """Batches of bounded length: a caller may hand over a table in one piece."""
     for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
 
 
 def _without_nulls(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,15 +344,3 @@ def _make_durable(path: str) -> None:
     finally:
         os.close(descriptor)
     sync_directory(os.path.dirname(path))
-
-
-def _target_bytes(layout: Layout, settings: Settings) -> int:
-    """The table's ``delta.targetFileSize``, else the setting."""
-    stated = layout.properties.get("delta.targetFileSize")
-    match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
-    if match is None:
-        return settings.target_file_size_bytes
-    return max(int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " ")), 1)
-
-
-_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)b?")

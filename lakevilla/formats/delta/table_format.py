@@ -15,6 +15,7 @@ from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.layout import interval_milliseconds
+from lakevilla.formats.delta.named import named_objects
 from lakevilla.formats.delta.paths import entry_key
 from lakevilla.formats.delta.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
@@ -29,6 +30,7 @@ _CATCH_UP = 32
 
 
 _LOG_RETENTION_MS = 30 * 24 * 3_600_000
+_FILE_RETENTION_MS = 7 * 24 * 3_600_000
 
 
 class DeltaFormat:
@@ -141,6 +143,14 @@ class DeltaFormat:
         """``delta.logRetentionDuration``, by default 30 days."""
         text = snapshot.layout.properties.get("delta.logRetentionDuration")
         return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
+
+    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+        """``delta.deletedFileRetentionDuration``, by default a week."""
+        text = snapshot.layout.properties.get("delta.deletedFileRetentionDuration")
+        return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
+
+    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+        return (yield from named_objects(_delta(snapshot), removed_since_ms))
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
         return is_due(version, _delta(snapshot))

@@ -132,6 +132,10 @@ def test_an_unknown_feature_is_refused(lake: lv.Lake, features: Any) -> None:
     "options",
     [
         {"isolation": "read-committed"},
+        {"validation": "none"},
+        {"slack": -1},
+        {"slack": 1.5},
+        {"slack": True},
         {"durability": "never"},
         {"wait": "forever"},
         {"idempotency_key": 5},

@@ -2,90 +2,21 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
 import pytest
 
 import lakevilla as lv
 from tests.builders import Place, accounts, kinds, values
+from tests.fixtures.gateway import Flaw, Gateway
 from tests.fixtures.s3 import S3Server
 
 #: Nobody here writes at the same time as another.
 QUICK = lv.Settings(check_interval_seconds=0.002, retry_limit=3, retry_base_seconds=0.01)
-
-Flaw = Literal["ignored", "refused", "none"]
-
-
-class Gateway:
-    """A gateway in front of an S3 server that knows no conditional PUT, and counts what it sees."""
-
-    def __init__(self, server: S3Server, flaw: Flaw) -> None:
-        upstream = urlsplit(server.endpoint).netloc
-        self.conditional = 0
-        gateway = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                headers = dict(self.headers.items())
-                conditions = [
-                    key for key in headers if key.lower() in ("if-match", "if-none-match")
-                ]
-                if self.command == "PUT" and conditions:
-                    gateway.conditional += 1
-                    if flaw == "refused":
-                        self._answer(501, {}, b"<Error><Code>NotImplemented</Code></Error>")
-                        return
-                    if flaw == "ignored":
-                        headers = {k: v for k, v in headers.items() if k not in conditions}
-                connection = http.client.HTTPConnection(upstream, timeout=30)
-                try:
-                    connection.request(self.command, self.path, body, headers)
-                    answer = connection.getresponse()
-                    self._answer(answer.status, dict(answer.getheaders()), answer.read())
-                finally:
-                    connection.close()
-
-            def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
-                self.send_response_only(status)
-                length = headers.get("Content-Length") or headers.get("content-length")
-                for key, value in headers.items():
-                    if key.lower() not in ("content-length", "transfer-encoding", "connection"):
-                        self.send_header(key, value)
-                is_head = self.command == "HEAD" and length is not None
-                self.send_header("Content-Length", str(length) if is_head else str(len(body)))
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = pass_on
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}
-        )
-        self._thread.start()
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
 
 Open = Callable[[Flaw], tuple[Place, Gateway]]
 

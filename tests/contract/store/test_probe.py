@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from lakevilla.errors import UnsafeStore
+from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import ANY, Absent, Condition, Match, Missing, Refused, Stored
+from lakevilla.store.base import (
+    ANY,
+    Absent,
+    Condition,
+    Failure,
+    Match,
+    Missing,
+    Refused,
+    Stored,
+)
 from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.probe import probe
 from lakevilla.store.routing import LakeStore
@@ -20,7 +29,7 @@ def test_a_safe_store_passes_and_keeps_nothing_of_the_probe(
     store: LakeStore, runner: Runner, ids: Ids
 ) -> None:
     with runner.requests.counting() as counted:
-        runner.run(probe(ids))
+        assert runner.run(probe(ids)), "it replaces under a condition"
     assert store.list("") == []
     assert counted == Counts(put=5, get=3, delete=2)
 
@@ -41,6 +50,15 @@ class Unsafe:
         }
         if self._flaw == "refuses all":
             return Refused()
+        if isinstance(condition, Match):
+            if self._flaw == "match never holds":
+                return Refused()
+            if self._flaw == "match unknown":
+                return Failure("501", ambiguous=False, permanent=True)
+            if self._flaw == "match times out":
+                return Failure("timed out")
+            if self._flaw == "match throttled":
+                return Failure("429", ambiguous=False, throttled=True)
         outcome = self._store.put(key, body, ANY if ignored.get(self._flaw) else condition)
         if self._flaw == "says stored" and isinstance(outcome, Refused):
             found = self._store.get(key)
@@ -55,8 +73,6 @@ class Unsafe:
     ("flaw", "check"),
     [
         ("create overwrites", "a second create is refused"),
-        ("match overwrites", "a stale match is refused"),
-        ("match creates", "a match on an absent key is refused"),
         ("says stored", "a second create is refused"),
         ("refuses all", "a create of an absent key is stored"),
     ],
@@ -69,4 +85,22 @@ def test_an_unsafe_store_is_refused_by_the_name_of_the_check(
     with pytest.raises(UnsafeStore, match=check) as error:
         Runner(store, ids, settings).run(probe(ids))
     assert "conditional writes" in error.value.message
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("flaw", ["match overwrites", "match creates", "match unknown"])
+def test_a_store_that_creates_and_does_not_replace_is_told_as_one(ids: Ids, flaw: str) -> None:
+    store = Unsafe(flaw)
+    settings = Settings(retry_limit=2, retry_base_seconds=0.001)
+    assert Runner(store, ids, settings).run(probe(ids)) is False
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("flaw", ["match times out", "match throttled", "match never holds"])
+def test_a_bad_moment_says_nothing_of_what_a_store_can_do(ids: Ids, flaw: str) -> None:
+    """Else a lake would be made, or refused, by what one request met."""
+    store = Unsafe(flaw)
+    settings = Settings(retry_limit=2, retry_base_seconds=0.001)
+    with pytest.raises(StoreError):
+        Runner(store, ids, settings).run(probe(ids))
     assert store.list("") == []

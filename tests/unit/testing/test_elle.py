@@ -206,3 +206,37 @@ def test_stale_executions_are_caught():
         for h, f in (random_history(seed, isolated=False) for seed in range(30))
     )
     assert caught >= 28
+
+
+def skew_of(*levels):
+    """Write skew of two, and the names of those at snapshot isolation."""
+    history = [
+        txn("A", ("x", []), ("y", []), ("x", 1)),
+        txn("B", ("x", []), ("y", []), ("y", 2)),
+    ]
+    lenient = {made.name for made, level in zip(history, levels, strict=True) if level}
+    return check(history, final={"x": [1], "y": [2]}, snapshot=lenient)
+
+
+@pytest.mark.parametrize("levels", [(True, True), (True, False), (False, True)])
+def test_write_skew_is_no_concern_of_others_where_one_of_the_two_allows_it(levels):
+    assert skew_of(*levels) == []
+    assert [a.kind for a in skew_of(False, False)] == ["G2-item"]
+
+
+def test_what_a_lenient_transaction_has_overwritten_and_read_is_still_checked():
+    circular = [txn("A", ("x", 1), ("y", [2])), txn("B", ("y", 2), ("x", [1]))]
+    found = check(circular, final={"x": [1], "y": [2]}, snapshot={"A", "B"})
+    assert {a.kind for a in found} == {"G1c"}
+
+
+def test_a_serializable_reader_is_not_excused_by_another_ones_leniency():
+    found = check(
+        [
+            txn("A", ("x", []), ("y", [2])),  # serializable, and torn
+            txn("B", ("x", 1), ("y", 2)),  # lenient
+        ],
+        final={"x": [1], "y": [2]},
+        snapshot={"B"},
+    )
+    assert {a.kind for a in found} == {"G-single"}

@@ -1,0 +1,168 @@
+"""What happened to a lake and to its tables, as their users ask for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakevilla.api.names import resolve
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import Entry
+from lakevilla.results import HistoryEntry, LoggedOperation, TableHistoryEntry
+from lakevilla.transaction import core
+from lakevilla.transaction.history import (
+    Recorded,
+    bind_to_past,
+    recorded_commits,
+    table_entries,
+)
+
+if TYPE_CHECKING:
+    from lakevilla.api.lake import Lake
+
+__all__ = [
+    "bind_to_version",
+    "check_number",
+    "lake_history",
+    "milliseconds",
+    "moment",
+    "table_history",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: What writers put into ``commitInfo`` by themselves; the rest is their users'.
+_OWN = frozenset(
+    (
+        "timestamp",
+        "inCommitTimestamp",
+        "operation",
+        "operationParameters",
+        "operationMetrics",
+        "readVersion",
+        "isBlindAppend",
+        "isolationLevel",
+        "engineInfo",
+        "clientVersion",
+        "txnId",
+        "userMetadata",
+        "userId",
+        "userName",
+        "clusterId",
+        "job",
+        "notebook",
+        "tags",
+        "lakevilla",
+    )
+)
+
+
+def bind_to_version(
+    lake: Lake, state: core.Transaction, version: int | None, timestamp: datetime | None
+) -> None:
+    """Bind a transaction to the global version asked for.
+
+    Raises
+    ------
+    VersionNotFound, InvalidOperation
+    """
+    if version is not None and timestamp is not None:
+        raise InvalidOperation("snapshot takes a version or a timestamp, not both")
+    if version is not None:
+        check_number("version", version)
+    stamp = None if timestamp is None else milliseconds(timestamp)
+    lake.runner.run(bind_to_past(state, version=version, timestamp_ms=stamp))
+
+
+def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
+    """The lake's commits, newest first."""
+    if limit is not None:
+        check_number("limit", limit)
+    found = lake.runner.run(recorded_commits(lake.context, limit))
+    held = lake.context.held
+    names = {} if held is None else {loc: name for name, loc in held.head.names.items()}
+    return [_entry(one, names) for one in found]
+
+
+def table_history(lake: Lake, uri: str, limit: int | None) -> list[TableHistoryEntry]:
+    """The entries of a table's log, newest first."""
+    if limit is not None:
+        check_number("limit", limit)
+    location = resolve(lake.root, {}, uri)
+    entries = lake.runner.run(table_entries(lake.context, location, limit))
+    return [_logged(entry) for entry in entries]
+
+
+def milliseconds(timestamp: datetime) -> int:
+    """Since the epoch. Refuses a time that does not say its zone."""
+    if not isinstance(timestamp, datetime):
+        raise InvalidOperation(f"timestamp must be a datetime, not {type(timestamp).__name__}")
+    if timestamp.tzinfo is None or timestamp.utcoffset() is None:
+        raise InvalidOperation(
+            f"timestamp {timestamp.isoformat()} has no time zone: "
+            "give an aware datetime, such as datetime.now(UTC)"
+        )
+    return (timestamp - _EPOCH) // timedelta(milliseconds=1)
+
+
+def moment(stamp_ms: int) -> datetime:
+    """Milliseconds since the epoch as an aware datetime in UTC."""
+    return _EPOCH + timedelta(milliseconds=stamp_ms)
+
+
+def check_number(name: str, value: object) -> None:
+    """Refuse what is no count and no version."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidOperation(f"{name} must be a whole number, 0 or more, not {value!r}")
+
+
+def _entry(one: Recorded, names: Mapping[str, str]) -> HistoryEntry:
+    summary, commit = one.summary, one.commit
+    parts = {} if commit is None else commit.tables
+    return HistoryEntry(
+        version=summary.sequence,
+        timestamp=moment(summary.timestamp_ms),
+        txn_id=None if summary.kind == "foreign" else summary.txn,
+        tables=tuple(sorted(names.get(location, location) for location in summary.tables)),
+        operations=tuple(
+            LoggedOperation(
+                names.get(location, location),
+                part.operation,
+                part.parameters,
+                part.metrics,
+            )
+            for location, part in parts.items()
+        ),
+        metadata={} if commit is None else commit.metadata,
+        kind=summary.kind,
+    )
+
+
+def _logged(entry: Entry) -> TableHistoryEntry:
+    info = entry.raw_commit_info
+    return TableHistoryEntry(
+        version=entry.version,
+        timestamp=moment(entry.timestamp_ms),
+        operation=entry.operation,
+        parameters=_mapping(info.get("operationParameters")),
+        metrics=_mapping(info.get("operationMetrics")),
+        txn_ids=entry.txn_ids,
+        metadata=_metadata(info),
+    )
+
+
+def _metadata(info: Mapping[str, Any]) -> dict[str, object]:
+    told = {name: value for name, value in info.items() if name not in _OWN}
+    text = info.get("userMetadata")
+    if text is None:
+        return told
+    try:
+        given = json.loads(text)
+    except (TypeError, ValueError):
+        given = None
+    return {**told, **(given if isinstance(given, dict) else {"userMetadata": text})}
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(value) if isinstance(value, dict) else {}

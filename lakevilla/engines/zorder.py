@@ -1,0 +1,76 @@
+"""Order along a Z curve: rows that are near in several columns come near each other.
+
+Each column's values become their place among the values of a sample, and the
+bits of those places are interleaved (Morton, 1966). Places and not values, so that
+a column of any type and spread divides the rows as finely as the others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["SAMPLE_ROWS", "boundaries", "z_values"]
+
+#: Rows that tell how a column's values are spread.
+SAMPLE_ROWS = 100_000
+#: A column is cut into at most two to the power of this many parts.
+_MOST_BITS = 12
+_WORD_BITS = 63
+
+
+def boundaries(sample: pa.Table) -> list[pa.Array]:
+    """For each column the values that cut its sample into parts of equal numbers of rows.
+
+    A frequent value is several of them: what it takes of the rows it takes of the places.
+    """
+    parts = 1 << _bits(sample.num_columns)
+    cuts = []
+    for column in sample.columns:
+        values = column.combine_chunks().drop_null()
+        ordered = values.take(pc.array_sort_indices(values))
+        count = len(ordered)
+        if count >= parts:
+            places = pa.array([i * count // parts for i in range(1, parts)], pa.int64())
+            ordered = ordered.take(places)
+        cuts.append(ordered)
+    return cuts
+
+
+def z_values(rows: pa.RecordBatch | pa.Table, cuts: Sequence[pa.Array]) -> pa.Array:
+    """The place of each row of ``rows``, whose columns are those of the sample, on the curve."""
+    bits = _bits(len(cuts))
+    z = pa.repeat(pa.scalar(0, pa.uint64()), rows.num_rows)
+    for number, (column, cut) in enumerate(zip(rows.columns, cuts, strict=True)):
+        values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        place = _places(values, cut, bits)
+        for bit in range(bits):
+            one = pc.bit_wise_and(pc.shift_right(place, _word(bit)), _word(1))
+            at = bit * len(cuts) + len(cuts) - 1 - number
+            z = pc.bit_wise_or(z, pc.shift_left(one, _word(at)))
+    return z
+
+
+def _bits(columns: int) -> int:
+    return min(_MOST_BITS, _WORD_BITS // columns)
+
+
+def _places(values: pa.Array, cut: pa.Array, bits: int) -> pa.Array:
+    """How many cuts are at or below each value, as if there were two to the power of ``bits``.
+
+    NULL comes before all. A stable sort with the cuts first puts a value after
+    the cuts that it equals.
+    """
+    both = pa.concat_arrays([cut, values])
+    order = pc.array_sort_indices(both, null_placement="at_start")
+    is_cut = pc.less(order, _word(len(cut))).cast(pa.uint64())
+    below = pc.cumulative_sum(is_cut)
+    places = below.take(pc.array_sort_indices(order)).slice(len(cut))
+    # Few cuts: the first bits tell most.
+    return pc.divide(pc.multiply(places, _word((1 << bits) - 1)), _word(max(len(cut), 1)))
+
+
+def _word(number: int) -> pa.Scalar:
+    return pa.scalar(number, pa.uint64())

@@ -1,0 +1,129 @@
+"""The lake's history: its commits, back from HEAD through as many pages as are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakevilla.errors import CorruptObject, VersionNotFound
+from lakevilla.global_log.head import CommitSummary, Head, Page, PageRef
+from lakevilla.global_log.repo import load_head, load_page
+from lakevilla.store.effects import Program
+
+__all__ = ["Timeline", "is_forgotten"]
+
+
+@dataclass(slots=True)
+class Timeline:
+    """The commits of ``head`` that are at hand, oldest first, and the page before them.
+
+    Pages name their predecessor, so they are read one after the other, and only
+    as far back as somebody asks.
+    """
+
+    head: Head
+    commits: list[CommitSummary]
+    older: PageRef | None
+
+    @classmethod
+    def of(cls, head: Head) -> Timeline:
+        return cls(head, list(head.commits), head.page)
+
+    @property
+    def first(self) -> int:
+        """The oldest sequence at hand."""
+        return self.commits[0].sequence if self.commits else self.head.sequence + 1
+
+    def at(self, sequence: int) -> Program[CommitSummary | None]:
+        """One commit; None where its number stands for a state alone: 0, and the last forgotten."""
+        found = yield from self.after(sequence - 1) if self._is_kept(sequence) else ()
+        return found[0] if found else None
+
+    def after(self, sequence: int) -> Program[Sequence[CommitSummary]]:
+        """All commits after ``sequence``, oldest first.
+
+        Raises
+        ------
+        VersionNotFound
+            It is not there yet, or some of them are not kept any more.
+        """
+        self.check(sequence)
+        while self.first > sequence + 1:
+            page = None if self.older is None else (yield from self._load(self.older))
+            if page is None:
+                raise self._gone(sequence)
+            self.commits[:0] = page.commits
+            self.older = page.previous
+        return self.commits[sequence + 1 - self.first :]
+
+    def newest(self, limit: int | None) -> Program[Sequence[CommitSummary]]:
+        """The newest commits that are kept, newest first."""
+        start = self.head.history_start
+        if limit is not None:
+            start = max(start, self.head.sequence - limit)
+        return list(reversed((yield from self.after(start))))
+
+    def by(self, timestamp_ms: int) -> Program[int]:
+        """The newest version that is not later. Raises ``VersionNotFound`` if all kept ones are."""
+        start = self.head.history_start
+        while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
+            yield from self.after(self.first - 2)
+        # Timestamps grow strictly: each HEAD raises them over the last one.
+        for commit in reversed(self.commits):
+            if commit.timestamp_ms <= timestamp_ms and commit.sequence > start:
+                self.check(commit.sequence)
+                return commit.sequence
+        raise VersionNotFound(
+            "no global version is as old as the time asked for: the lake's history that is kept "
+            f"begins after version {start}; ask for a later time"
+        )
+
+    def check(self, sequence: int) -> None:
+        """Refuse a global version that is not kept, or not there yet.
+
+        Raises
+        ------
+        VersionNotFound
+        """
+        if sequence > self.head.sequence:
+            raise VersionNotFound(
+                f"the lake has no global version {sequence}; its newest is {self.head.sequence}"
+            )
+        if sequence < self.head.history_start:
+            raise self._gone(sequence)
+
+    def settled(self, sequence: int) -> Program[int]:
+        """The version whose state ``sequence`` has.
+
+        A ``reconcile`` commit stands in one replacement with the ``foreign`` one before
+        it: no HEAD ever ended between them, and there the table has no state, because
+        what was decided does not fit the log any more.
+        """
+        following = yield from self.after(sequence)
+        return sequence + 1 if following and following[0].kind == "reconcile" else sequence
+
+    def _is_kept(self, sequence: int) -> bool:
+        return self.head.history_start < sequence <= self.head.sequence
+
+    def _load(self, ref: PageRef) -> Program[Page | None]:
+        try:
+            return (yield from load_page(ref))
+        except CorruptObject:
+            if (yield from is_forgotten(ref.last_sequence)):
+                return None
+            raise
+
+    def _gone(self, sequence: int) -> VersionNotFound:
+        return VersionNotFound(
+            f"global version {sequence} is not kept any more: the lake's history begins with "
+            f"version {self.head.history_start}; ask for that one or a newer one"
+        )
+
+
+def is_forgotten(sequence: int) -> Program[bool]:
+    """Whether gc has let go of a commit since the HEAD at hand was read.
+
+    Then what that HEAD names may be missing, and nothing is wrong.
+    """
+    held = yield from load_head()
+    return held is not None and sequence <= held.head.history_start

@@ -1,0 +1,35 @@
+"""Gates: where the programs of one process wait for each other, without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Shut until somebody opens it, and open from then on.
+
+    Safe without a lock: whoever waits is noted before the gate is looked at, and the
+    gate is open before those noted are told, so whichever of the two comes last tells.
+    Some are told twice, which is all the same to them. Nothing is taken out of a
+    list in between, so that opening it anew finishes what Ctrl-C has cut short.
+    """
+
+    __slots__ = ("_tell", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._tell: list[Callable[[], object]] = []
+
+    def open(self) -> None:
+        """Let everybody through."""
+        self.is_open = True
+        for tell in list(self._tell):
+            tell()
+
+    def when_open(self, tell: Callable[[], object]) -> None:
+        """Call ``tell``, from any thread and maybe twice, once the gate is open."""
+        self._tell.append(tell)
+        if self.is_open:
+            tell()

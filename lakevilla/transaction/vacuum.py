@@ -1,0 +1,209 @@
+"""Deleting the files of a table that nobody needs any more (Delta's VACUUM).
+
+A file goes if it is older than the retention and neither a state of the table
+names it nor a transaction that may still commit. The files are listed first and
+the states are read after that: whatever is made in between is not looked at, and
+whatever is committed in between is seen.
+
+What a file is named for:
+
+- the table as HEAD tells it, with what is pending, and as its log alone tells it;
+- a state that was replaced within the retention, or since the oldest transaction
+  that has a record began: so snapshots of the lake and the versions of the table
+  that are younger can be read;
+- a transaction through HEAD that is neither fenced nor committed. No time-out says
+  that it has ended: ``gc`` does, which moves HEAD first.
+
+It writes nothing but deletions. Delta's optional entries VACUUM START and END would
+change no row, and would take a number from a transaction each, on a guarded
+table by way of HEAD. The event ``vacuum`` tells instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lakevilla.errors import ConflictError, InvalidOperation
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import check_lake, commits_since
+from lakevilla.ids import started_at
+from lakevilla.store.base import ObjectInfo
+from lakevilla.store.effects import Program, delete, list_objects, parallel
+from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.gc import named_in_log
+from lakevilla.transaction.tail import refresh
+from lakevilla.transaction.view import View, build_view
+
+__all__ = ["vacuum"]
+
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: Of a transaction that commits through HEAD ("h"), or by its log entry ("l").
+_OWN_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-([hl])-({_UUID})-[0-9a-f]+\.parquet")
+#: What may be deleted at all: data files and deletion vectors, whoever wrote them.
+_DATA = re.compile(rf"(?:.*/)?(?:[^/]+\.parquet|deletion_vector_{_UUID}\.bin)")
+_RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
+_LOG = "/_delta_log/"
+_AT_ONCE = 1000
+_MAX_LOOKS = 10
+
+
+def vacuum(
+    context: Context,
+    location: str,
+    *,
+    retention_seconds: float | None = None,
+    dry_run: bool = True,
+    enforce_retention: bool = True,
+) -> Program[list[str]]:
+    """Delete what is not needed; returns the paths, relative to the table.
+
+    Parameters
+    ----------
+    retention_seconds : float, optional
+        Default: the table's ``delta.deletedFileRetentionDuration`` (7 days).
+    dry_run : bool
+        Only tell.
+    enforce_retention : bool
+        Refuse a retention below the table's.
+
+    Raises
+    ------
+    InvalidOperation
+        The retention is below the table's.
+    """
+    listed = yield from list_objects(location)
+    records = yield from list_objects(TXNS_PREFIX)
+    head, view = yield from _newest(context, location)
+    if not dry_run:
+        context.refuse_foreign_root()
+    if head is None or location not in head.tables:
+        yield from check_lake(location, head)
+    view.snapshot.check_writable()
+    least = context.format.file_retention_seconds(view.snapshot)
+    wanted = least if retention_seconds is None else retention_seconds
+    if enforce_retention and wanted < least:
+        raise InvalidOperation(
+            f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
+            f"table's {least / 3600:g} (delta.deletedFileRetentionDuration), so readers and "
+            "writers that are at work may lose files: ask for more, or pass "
+            "enforce_retention_duration=False if there are none",
+            table=location,
+        )
+    before = context.clock.now() - wanted
+    since = min([before, *_began(head, records)])
+    named = yield from _named(context, location, view, since, least)
+    bases = {key.rsplit("/", 1)[-1] for key in named if "://" in key}
+    nested = _nested(location, listed, head)
+    doomed = [
+        info
+        for info in listed
+        if info.modified_seconds < before
+        and info.key not in named
+        and info.key.startswith(f"{location}/")
+        and _is_data(info.key.removeprefix(f"{location}/"))
+        and not info.key.startswith(nested)
+        # A table may name its files by URIs, in more than one spelling.
+        and info.key.rsplit("/", 1)[-1] not in bases
+    ]
+    doomed = yield from _nobodys(context, head, doomed)
+    if not dry_run:
+        for start in range(0, len(doomed), _AT_ONCE):
+            some = doomed[start : start + _AT_ONCE]
+            yield from parallel([delete(info.key) for info in some])
+        size = sum(info.size for info in doomed)
+        context.notify(
+            Event(
+                "vacuum",
+                None,
+                f"vacuum deleted {len(doomed)} files of table {location} ({size} bytes)",
+                {"table": location, "files": len(doomed), "bytes": size},
+            )
+        )
+    return sorted(info.key.removeprefix(f"{location}/") for info in doomed)
+
+
+def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
+    """HEAD, and the table's state there; the log may show that a newer HEAD is on its way."""
+    for _ in range(_MAX_LOOKS):
+        held = yield from context.head()
+        head = None if held is None else held.head
+        tail = yield from refresh(context, location)
+        view = yield from build_view(context, head, location, tail)
+        if not view.placement.stale:
+            return head, view
+    raise ConflictError(
+        f"vacuum of table {location}: it was written so fast that no state of it could be read: "
+        "run it again later",
+        table=location,
+    )
+
+
+def _named(
+    context: Context, location: str, view: View, since: float, least: float
+) -> Program[set[str]]:
+    since_ms = int(since * 1000)
+    named = yield from context.format.named_objects(view.snapshot, since_ms)
+    tail = yield from refresh(context, location)
+    # What is decided and not published is not yet gone for those who read the log alone.
+    named |= yield from context.format.named_objects(tail.snapshot, since_ms)
+    if since < context.clock.now() - least:
+        # Checkpoints forget removals that are older than the table's own retention.
+        paths = yield from named_in_log(context, location)
+        named |= {path if "://" in path else f"{location}/{path}" for path in paths}
+    return named
+
+
+def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
+    """When the transactions began that have a record and may still commit."""
+    found = [_RECORD.fullmatch(info.key) for info in records]
+    ids = [match[1] for match in found if match is not None]
+    return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
+
+
+def _nested(location: str, listed: Iterable[ObjectInfo], head: Head | None) -> tuple[str, ...]:
+    """Directories of tables that lie inside this one's."""
+    inner = {
+        info.key.partition(_LOG)[0] for info in listed if _LOG in info.key.removeprefix(location)
+    }
+    inner |= set() if head is None else set(head.tables)
+    return tuple(f"{one}/" for one in inner if one.startswith(f"{location}/"))
+
+
+def _is_data(path: str) -> bool:
+    """Whether a file is in no directory that others keep their own things in.
+
+    Those begin with ``_`` or ``.``; but a partition column may too.
+    """
+    hidden = any(part[:1] in ("_", ".") and "=" not in part for part in path.split("/"))
+    return not hidden and _DATA.fullmatch(path) is not None
+
+
+def _nobodys(
+    context: Context, head: Head | None, files: Iterable[ObjectInfo]
+) -> Program[list[ObjectInfo]]:
+    """The files that are not those of a transaction that may still commit.
+
+    One that commits by its log entry can't be fenced: its files stay for
+    ``max_age_seconds``, after which it is itself to blame (hazard 6).
+    """
+    files = list(files)
+    oldest = context.clock.now() - context.settings.max_age_seconds
+    owners = {info.key: _OWN_FILE.fullmatch(info.key) for info in files}
+    through_head = {match[2] for match in owners.values() if match is not None and match[1] == "h"}
+    over: set[str] = set()
+    if head is not None:
+        over = {txn for txn in through_head if head.is_fenced(txn)}
+        undecided = through_head - over
+        if undecided:
+            commits = (yield from commits_since(head, head.history_start)) or ()
+            over |= {commit.txn for commit in commits if commit.hash}
+    kept = []
+    for info in files:
+        match = owners[info.key]
+        if match is None or (
+            match[2] in over if match[1] == "h" else started_at(match[2]) < oldest
+        ):
+            kept.append(info)
+    return kept
