@@ -301,7 +301,7 @@ def extended_without_a_look() -> Iterator[None]:
 @_planted(20, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
-    with _attribute(group, "own_commit", _nothing):
+    with _instead(group.own_commit, _nothing):
         yield
 
 
@@ -314,7 +314,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
         found = yield from original(txn, head)
         return found if found is not None and found.hash in txn.digests else None
 
-    with _attribute(group, "own_commit", own_commit):
+    with _instead(original, own_commit):
         yield
 
 
