@@ -16,7 +16,7 @@ from lakevilla.global_log.repo import HeldHead, load_commit, load_head
 from lakevilla.ids import Ids
 from lakevilla.markers.marker import Marker
 from lakevilla.markers.repo import Unreadable
-from lakevilla.settings import Settings
+from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.lease import Leases
@@ -68,6 +68,7 @@ class Context:
     ``leases`` is what was seen of others' records. ``departed`` are holders of
     reservations that were found dead, ``passed`` unreadable markers that nobody
     waits for any more. ``renewed`` is told of each transaction that has a record now.
+    ``is_callers`` tells whether the running thread has the transaction open itself.
     """
 
     root: str
@@ -78,6 +79,7 @@ class Context:
     engine: Engine
     notify: Callable[[Event], None] = lambda event: None
     renewed: Callable[[Transaction], None] = lambda txn: None
+    is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
@@ -89,7 +91,7 @@ class Context:
     leases: Leases = field(init=False)
 
     def __post_init__(self) -> None:
-        self.leases = Leases(self.settings.lease_seconds, self.settings.max_age_seconds)
+        self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def head(self) -> Program[HeldHead | None]:
         """HEAD as it is now, by one conditional GET; remembered."""

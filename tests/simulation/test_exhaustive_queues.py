@@ -92,7 +92,7 @@ def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
 
 @QUEUED
 def test_of_two_that_cross_both_may_crash_anywhere(features):
-    every = 1 if SOAK else 241
+    every = 1 if SOAK else 7
     build = partial(two_transfers, features)
     assert crash_both_everywhere(build, check, ("one", "two"), every=every) > 5000 / every
 
