@@ -2,7 +2,8 @@
 
 ``python bench/queues.py``: a transaction that updates k tables with and without
 Feature.CT, the time from one transaction's end to the commit of the one behind
-it, and a long transaction among short ones. Requests are counted, not estimated.
+it, clients that all read, compute and write one row, and a long transaction among short
+ones. Requests are counted, not estimated.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -106,6 +108,39 @@ def hand_over() -> None:
     )
 
 
+def same_row(members: list[tuple[lv.Feature, bool]], seconds: float = 20.0) -> None:
+    """Clients that read one row, compute and write it: what each kind of them comes to.
+
+    A member is its features, and whether it takes its turn before it reads.
+    """
+    lake = lake_of(1)
+    told: dict[str, Counter[str]] = {}
+    end = time.perf_counter() + seconds
+
+    def client(features: lv.Feature, in_turn: bool) -> None:
+        mine = Lake(lake.root, lake.runner.store, settings=lake.settings)
+        counts = told.setdefault(f"{features}{' in turn' if in_turn else ''}", Counter())
+        while time.perf_counter() < end:
+            try:
+                with mine.transaction(features) as txn:
+                    if in_turn:
+                        txn.take_turn("t0")
+                    seen = txn.read("t0", where="id = 0")["n"][0].as_py()
+                    txn.update("t0", {"n": seen + 1}, "id = 0")
+                counts["commits"] += 1
+            except ConflictError:
+                counts["conflicts"] += 1
+
+    threads = [threading.Thread(target=client, args=member) for member in members]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kinds = Counter(f"{features}{' in turn' if turn else ''}" for features, turn in members)
+    for kind, counts in sorted(told.items()):
+        print(f"one row, {kinds[kind]} of {len(members)} clients {kind}: {dict(counts)}")
+
+
 def long_one(features: lv.Feature, short: lv.Feature, seconds: float = 20.0) -> None:
     """A transaction that takes its time on rows that short ones change as well."""
     lake = lake_of(2)
@@ -149,6 +184,11 @@ def main() -> None:
     for tables in (1, 2, 8):
         cost(tables)
     hand_over()
+    optimistic, queued = FEATURES["R|I"], FEATURES["R|CT|I"]
+    same_row([(optimistic, False)] * 4)
+    same_row([(queued, False)] * 4)
+    same_row([(queued, True)] * 4)
+    same_row([(queued, True)] * 2 + [(optimistic, False)] * 2)
     long_one(FEATURES["R|CT|I"], FEATURES["R|CT|I"])
     long_one(FEATURES["R|I"], FEATURES["R|I"])
 

@@ -53,11 +53,17 @@ class OperationResult:
     files_added, files_removed : int
     """
 
-    __slots__ = ("_counts", "_observe")
+    __slots__ = ("_counts", "_observe", "_settled")
 
-    def __init__(self, counts: Callable[[], Counts], observe: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        counts: Callable[[], Counts],
+        observe: Callable[[], None],
+        settled: Callable[[], bool],
+    ) -> None:
         self._counts = counts
         self._observe = observe
+        self._settled = settled
 
     def _look(self) -> Counts:
         self._observe()
@@ -88,7 +94,11 @@ class OperationResult:
         return self._counts().files_removed
 
     def __repr__(self) -> str:
-        counts = self._look()
+        # A notebook, a log or a debugger prints more than anybody looks at: that alone
+        # must not make the counts part of the transaction.
+        if not self._settled():
+            return "OperationResult(rows_...: not looked at yet)"
+        counts = self._counts()
         return (
             f"OperationResult(rows_matched={counts.rows_matched}, "
             f"rows_inserted={counts.rows_inserted}, rows_updated={counts.rows_updated}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from lakevilla.errors import InvalidOperation
@@ -23,6 +24,18 @@ _MAY_BE_ZERO = {
     "outcome_retention_seconds",
 }
 
+#: Longer ones are mistakes of units.
+MOST_SECONDS = 100 * 365 * 24 * 3600.0
+_MOST_WHOLE = 2**63 - 1
+
+#: A lease is what everyone waits for whom a dead client has left something to clean up,
+#: and what a damaged record may claim: nobody believes one that is longer.
+MOST_LEASE_SECONDS = 3600.0
+
+
+#: Never probed again; waited for as long as it takes.
+_MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -32,12 +45,14 @@ class Settings:
     ----------
     lease_seconds : float
         A transaction whose record has not changed for this long is stale: its places in
-        the queues are given up. Its owner renews the record every third of this.
+        the queues are given up. Its owner renews the record every third of this. At most
+        an hour.
     wait_timeout_seconds : float
         How long a transaction waits for those before it, unless it says otherwise; then
-        it commits optimistically.
+        it commits optimistically. ``lake.run`` waits so long in each attempt.
     wait_poll_seconds, wait_poll_cap_seconds : float
-        First and longest pause between two looks at the one it waits for.
+        First and longest pause between two looks at the one it waits for; the first is
+        never longer than the longest.
     escalate_after : int
         After so many conflicts ``lake.run`` gives a transaction Feature.CT and reserves
         its tables in HEAD.
@@ -113,9 +128,27 @@ class Settings:
             fits = isinstance(value, int | (int if whole else float)) and not isinstance(
                 value, bool
             )
-            least = "0 or more" if field.name in _MAY_BE_ZERO else "more than 0"
-            if not fits or not (value >= 0 if field.name in _MAY_BE_ZERO else value > 0):
+            may_be_zero = field.name in _MAY_BE_ZERO
+            least = "0 or more" if may_be_zero else "more than 0"
+            most = _most(field.name, whole=whole)
+            endless = field.name in _MAY_BE_ENDLESS and value == math.inf
+            fits = fits and (endless or 0 <= value <= most)
+            if not fits or (value == 0 and not may_be_zero):
                 kind = "a whole number" if whole else "a number"
                 raise InvalidOperation(
-                    f"settings: {field.name} must be {kind}, {least}, not {value!r}"
+                    f"settings: {field.name} must be {kind}, {least} and at most {most:.12g}, "
+                    f"not {shown(value)}"
                 )
+
+
+def _most(name: str, *, whole: bool) -> float:
+    if whole:
+        return _MOST_WHOLE
+    return MOST_LEASE_SECONDS if name == "lease_seconds" else MOST_SECONDS
+
+
+def shown(value: object) -> str:
+    """A value in a message; Python refuses to print whole numbers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number of more than 64 bits"
+    return repr(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import socket
 import threading
@@ -22,6 +23,7 @@ from lakevilla.api.running import run
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
 from lakevilla.api.transaction import Transaction
+from lakevilla.api.workings import is_callers
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
@@ -42,7 +44,7 @@ from lakevilla.results import (
     Report,
     TransactionInfo,
 )
-from lakevilla.settings import Settings
+from lakevilla.settings import MOST_SECONDS, Settings, shown
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
@@ -118,6 +120,7 @@ class Lake:
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
         begin_anew_after_fork(self.context.lanes)
+        self.context.is_callers = is_callers
         self._lock = threading.Lock()
 
     # -- life --------------------------------------------------------------------
@@ -407,6 +410,10 @@ class Lake:
 
     # -- operating ---------------------------------------------------------------
 
+    def exists(self) -> bool:
+        """Whether anything was ever committed here; if not, the root may be misspelt."""
+        return self.runner.run(self.context.head()) is not None
+
     def transactions(self) -> list[TransactionInfo]:
         """The transactions that are in a queue or were saved, oldest first. It only looks.
 
@@ -486,7 +493,7 @@ class Lake:
         Only if there are places in a queue whose owners may be dead it waits, and for no
         longer than ``lease_seconds``.
         """
-        if self.runner.run(self.context.head()) is None:
+        if not self.exists():
             return self._no_lake()
         self.ensure_safe_store()
         report = self.runner.run(recovery.recover(self.context, self._owner))
@@ -498,7 +505,7 @@ class Lake:
 
         Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
         """
-        if self.runner.run(self.context.head()) is None:
+        if not self.exists():
             return self._no_lake()
         if not dry_run:
             self.ensure_safe_store()
@@ -612,7 +619,8 @@ class Lake:
         _LOG.info(message, extra={"txn_id": txn_id})
 
     def _notify(self, event: Event) -> None:
-        self.log(event.message, event.txn_id)
+        level = logging.WARNING if event.detail.get("long") else logging.INFO
+        _LOG.log(level, event.message, extra={"txn_id": event.txn_id})
         if self._on_event is not None:
             try:
                 self._on_event(event)
@@ -663,9 +671,12 @@ def _check_slack(slack: object) -> None:
 def _check_timeout(seconds: object) -> None:
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    endless = seconds == math.inf
+    if not is_number or not (endless or 0 <= seconds <= MOST_SECONDS):  # type: ignore[operator]
         raise InvalidOperation(
-            f"wait_timeout_seconds must be a number of seconds, 0 or more, not {seconds!r}"
+            f"wait_timeout_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
+            f"infinite, not {shown(seconds)}"
         )
 
 

@@ -29,6 +29,7 @@ from lakevilla.sublogs.operations import (
 from lakevilla.transaction import core, finish, optimizing, saving
 from lakevilla.transaction.changes import changes_seen
 from lakevilla.transaction.history import refuse_missing_files
+from lakevilla.transaction.turn import take_turn
 from lakevilla.transaction.view import View
 
 __all__ = ["Transaction"]
@@ -135,6 +136,34 @@ class Transaction(Workings):
             self.abort()
         except LakeVillaError as error:
             self._lake.log(f"could not clean up after transaction {self.id}: {error}", self.id)
+
+    # -- order -------------------------------------------------------------------
+
+    def take_turn(self, *tables: str) -> None:
+        """Wait until it is this transaction's turn to write ``tables``; with Feature.CT.
+
+        Called before what will be written is read, it keeps others who queue from
+        changing it until the commit: reading, computing and writing then needs one
+        attempt. It places one ticket a table, all in one round. Without Feature.CT it
+        does nothing; nor does it hold up clients that don't queue.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            The transaction is read-only.
+        ConflictError
+            Others went first, and have changed what this transaction has read before.
+        """
+        with self._alone("take_turn", tables[0] if len(tables) == 1 else None):
+            self._core.check_open("take_turn")
+            if not tables or not all(isinstance(table, str) for table in tables):
+                raise InvalidOperation('take_turn names tables: take_turn("orders", "stock")')
+            locations = list(dict.fromkeys(self._resolve(table) for table in tables))
+            for location in locations:
+                self._core.check_write(location, "take_turn")
+            self._lake.ensure_safe_store()
+            self._run(take_turn(self._core, locations))
 
     # -- reading -----------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -47,13 +48,22 @@ from lakevilla.transaction.perform import read_source
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
 
-__all__ = ["Workings"]
+__all__ = ["Workings", "is_callers"]
 
 T = TypeVar("T")
 
 #: Merge sources up to this size travel in the commit object itself.
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
+
+#: The transactions of this process that somebody still holds, by id.
+_IN_USE: WeakValueDictionary[str, Workings] = WeakValueDictionary()
+
+
+def is_callers(txn_id: str) -> bool:
+    """Whether the running thread was the last to use a transaction that is still open."""
+    txn = _IN_USE.get(txn_id)
+    return txn is not None and txn.is_open_in(threading.get_ident())
 
 
 class Workings:
@@ -81,6 +91,13 @@ class Workings:
         self.keeps_place = False
         self._lock = threading.Lock()
         self._process = os.getpid()
+        self._thread = 0
+
+    def is_open_in(self, thread: int) -> bool:
+        """Whether it has not ended, and ``thread`` of this process was the last to use it."""
+        if (self._process, self._thread) != (os.getpid(), thread):
+            return False
+        return self._core.state in ("open", "failed")
 
     @property
     def id(self) -> str:
@@ -109,10 +126,12 @@ class Workings:
                 f"transaction {self.id} is in use by another thread: give each thread its own",
                 txn_id=self.id,
             )
+        self._thread = threading.get_ident()
         try:
             with self._placing(verb, table):
                 yield
         finally:
+            _IN_USE[self._core.id] = self  # by the id that it has now
             self._lock.release()
 
     @contextmanager
@@ -128,7 +147,8 @@ class Workings:
                 is_told = error.table is not None
                 error.table = table  # as the caller named it
                 if isinstance(error, InvalidOperation) and not is_told:
-                    error.message = f"{verb} {table}: {error.message}"
+                    told = error.message.removeprefix(f"{verb}: ")
+                    error.message = f"{verb} {table}: {told}"
                     error.args = (error.message,)
             raise
 
@@ -175,7 +195,10 @@ class Workings:
             counts()
             done.observed = True
 
-        return OperationResult(counts, observe)
+        def settled() -> bool:
+            return done.observed or self._core.state == "committed"
+
+        return OperationResult(counts, observe, settled)
 
     def _perform_deferred(self, done: core.Done) -> None:
         """An operation that was put off is asked for its counts: it must be performed first."""

@@ -12,6 +12,7 @@ from typing import Annotated, ParamSpec
 
 import pyarrow as pa
 import typer
+from rich.markup import escape
 
 from lakevilla import __version__
 from lakevilla.api.connect import connect
@@ -258,7 +259,11 @@ def snapshot(
 def txns(root: Root, option: Options = None, as_json: Json = False) -> None:
     """Show the transactions that are in a queue or were saved, and whom they wait for."""
     with _open(root, option) as lake:
-        Output(as_json).transactions(lake.transactions())
+        output = Output(as_json)
+        if not lake.exists() and not as_json:
+            output.console.print(escape(f"{lake.root} has no lake yet"), soft_wrap=True)
+            return
+        output.transactions(lake.transactions())
 
 
 @command
@@ -270,8 +275,13 @@ def abort(
 ) -> None:
     """Abort a transaction that has not been decided, whoever owns it."""
     with _open(root, option) as lake:
+        known = any(info.id == txn_id for info in lake.transactions())
         lake.abort(txn_id)
-    Output(as_json).value({"aborted": txn_id}, f"aborted {txn_id}")
+    told = "" if known else ": it was in no queue and not saved, so check the id"
+    Output(as_json).value(
+        {"aborted": txn_id, "known": known},
+        f"transaction {txn_id} can't commit any more{told}",
+    )
 
 
 @command

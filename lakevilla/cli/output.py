@@ -103,6 +103,7 @@ class Output:
             branch = tree.add(
                 f"{info.id}  [{style}]{info.state}[/]  since {started}  ({escape(info.owner)})"
             )
+            branch.add(f"last seen {info.last_seen.isoformat(sep=' ', timespec='seconds')}")
             if info.tables:
                 branch.add(f"in {escape(', '.join(info.tables))}")
             if info.waits_for:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 
@@ -34,13 +35,17 @@ __all__ = [
 
 MARKERS_DIR = "_lakevilla/markers"
 
-#: A name with a higher number is no ticket. No queue gets that far, and were
-#: such a file to count, nobody could be placed behind it.
+#: A name with a higher number is no ticket: no queue gets that far.
 LAST_TICKET = 10**18
 
 
 class Marker(msgspec.Struct, frozen=True):
     """The content of a marker. ``table`` and ``ticket`` say again what its key says."""
+
+    REMEDY: ClassVar[str] = (
+        "it is deleted after a lease by the next transaction with Feature.CT that waits there, "
+        "or by `lakevilla recover`"
+    )
 
     format: int
     nonce: str
@@ -113,8 +118,7 @@ def read_marker(key: str, location: str, number: int, body: bytes) -> Marker:
 
 def _corrupt(key: str, location: str, why: str) -> CorruptObject:
     return CorruptObject(
-        f"{key} is not a valid marker of table {location}: {why}; it is deleted after a lease by "
-        "the next transaction with Feature.CT that waits there, or delete it by hand",
+        f"{key} is not a valid marker of table {location}: {why}; {Marker.REMEDY}",
         key=key,
         table=location,
     )

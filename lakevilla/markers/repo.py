@@ -43,6 +43,11 @@ __all__ = [
 #: So many others may take a ticket between our list and our marker.
 PLACES_TRIED = 256
 
+#: A ticket above this was not taken in any queue: some other file bears its name. It
+#: counts as a marker as any other does, but nobody is placed behind it, or its number
+#: would be the last that can be taken.
+_HIGHEST_JOINED = LAST_TICKET // 10
+
 #: Each create whose outcome stays unknown has used up all its retries before.
 _DOUBTS_TRIED = 3
 
@@ -89,10 +94,11 @@ def place(
     StoreError
         All of the numbers tried are taken, or the store answers no create.
     """
-    first = 1 + max((entry.number for entry in listed), default=RESERVATION)
+    joined = (entry.number for entry in listed if entry.number <= _HIGHEST_JOINED)
+    first = 1 + max(joined, default=RESERVATION)
     met: list[Present] = []
     doubtful: list[int] = []
-    for number in range(first, min(first + PLACES_TRIED, LAST_TICKET + 1)):
+    for number in range(first, first + PLACES_TRIED):
         key = marker_key(location, number)
         body = encode(Marker(FORMAT, ids.nonce(), txn, location, number, access))
         outcome = yield from put(key, body, ABSENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -52,8 +53,6 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
 
 
 def _corrupt(key: str, kind: type, error: Exception) -> CorruptObject:
-    return CorruptObject(
-        f"{key} is not a valid {kind.__name__.lower()}: {error}; "
-        "restore it from a copy, or run `lakevilla doctor`",
-        key=key,
-    )
+    called = re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower().replace("txn", "transaction")
+    remedy = getattr(kind, "REMEDY", "restore it from a copy, or run `lakevilla doctor`")
+    return CorruptObject(f"{key} is not a valid {called}: {error}; {remedy}", key=key)

@@ -9,7 +9,7 @@ replaces it too, and the owner that lost finds out at its next replacement.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -72,6 +72,8 @@ class TxnRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     have two. ``tickets`` are exact while the transaction waits, that is while
     it has ``edges``; else they may lag behind what is placed.
     """
+
+    REMEDY: ClassVar[str] = "the places of its owner are given up after a lease"
 
     format: int
     nonce: str

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from lakevilla.global_log.head import Head
 from lakevilla.markers.marker import Listed, Unreadable, marker_key
-from lakevilla.markers.queue import Event, State, advance, ahead
+from lakevilla.markers.queue import Event as Happened
+from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import RESERVATION
+from lakevilla.transaction.context import Event
 from lakevilla.transaction.queueing import take_ticket
 from lakevilla.transaction.reservation import reserved_ahead, reserved_by
 
@@ -54,7 +56,26 @@ def who_is_ahead(txn: Transaction, head: Head | None) -> Program[list[Ahead]]:
     for reservation in reserved_ahead(txn, head):
         for table in reservation.tables:
             found.append(Ahead(table, RESERVATION, mine.get(table, 0), reservation.txn))
-    return found
+    return [one for one in found if not _is_beside(txn, one)]
+
+
+def _is_beside(txn: Transaction, one: Ahead) -> bool:
+    """Whether the thread that would wait has the one ahead open itself: it would wait for ever.
+
+    So it goes on, as after a wait that ran out. If the two work on the same rows, the one
+    ahead does its work again when it commits, or has a conflict.
+    """
+    if not txn.context.is_callers(one.txn):
+        return False
+    if one.txn not in txn.beside:
+        txn.beside.add(one.txn)
+        message = (
+            f"transaction {txn.id} does not wait for {one.txn}, which the same thread has open: "
+            f"it goes on beside it on table {one.table}"
+        )
+        detail = {"table": one.table, "holders": [one.txn], "beside": True}
+        txn.context.notify(Event("waiting", txn.id, message, detail))
+    return True
 
 
 def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
@@ -68,9 +89,9 @@ def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[lis
     for place in places:
         before = ahead(place.ticket, loaded, txn.id)
         if before and place.state is State.FIRST:
-            place.state = advance(place.state, Event.OVERTAKEN)
+            place.state = advance(place.state, Happened.OVERTAKEN)
         if not before and place.state is State.WAITING:
-            place.state = advance(place.state, Event.REACHED)
+            place.state = advance(place.state, Happened.REACHED)
         for one, marker in before:
             unreadable = marker if isinstance(marker, Unreadable) else None
             if unreadable is not None and one.token in txn.context.passed:
@@ -98,7 +119,7 @@ def _replace_swept(txn: Transaction, table: str, listed: list[Listed]) -> Progra
     assert queue is not None
     there = {one.number for one in listed}
     for lost in [place for place in queue.at(table) if place.ticket.number not in there]:
-        lost.state = advance(advance(lost.state, Event.SWEPT), Event.WOKE)
+        lost.state = advance(advance(lost.state, Happened.SWEPT), Happened.WOKE)
         queue.places.remove(lost)
         queue.doubtful.append((table, lost.ticket.number))
         yield from take_ticket(txn, table, lost.ticket.access, listed)

@@ -17,7 +17,7 @@ from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_h
 from lakevilla.ids import Ids
 from lakevilla.markers.marker import Marker
 from lakevilla.markers.repo import Unreadable
-from lakevilla.settings import Settings
+from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.lease import Leases
@@ -78,6 +78,7 @@ class Context:
     waits for any more. ``renewed`` is told of each transaction that has a record now.
     ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
     its transactions meet.
+    ``is_callers`` tells whether the running thread has the transaction open itself.
     """
 
     root: str
@@ -89,6 +90,7 @@ class Context:
     notify: Callable[[Event], None] = lambda event: None
     renewed: Callable[[Transaction], None] = lambda txn: None
     replaces: Callable[[], Program[bool]] = _always
+    is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
@@ -101,7 +103,7 @@ class Context:
     lanes: Lanes = field(default_factory=Lanes)
 
     def __post_init__(self) -> None:
-        self.leases = Leases(self.settings.lease_seconds, self.settings.max_age_seconds)
+        self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def head(self) -> Program[HeldHead | None]:
         """HEAD as it is now, by one conditional GET; remembered. Refuses one that was set back."""

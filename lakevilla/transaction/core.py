@@ -124,6 +124,8 @@ class Transaction:
         Whether its caller was told that it waits no longer.
     ousted : bool
         Whether the heartbeat has found the record gone, or another's.
+    beside : set of str
+        Transactions of the same thread that it did not wait for.
     used : set of str
         Tables of earlier attempts of it, where ``lake.run`` has run it again.
     told : bool
@@ -169,6 +171,7 @@ class Transaction:
     patience_ends: float | None = None
     impatient: bool = False
     ousted: bool = False
+    beside: set[str] = field(default_factory=set)
     used: set[str] = field(default_factory=set)
     tables: dict[str, Working] = field(default_factory=dict)
     done: list[Done] = field(default_factory=list)

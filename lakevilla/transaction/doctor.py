@@ -25,7 +25,8 @@ def doctor(context: Context) -> Program[Report]:
     except LakeVillaError as error:
         return Report(False, (Finding("error", error.kind, error.message),))
     if held is None:
-        return Report(True, (Finding("note", "empty", "the lake has no HEAD yet"),))
+        empty = f"{context.root} has no lake yet: the first transaction that writes makes one"
+        return Report(True, (Finding("note", "empty", empty),))
     head = held.head
     findings: list[Finding] = []
     if head.root != context.root:

@@ -34,6 +34,8 @@ _MOST_EDGES = 256
 _MOST_RECORDS = 4096
 #: A queue moves on at the pace at which each waiter looks, so pauses grow slowly.
 _GROWTH = 1.2
+#: Whoever waits longer is told of again, louder: somebody may have to look.
+_LONG_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Wait:
 
     deadline: float
     pause: float
+    began: float
+    tell_again: float
     records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
     told: frozenset[str] = frozenset()
     swept: set[str] = field(default_factory=set)
@@ -61,7 +65,9 @@ def wait_for_turn(txn: Transaction, head: Head | None) -> Program[bool]:
         limit = txn.wait_timeout_seconds
         limit = settings.wait_timeout_seconds if limit is None else limit
         txn.patience_ends = context.clock.elapsed() + limit
-    wait = Wait(txn.patience_ends, settings.wait_poll_seconds)
+    pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
+    now = context.clock.elapsed()
+    wait = Wait(txn.patience_ends, pause, now, now + _LONG_SECONDS)
     while True:
         if context.clock.elapsed() >= wait.deadline:
             if wait.waited:
@@ -114,10 +120,10 @@ def _wait(
             now = context.clock.elapsed()
             if now >= min(wait.deadline, list_again):
                 return
-            if now >= look_again:
+            if now >= min(look_again, wait.tell_again):
                 break
             pause = wait.pause * (0.5 + context.ids.jitter() / 2)
-            yield from sleep(min(pause, max(wait.deadline - now, 0.0)))
+            yield from sleep(min(pause, wait.deadline - now, list_again - now))
             wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
             if not polled.txn:
                 break
@@ -198,9 +204,11 @@ def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
 
 
 def _announce(txn: Transaction, wait: Wait, before: Sequence[Ahead]) -> None:
-    """Say whom it waits for, once for each set of them."""
+    """Say whom it waits for, once for each set of them, and again when that takes long."""
     holders = frozenset(one.txn or one.key for one in before)
-    if holders == wait.told:
+    now = txn.context.clock.elapsed()
+    is_long = now >= wait.tell_again
+    if holders == wait.told and not is_long:
         return
     wait.told = holders
     first = before[-1]
@@ -212,8 +220,15 @@ def _announce(txn: Transaction, wait: Wait, before: Sequence[Ahead]) -> None:
         "table": first.table,
         "holders": sorted(holders),
         "owner": None if record is None else record.owner,
+        "long": is_long,
     }
-    txn.context.notify(Event("waiting", txn.id, f"{message} on table {first.table}", detail))
+    still = ""
+    if is_long:
+        # Twice as rare each time.
+        since = wait.began
+        wait.tell_again = now + (now - since)
+        still = f", since {now - since:.0f} s: `lakevilla txns` shows it, `lakevilla abort` ends it"
+    txn.context.notify(Event("waiting", txn.id, f"{message} on table {first.table}{still}", detail))
 
 
 def _give_up(txn: Transaction) -> None:

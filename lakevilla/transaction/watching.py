@@ -21,6 +21,7 @@ from lakevilla.ids import is_txn_id, started_at
 from lakevilla.markers.marker import Marker, Present
 from lakevilla.markers.repo import list_markers, load_markers
 from lakevilla.results import TransactionInfo
+from lakevilla.settings import MOST_LEASE_SECONDS
 from lakevilla.store.base import Found, Missing, ObjectInfo
 from lakevilla.store.effects import Program, get, list_objects, parallel
 from lakevilla.store.effects import head as object_info
@@ -201,7 +202,7 @@ def lease_of(context: Context, record: TxnRecord | None) -> float:
     claimed = own if record is None else record.lease_seconds
     if not 0 < claimed < math.inf:  # NaN is not either
         return own
-    return min(claimed, max(own, context.settings.max_age_seconds))
+    return min(claimed, max(own, MOST_LEASE_SECONDS))
 
 
 def _tables(head: Head, records: Iterable[TxnRecord]) -> list[str]:

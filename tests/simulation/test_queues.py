@@ -96,7 +96,7 @@ def two_steps(first, second, *, pause=2.0, amount=1):
 
 
 @QUEUED
-def test_queued_and_isolated_transactions_lose_no_update(features):
+def test_scenario_8_queued_and_isolated_transactions_lose_no_update(features):
     simulation = lake()
 
     def program(client):
@@ -113,7 +113,7 @@ def test_queued_and_isolated_transactions_lose_no_update(features):
 
 
 @QUEUED
-def test_queued_update_that_an_isolated_one_overtakes_is_redone(features):
+def test_scenario_8_queued_update_that_an_isolated_one_overtakes_is_redone(features):
     simulation = lake()
     queued = Process(simulation, increment("a", 5, features), "queued").until(HEAD)
     alone(simulation, increment("a", 7), "isolated")
@@ -122,7 +122,9 @@ def test_queued_update_that_an_isolated_one_overtakes_is_redone(features):
 
 
 @pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
-def test_recoverable_transaction_in_between_is_reported_where_the_table_is_not_guarded(features):
+def test_scenario_8_recoverable_transaction_in_between_is_reported_where_the_table_is_not_guarded(
+    features,
+):
     simulation = lake()
     first = Process(simulation, increment("a", 5, features), "first").until("a/_delta_log")
     alone(simulation, increment("a", 7, Feature.R), "plain")
@@ -132,7 +134,7 @@ def test_recoverable_transaction_in_between_is_reported_where_the_table_is_not_g
 
 
 @pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
-def test_recoverable_transaction_loses_nothing_unseen_on_a_guarded_table(features):
+def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_table(features):
     simulation = lake()
 
     def guard(client):
@@ -195,7 +197,7 @@ def test_ring_that_only_transitive_dependencies_show_is_broken_by_its_youngest(f
 
 
 @QUEUED
-def test_finished_transaction_that_two_waiters_still_name_makes_no_cycle(features):
+def test_scenario_9_finished_transaction_that_two_waiters_still_name_makes_no_cycle(features):
     simulation = lake()
 
     def both(txn):
@@ -221,7 +223,9 @@ def test_finished_transaction_that_two_waiters_still_name_makes_no_cycle(feature
 
 @QUEUED
 @pytest.mark.parametrize("seed", range(4))
-def test_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(features, seed):
+def test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
+    features, seed
+):
     simulation = lake(seed=seed)
     old = Member(simulation, "old", two_steps("a", "b", pause=5.0), features)
     young = Member(simulation, "young", two_steps("b", "a", pause=5.0), features, after=2.0)
@@ -245,7 +249,7 @@ def test_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
 
 
 @QUEUED
-def test_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(features):
+def test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(features):
     simulation = lake(settings=Settings(wait_timeout_seconds=5.0))
     holder = Member(simulation, "holder", two_steps("a", "b", pause=60.0), features)
     waiters = [Member(simulation, f"w{n}", increment_body(), features, after=2.0) for n in range(4)]
@@ -259,7 +263,7 @@ def test_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(fea
 
 
 @QUEUED
-def test_transaction_that_is_run_again_keeps_its_id_and_its_place(features):
+def test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(features):
     simulation = lake()
     first = Member(simulation, "first", set_from_read(pause=10.0), features)
     second = Member(simulation, "second", increment_body(), features, after=2.0)
@@ -380,7 +384,7 @@ def storm(client, until, context):
 
 
 @pytest.mark.parametrize("escalates", [True, False])
-def test_escalated_transaction_beats_endless_optimistic_ones(escalates):
+def test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(escalates):
     settings = Settings(escalate_after=3 if escalates else 1000)
     simulation = lake(settings=settings)
     # What it reads is what the others write, and it takes its time.
@@ -407,7 +411,7 @@ def test_escalated_transaction_beats_endless_optimistic_ones(escalates):
 
 
 @QUEUED
-def test_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
+def test_scenario_10_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
     simulation = lake()
     hung = Member(simulation, "hung", two_steps("a", "b", pause=2000.0), features, attempts=1)
     patient = {"after": 2.0, "wait_timeout_seconds": 1500.0}
@@ -432,7 +436,7 @@ def test_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
 # ------------------------------------------------------------------ 11
 
 
-def test_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upon():
+def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upon():
     simulation = lake()
 
     def reader(client):
@@ -470,7 +474,9 @@ def add_row(txn, table):
 @QUEUED
 @pytest.mark.parametrize("patience", [0.0, 300.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(features, patience, seed):
+def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(
+    features, patience, seed
+):
     simulation = lake(seed=seed)
 
     def crosswise(source, target):

@@ -151,10 +151,27 @@ def test_a_malformed_option_is_refused_without_its_value(root: str) -> None:
 def test_an_open_transaction_of_another_is_aborted(root: str) -> None:
     txn = lv.connect(root).transaction()
     txn.append("stock", [{"sku": "gin", "qty": 1}])
-    assert run("abort", root, txn.id) == {"aborted": txn.id}
+    assert run("abort", root, txn.id)["aborted"] == txn.id
     with pytest.raises(lv.TransactionAborted):
         txn.commit()
     assert run("sql", root, "SELECT count(*) AS n FROM stock WHERE sku = 'gin'") == [{"n": 0}]
+
+
+def test_abort_of_an_id_that_nobody_knows_says_so(root: str) -> None:
+    nobody = "01a1fe12-2e3e-7c57-a165-5fc19a299bea"
+    assert run("abort", root, nobody) == {"aborted": nobody, "known": False}
+    assert "check the id" in CliRunner().invoke(app, ["abort", root, nobody]).stdout
+    with lv.connect(root) as lake, lake.transaction(QUEUED) as txn:
+        txn.append("stock", [{"sku": "gin", "qty": 1}])
+        assert run("abort", root, txn.id)["known"]
+        txn.abort()
+
+
+@pytest.mark.parametrize("command", ["txns", "doctor"])
+def test_a_root_without_a_lake_is_named(tmp_path: Path, command: str) -> None:
+    shown = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")]).stdout
+    assert "mispelt has no lake yet" in " ".join(shown.split()).replace(" ", " ")
+    assert not (tmp_path / "mispelt").exists()
 
 
 def test_abort_of_what_is_no_transaction_says_so(root: str) -> None:

@@ -163,10 +163,30 @@ def test_a_misspelt_option_of_run_is_refused_before_anything_runs(lake: lv.Lake)
         lake.run(lambda txn: None, attempts=0)
 
 
+#: Python can't print it, and no float can hold it.
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize("seconds", [HUGE, True], ids=["huge", "bool"])
+def test_a_wait_that_is_no_number_of_seconds_is_refused(lake: lv.Lake, seconds: Any) -> None:
+    with pytest.raises(lv.InvalidOperation, match="wait_timeout_seconds must be a number"):
+        lake.transaction(wait_timeout_seconds=seconds)
+
+
 @pytest.mark.parametrize(
     "settings",
-    [{"lease_seconds": 0}, {"max_redos": -1}, {"max_redos": 1.5}, {"lease_seconds": "30"}],
-    ids=repr,
+    [
+        {"lease_seconds": 0},
+        {"max_redos": -1},
+        {"max_redos": 1.5},
+        {"lease_seconds": "30"},
+        {"lease_seconds": float("nan")},
+        {"lease_seconds": 3601},
+        {"request_timeout_seconds": float("inf")},
+        {"wait_timeout_seconds": HUGE},
+        {"max_redos": HUGE},
+    ],
+    ids=[str(number) for number in range(9)],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_its_name(settings: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"settings: {next(iter(settings))} must be"):

@@ -26,6 +26,7 @@ from tests.fixtures.queues import (
     Told,
     beside,
     head_of,
+    in_another_thread,
     left_over,
     tickets,
 )
@@ -78,7 +79,7 @@ def test_a_client_that_sleeps_past_its_lease_loses_its_place_and_nothing_else(
 ) -> None:
     with place.connect(settings=SHORT) as sleeper:
         asleep = sleeper.transaction(R | CT | I)
-        add(asleep, "x")
+        in_another_thread(lambda: add(asleep, "x"))
         sleeper.close()  # its heartbeat stops
         with lake.transaction(R | CT | I) as txn:
             add(txn, "x", 10)
@@ -95,12 +96,12 @@ def test_a_client_that_wakes_behind_others_waits_for_them(
     woken = Told()
     with place.connect(settings=SHORT, on_event=woken) as sleeper:
         asleep = sleeper.transaction(R | CT)
-        add(asleep, "x")
+        in_another_thread(lambda: add(asleep, "x"))
         sleeper.close()
         later = lake.transaction(R | CT)
         with lake.transaction(R | CT) as txn:
             add(txn, "x", 10)
-            add(later, "x", 100)
+            in_another_thread(lambda: add(later, "x", 100))
         assert tickets(lake, "x") == [3]
         with beside(asleep.commit) as end:
             assert woken.wait("waiting").detail["holders"] == [later.id]
@@ -116,12 +117,12 @@ def test_a_client_that_wakes_in_a_place_that_was_given_to_another_takes_nothing_
     """The queue had run empty, and numbers began at 1 again."""
     with place.connect(settings=SHORT) as sleeper:
         asleep = sleeper.transaction(R | CT)
-        add(asleep, "x")
+        in_another_thread(lambda: add(asleep, "x"))
         sleeper.close()
         with lake.transaction(R | CT) as txn:
             add(txn, "x", 10)
         later = lake.transaction(R | CT)
-        add(later, "x", 100)
+        in_another_thread(lambda: add(later, "x", 100))
         assert tickets(lake, "x") == [1]
         asleep.commit()
         later.commit()
@@ -165,7 +166,7 @@ def test_a_live_holder_is_never_taken_for_dead(place: Place, told: Told) -> None
 def test_ctrl_c_in_a_wait_gives_the_places_back(place: Place, lake: lv.Lake) -> None:
     with place.connect(settings=QUICK) as other:
         first = other.transaction(R | CT)
-        add(first, "x")
+        in_another_thread(lambda: add(first, "x"))
         perform = lake.runner._perform
 
         def interrupted(effect: Effect) -> object:

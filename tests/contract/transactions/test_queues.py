@@ -24,6 +24,7 @@ from tests.fixtures.queues import (
     Told,
     beside,
     head_of,
+    in_another_thread,
     left_over,
     records,
     tickets,
@@ -320,7 +321,7 @@ def test_a_wait_that_is_over_commits_optimistically_and_loses_nothing(
         memory_place.connect(settings=QUICK, on_event=told) as two,
     ):
         first = one.transaction(R | CT | I)
-        add(first, "x")
+        in_another_thread(lambda: add(first, "x"))
         started = time.monotonic()
         with two.transaction(R | CT | I, wait_timeout_seconds=seconds) as second:
             add(second, "x", 10)
@@ -337,7 +338,7 @@ def test_how_long_to_wait_is_a_setting_as_well(memory_place: Place) -> None:
     impatient = lv.Settings(wait_timeout_seconds=0.05, wait_poll_seconds=0.01)
     with memory_place.connect() as one, memory_place.connect(settings=impatient) as two:
         first = one.transaction(R | CT)
-        add(first, "x")
+        in_another_thread(lambda: add(first, "x"))
         with two.transaction(R | CT) as second:
             add(second, "x")
         assert balance(one, "x") == 101

@@ -535,3 +535,28 @@ def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake:
     assert len([1 for verb, key in again if verb == "list"]) == 3
     deleted = [key for verb, key in again if verb == "delete"]
     assert len([key for key in deleted if "/markers/" in key]) == 3
+
+
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete(
+    lake: lv.Lake, count: int
+) -> None:
+    tables = warm(lake, count)
+
+    def work(txn: lv.Transaction) -> None:
+        txn.take_turn(*tables)
+        for table in tables:
+            txn.read(table, where="id = 1")
+            txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    with lake.runner.requests.counting() as without:
+        run_with(lake, RCTI & ~lv.Feature.CT, work)()
+    with lake.runner.requests.counting() as queued:
+        run_with(lake, RCTI, work)()
+    assert queued.minus(without) == Counts(list=2 * count, put=count + 1, delete=count + 1)
+    placing = steps(lake, run_with(lake, RCTI, lambda txn: txn.take_turn(*tables)))
+    markers = [(table, f"{table}/_lakevilla/markers") for table in tables]
+    lists = sorted(("list", prefix) for _, prefix in markers)
+    # One round for the lists and the record, one for the markers.
+    assert [one for one in placing[0] if one[0] == "list"] == lists
+    assert [verb for verb, _ in placing[1]] == ["put"] * count

@@ -152,13 +152,14 @@ def test_a_place_that_is_not_found_is_an_error_that_says_what_next(
     assert enter(runner, txn).ticket.number == PLACES_TRIED + 1
 
 
-def test_nobody_is_placed_where_no_list_would_show_him(
-    store: SimulatedStore, runner: Runner
+@pytest.mark.parametrize("absurd", [LAST_TICKET, LAST_TICKET - 5, LAST_TICKET // 10])
+def test_a_queue_goes_on_whatever_number_some_other_file_bears(
+    store: SimulatedStore, runner: Runner, absurd: int
 ) -> None:
-    put_marker(store, LAST_TICKET)
-    with pytest.raises(StoreError, match="markers"):
-        enter(runner, IDS.txn_id())
-    assert numbers(runner.run(list_markers(T))) == [LAST_TICKET]
+    put_marker(store, absurd)
+    placed = [enter(runner, IDS.txn_id()).ticket.number for _ in range(3)]
+    assert placed == sorted(placed)
+    assert numbers(runner.run(list_markers(T))) == sorted([absurd, *placed])
 
 
 # ----------------------------------------------------------- doubtful creates
