@@ -15,7 +15,7 @@ CATCHERS = {
         for seed in range(4)
     ],
     "edges_without_tickets": lambda: [
-        queues.test_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
+        queues.test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
             RCTI, seed
         )
         for seed in range(4)
@@ -27,19 +27,19 @@ CATCHERS = {
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCTI)
     ),
     "places_given_back_too_early": lambda: (
-        queues.test_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
+        queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
     ),
     "rerun_counts_as_ended": lambda: (
         queues.test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(RCTI)
     ),
     "rerun_with_a_new_ticket": lambda: (
-        queues.test_transaction_that_is_run_again_keeps_its_id_and_its_place(RCTI)
+        queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCTI)
     ),
-    "reservation_ignored": lambda: queues.test_escalated_transaction_beats_endless_optimistic_ones(
-        True
+    "reservation_ignored": lambda: (
+        queues.test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(True)
     ),
     "reservation_outlives_its_commit": lambda: (
-        queues.test_escalated_transaction_beats_endless_optimistic_ones(True)
+        queues.test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(True)
     ),
     "stale_not_swept": lambda: (
         queues.test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(RCT)
@@ -48,7 +48,9 @@ CATCHERS = {
         fairness.test_long_transaction_among_queued_ones_commits_and_does_nothing_twice(RCTI, 60)
     ),
     "time_out_shifts": lambda: (
-        queues.test_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(RCTI)
+        queues.test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(
+            RCTI
+        )
     ),
 }
 
