@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 __all__ = ["Counts", "RequestCounter", "Runner"]
 
+#: A thread that waits for others looks up so often whether it was interrupted.
+_LOOKS_UP_SECONDS = 0.5
+
 
 @dataclass(slots=True)
 class Counts:
@@ -169,7 +172,11 @@ class Runner:
             # A queue, because Ctrl-C ends its wait and leaves no lock of it held.
             opened: queue.SimpleQueue[None] = queue.SimpleQueue()
             effect.gate.when_open(lambda: opened.put(None))
-            return opened.get()
+            while not effect.gate.is_open:
+                # Ctrl-C that comes just before the wait begins is seen when it ends.
+                with contextlib.suppress(queue.Empty):
+                    opened.get(timeout=_LOOKS_UP_SECONDS)
+            return None
         return self._request(effect, time.sleep)
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:

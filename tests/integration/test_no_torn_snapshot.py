@@ -35,12 +35,12 @@ def transfer(txn: lv.Transaction, token: str, pair: list[str]) -> None:
 
 
 def write(place: Place, writer: int, stop: Stop | threading.Event) -> list[str]:
-    """Transfers until told to stop; the tokens of those that were acknowledged."""
+    """Transfers until told to stop, at least one; the tokens of those that were acknowledged."""
     source = random.Random(writer)
     done = []
     with place.connect() as lake:
         number = 0
-        while not stop.is_set():
+        while not (done and stop.is_set()):
             pair = source.sample(TABLES, 2)
             token = f"{writer}.{number}:{pair[0]}:{pair[1]}"
             number += 1
