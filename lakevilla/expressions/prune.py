@@ -143,7 +143,11 @@ class _Pruner:
 
     def may_match(self, batch: pa.RecordBatch) -> pa.Array:
         known = self._partitions(batch)
-        keep = _as_array(_Follower(self._schema, known, {}).truth(self._where).true, len(batch))
+        if self._keys or not self._leaves:
+            truth = _Follower(self._schema, known, {}).truth(self._where)
+            keep = _as_array(truth.true, len(batch))
+        else:
+            keep = pa.repeat(True, len(batch))
         if not self._leaves or not keep.true_count:
             return keep
         places = pc.indices_nonzero(keep)

@@ -15,6 +15,7 @@ from lakevilla.sublogs.operations import Guard
 from lakevilla.testing import foreign, verdict
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, swarm
+from lakevilla.testing.meetings import Meeting, meetings
 from lakevilla.testing.plan import RECREATED, TABLES, Plan, draw, small_limits
 from lakevilla.testing.reader import run_now
 from lakevilla.testing.scheduler import Simulation
@@ -27,7 +28,7 @@ from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 
-__all__ = ["Outcome", "figures", "replay", "run"]
+__all__ = ["HistoryFailed", "Outcome", "alone", "figures", "play_clients", "replay", "run"]
 
 #: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 asks.
 _VACUUM_SECONDS = 7 * 24 * 3600.0
@@ -43,6 +44,8 @@ class Outcome:
     fired: Counter[Fault]
     ended: Counter[str]
     events: Counter[str]
+    #: How often transactions of two kinds were at work on one table at the same time.
+    meetings: Counter[Meeting]
     requests: int
     trace_hash: str
 
@@ -111,6 +114,7 @@ def replay(
         simulation.fired,
         ended,
         world.events,
+        meetings(world),
         len(simulation.trace),
         digest,
     )
@@ -136,6 +140,12 @@ def _play(world: World) -> None:
     simulation.run()
     # A list that is stale by seconds still shows the tables.
     simulation.now += 3600
+    play_clients(world)
+
+
+def play_clients(world: World) -> None:
+    """Run what the plan names, on the tables that are there, until all has landed."""
+    simulation, plan = world.simulation, world.plan
     for number in range(plan.clients):
         program = user(world)
         simulation.add(f"c{number}", program, restart=program)
@@ -173,10 +183,12 @@ def _intrude(world: World, client: Client) -> Program[None]:
         longest = 3 * 3600.0 if plan.long and client.random.random() < 0.5 else 3.0
         yield from sleep(longest * client.random.random())
         table = client.random.choice(TABLES)
+        began = world.simulation.now
         try:
             yield from _foreign_act(world, client, table, client.random.choice(plan.foreign))
         except StoreError:
             continue
+        world.foreign_acts.append((table, began, world.simulation.now))
 
 
 def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program[None]:
@@ -236,7 +248,7 @@ def _finish(world: World) -> None:
     def recover(client: Client) -> Program[Any]:
         return recovery.recover(context_of(client))
 
-    _alone(world, "recoverer", recover)
+    alone(world, "recoverer", recover)
     verdict.check(world)
     verdict.queues_are_empty(world)
     helper = Client(simulation, "helper", f"{simulation.seed}/helper", 1.0)
@@ -247,16 +259,16 @@ def _finish(world: World) -> None:
     # Clocks are off by hours, and by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
     if "recreate" not in world.plan.foreign:
-        _alone(world, "collector", lambda client: gc.gc(context_of(client)))
+        alone(world, "collector", lambda client: gc.gc(context_of(client)))
         verdict.nothing_is_left_over(world)
     simulation.now += _VACUUM_SECONDS + 3600
-    _alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in TABLES]))
+    alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in TABLES]))
     verdict.same_rows(world, before)
 
     def others(client: Client) -> Program[Any]:
         return parallel([foreign.vacuum(client, table, _VACUUM_SECONDS) for table in TABLES])
 
-    _alone(world, "vacuum", others)
+    alone(world, "vacuum", others)
     verdict.same_rows(world, before)
 
 
@@ -269,7 +281,8 @@ def _vacuum(client: Client, table: str) -> Program[None]:
             raise
 
 
-def _alone(world: World, name: str, program: Callable[[Client], Program[Any]]) -> None:
+def alone(world: World, name: str, program: Callable[[Client], Program[Any]]) -> None:
+    """Run one more client to its end, when nobody else is there, without faults."""
     fired = Counter(world.simulation.fired)
     world.simulation.add(name, program, faulty=False)
     world.simulation.run()

@@ -18,7 +18,17 @@ from lakevilla.settings import Settings
 from lakevilla.transaction import tail
 from lakevilla.transaction.features import Feature
 
-__all__ = ["RECREATED", "SERIALIZABLE", "TABLES", "Level", "Plan", "draw", "small_limits"]
+__all__ = [
+    "EVERYONE",
+    "RECREATED",
+    "SERIALIZABLE",
+    "TABLES",
+    "Level",
+    "Plan",
+    "draw",
+    "draw_mix",
+    "small_limits",
+]
 
 TABLES = ("a", "b", "c")
 #: The one that a client without LakeVilla may delete and make anew.
@@ -50,6 +60,9 @@ _QUEUED: tuple[tuple[Feature, ...], ...] = (
     (_CTI, Feature.R, Feature.NONE),
     (Feature.CT, _CT, _CTI, Feature.R | Feature.I, Feature.R, Feature.NONE),
 )
+
+#: All that transactions may choose at once, on the same tables.
+EVERYONE: tuple[Feature, ...] = (Feature.NONE, Feature.R, Feature.R | Feature.I, _CT, _CTI)
 
 _KINDS = (
     "transfer",
@@ -194,7 +207,26 @@ def draw(seed: int) -> Plan:
     levels = random.Random(f"{seed}/levels")
     if levels.random() < 0.3:
         plan = replace(plan, levels=levels.choice(_LEVELS))
-    return plan
+    mix = random.Random(f"{seed}/mix")
+    return _with_everyone(plan, mix) if mix.random() < 0.1 else plan
+
+
+def draw_mix(seed: int) -> Plan:
+    """The plan of a seed, but for who takes part: each kind of transaction, and others too."""
+    return _with_everyone(draw(seed), random.Random(f"{seed}/mix"))
+
+
+def _with_everyone(plan: Plan, source: random.Random) -> Plan:
+    levels = (*_LEVELS, (SERIALIZABLE,), (SERIALIZABLE,))
+    return replace(
+        plan,
+        features=EVERYONE,
+        foreign=plan.foreign or tuple(source.sample(_FOREIGN, source.randint(1, 3))),
+        levels=source.choice(levels),
+        clients=max(3, plan.clients),
+        transactions=max(3, plan.transactions),
+        attempts=5,
+    )
 
 
 def _hasty(settings: Settings, source: random.Random) -> Settings:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Expr
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
@@ -62,10 +64,12 @@ from lakevilla.transaction.outcome import fence, is_forgotten, outcome
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.rerun import rerun
 
-__all__ = ["BALANCE", "COLUMNS", "Attempt", "World", "context_of", "user"]
+__all__ = ["BALANCE", "COLUMNS", "CONTENDED", "Attempt", "World", "context_of", "user"]
 
 COLUMNS = {"id": "long", "balance": "long", "items": "string"}
 SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
+#: Where ``contended`` transactions meet.
+CONTENDED = TABLES[:2]
 #: What each account holds at first.
 BALANCE = 100
 
@@ -109,6 +113,8 @@ class World:
     saved: list[Attempt] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    #: Tables that a client without LakeVilla was at work on, from when, until when.
+    foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
 
@@ -169,7 +175,7 @@ class Hand:
         self.attempt.record.read(f"{table}{key}", values)
 
     def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
-        reader = yield from self.core.scan(table, None, parse_predicate(where))
+        reader = yield from self.core.scan(table, None, _predicate(where))
         rows: list[dict[str, Any]] = reader.read_all().to_pylist()
         return rows
 
@@ -179,7 +185,7 @@ class Hand:
         self.attempt.record.append(_key(table, key), value)
 
     def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
-        operation = Update(table, {column: parse_expression(value)}, parse_predicate(where))
+        operation = Update(table, {column: _expression(value)}, _predicate(where))
         return (yield from self.do(operation))
 
     def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
@@ -205,6 +211,17 @@ class Hand:
     def save_if_due(self) -> Program[None]:
         if saving.is_due(self.core):
             yield from saving.save(self.core)
+
+
+@lru_cache(4096)
+def _predicate(text: str) -> Expr:
+    """Parsed once for all histories: trees do not change."""
+    return parse_predicate(text)
+
+
+@lru_cache(4096)
+def _expression(text: str) -> Expr:
+    return parse_expression(text)
 
 
 def _key(table: str, key: int) -> Key:
@@ -259,6 +276,16 @@ def lists(hand: Hand, client: Client) -> Program[None]:
             yield from hand.read(table, client.random.randrange(2))
         else:
             yield from hand.push(table, client.random.randrange(2))
+
+
+def contended(hand: Hand, client: Client) -> Program[None]:
+    """As ``lists``, on so few of them that two transactions hardly miss each other."""
+    for _ in range(client.random.randint(1, 3)):
+        table, key = client.random.choice(CONTENDED), client.random.choice((0, 0, 1))
+        if client.random.random() < 0.5:
+            yield from hand.read(table, key)
+        else:
+            yield from hand.push(table, key)
 
 
 def add(hand: Hand, client: Client) -> Program[None]:
@@ -372,6 +399,7 @@ def keyed(hand: Hand, client: Client) -> Program[None]:
 _BODIES: dict[str, Body] = {
     "transfer": transfer,
     "lists": lists,
+    "contended": contended,
     "add": add,
     "take": take,
     "skew": skew,

@@ -20,6 +20,10 @@ def test_planted_bug_is_caught(name):
             ),
             None,
         )
+        if caught is not None:
+            error = campaign.replay(caught, plan=mutation.plan(caught))[2]
     assert caught is not None, f"{name} was not caught in {LIMIT} histories"
+    # One that no longer fits the library fails by itself, and finds nothing.
+    assert not isinstance(error.__cause__, AttributeError | NameError | TypeError), error
     # It is the planted bug that was caught: without it the same history is right.
     assert campaign.replay(caught, plan=mutation.plan(caught))[2] is None

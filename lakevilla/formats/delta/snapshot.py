@@ -189,7 +189,9 @@ class DeltaSnapshot:
         folded = self._tail.fold()
         added = self._files_of_tail()
         if where is not None and added.num_rows:
-            added = added.filter(may_match(added, self.layout, where))
+            kept = may_match(added, self.layout, where)
+            if kept.true_count < len(kept):
+                added = added.filter(kept)
         if self._checkpoint is None:
             return added
         # The layout that wrote the checkpoint may differ from the present one in

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lakevilla.testing.elle import check, forbidden
-from lakevilla.testing.history import History, Txn
+from lakevilla.testing.history import Append, History, Txn
 
 
 def txn(name, *operations, status="committed", at=0.0, until=100.0):
@@ -240,3 +240,135 @@ def test_a_serializable_reader_is_not_excused_by_another_ones_leniency():
         snapshot={"B"},
     )
     assert {a.kind for a in found} == {"G-single"}
+
+
+#: For each anomaly a history that has it, and the lists at its end.
+KNOWN_BAD = {
+    "G0": (
+        [txn("A", ("x", 1), ("y", 3)), txn("B", ("x", 2), ("y", 4))],
+        {"x": [1, 2], "y": [4, 3]},
+    ),
+    "G1a": ([txn("A", ("x", 1), status="aborted"), txn("B", ("x", [1]))], {"x": []}),
+    "G1b": ([txn("A", ("x", 1), ("x", 2)), txn("B", ("x", [1]))], {"x": [1, 2]}),
+    "G1c": (
+        [txn("A", ("x", 1), ("y", [2])), txn("B", ("y", 2), ("x", [1]))],
+        {"x": [1], "y": [2]},
+    ),
+    "G-single": (
+        [txn("A", ("x", 1), ("y", 2)), txn("B", ("x", [1]), ("y", []))],
+        {"x": [1], "y": [2]},
+    ),
+    "G-nonadjacent": (
+        [
+            txn("A", ("x", 1)),
+            txn("B", ("y", 2)),
+            txn("C", ("x", [1]), ("y", [])),
+            txn("D", ("y", [2]), ("x", [])),
+        ],
+        {"x": [1], "y": [2]},
+    ),
+    "G2-item": (
+        [txn("A", ("x", []), ("y", 1)), txn("B", ("y", []), ("x", 2))],
+        {"x": [2], "y": [1]},
+    ),
+    "lost update": (
+        [txn("A", ("x", []), ("x", 1)), txn("B", ("x", []), ("x", 2))],
+        {"x": [1, 2]},
+    ),
+    "lost append": ([txn("A", ("x", 1)), txn("B", ("y", 2))], {"x": [], "y": [2]}),
+    "G0-realtime": (
+        [txn("A", ("x", 1), at=0, until=1), txn("B", ("x", 2), at=2, until=3)],
+        {"x": [2, 1]},
+    ),
+    "G1c-realtime": (
+        [txn("A", ("x", [1]), at=0, until=1), txn("B", ("x", 1), at=2, until=3)],
+        {"x": [1]},
+    ),
+    "G-single-realtime": (
+        [txn("A", ("x", 1), at=0, until=1), txn("B", ("x", []), at=2, until=3)],
+        {"x": [1]},
+    ),
+    # C, D, A, B would explain it, had B not ended before C began.
+    "G-nonadjacent-realtime": (
+        [
+            txn("A", ("x", []), ("z", 2), at=0, until=9),
+            txn("B", ("x", 1), at=0, until=1),
+            txn("C", ("y", []), at=2, until=3),
+            txn("D", ("y", 3), ("z", 1), at=0, until=9),
+        ],
+        {"x": [1], "y": [3], "z": [1, 2]},
+    ),
+    "G2-item-realtime": (
+        [
+            txn("A", ("x", []), at=2, until=3),
+            txn("B", ("x", 1), ("y", []), at=0, until=9),
+            txn("C", ("y", 2), at=0, until=1),
+        ],
+        {"x": [1], "y": [2]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KNOWN_BAD)
+def test_each_known_bad_history_is_named(kind):
+    history, final = KNOWN_BAD[kind]
+    assert kind in {a.kind for a in check(history, final=final)}
+
+
+@pytest.mark.parametrize("kind", KNOWN_BAD)
+def test_a_known_bad_history_is_found_among_many_good_transactions(kind):
+    """Hidden in a history of twenty that run one at a time, under other keys and values."""
+    bad, ends = KNOWN_BAD[kind]
+    for seed in range(5):
+        good, final = random_history(seed, isolated=True)
+        assert check(good, final=final) == []
+        shift = random.Random(seed).uniform(0, 40)
+        hidden = [renamed(one, shift) for one in bad]
+        final |= {f"bad {key}": [1000 + v for v in values] for key, values in ends.items()}
+        assert kind in {a.kind for a in check([*good.txns, *hidden], final=final)}
+
+
+def renamed(one, shift):
+    made = Txn(
+        f"bad {one.name}",
+        one.client,
+        one.invoked + shift,
+        status=one.status,
+        completed=None if one.completed is None else one.completed + shift,
+    )
+    for operation in one.operations:
+        if isinstance(operation, Append):
+            made.append(f"bad {operation.key}", 1000 + operation.value)
+        else:
+            made.read(f"bad {operation.key}", [1000 + v for v in operation.values])
+    return made
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_transactions_that_overlap_may_take_effect_in_any_order(seed):
+    """Each at a moment of its own between its beginning and its end: linearizable."""
+    source = random.Random(seed)
+    state = {"x": (), "y": ()}
+    made = []
+    for moment in range(30):
+        one = txn(f"T{moment}", at=moment - 8 * source.random(), until=moment + 8 * source.random())
+        for _ in range(source.randint(1, 4)):
+            key = source.choice("xy")
+            if source.random() < 0.5:
+                one.read(key, state[key])
+            else:
+                value = sum(map(len, state.values()))
+                one.append(key, value)
+                state[key] += (value,)
+        made.append(one)
+    source.shuffle(made)
+    assert check(made, final=state) == []
+
+
+def test_what_each_level_forbids_grows_with_it():
+    levels = ("read-committed", "snapshot", "serializable", "linearizable")
+    for kind, (history, final) in KNOWN_BAD.items():
+        found = check(history, final=final)
+        refused = [bool(forbidden(found, level)) for level in levels]
+        assert refused == sorted(refused), kind
+        assert refused[-1], kind
