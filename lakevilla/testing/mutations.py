@@ -257,7 +257,7 @@ def group_not_validated_within() -> Iterator[None]:
         yield
 
 
-@_planted(16, clients=2, threads=4)
+@_planted(29, clients=2, threads=4)
 def answered_for_all() -> Iterator[None]:
     """Whoever was lost with its leader's attempt is told that it was committed with it."""
     original = group._lost
