@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from lakevilla.api.checks import check_number
 from lakevilla.api.names import resolve
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
+from lakevilla.global_log.head import shown_names
+from lakevilla.global_log.repo import load_names
 from lakevilla.results import HistoryEntry, LoggedOperation, TableHistoryEntry
 from lakevilla.transaction import core
 from lakevilla.transaction.history import (
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bind_to_version",
-    "check_number",
     "lake_history",
     "milliseconds",
     "moment",
@@ -81,7 +83,9 @@ def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
         check_number("limit", limit)
     found = lake.runner.run(recorded_commits(lake.context, limit))
     held = lake.context.held
-    names = {} if held is None else {loc: name for name, loc in held.head.names.items()}
+    if held is not None:
+        lake.runner.run(load_names(held.head))
+    names = {} if held is None else shown_names(held.head.names)
     return [_entry(one, names) for one in found]
 
 
@@ -109,12 +113,6 @@ def milliseconds(timestamp: datetime) -> int:
 def moment(stamp_ms: int) -> datetime:
     """Milliseconds since the epoch as an aware datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=stamp_ms)
-
-
-def check_number(name: str, value: object) -> None:
-    """Refuse what is no count and no version."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidOperation(f"{name} must be a whole number, 0 or more, not {value!r}")
 
 
 def _entry(one: Recorded, names: Mapping[str, str]) -> HistoryEntry:

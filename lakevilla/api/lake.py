@@ -27,13 +27,20 @@ from lakevilla.api.workings import is_callers
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
+    CorruptObject,
     InvalidOperation,
     StoreError,
     TableExists,
+    TableNotFound,
     UnsafeStore,
+    UnsupportedFormat,
+    UnsupportedTableFeature,
+    VersionNotFound,
 )
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.global_log.head import Head, shown_names
 from lakevilla.global_log.keys import parse_key
+from lakevilla.global_log.repo import load_names
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN, Ids
 from lakevilla.results import (
@@ -66,6 +73,7 @@ from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import publish_or_tell
 from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.relied_on import is_relied_on
+from lakevilla.transaction.view import View
 
 __all__ = ["Lake"]
 
@@ -74,6 +82,15 @@ _LOG.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+#: These tell of one table: HEAD, and what it lies in, was read before.
+_WRONG_WITH_ONE = (
+    TableNotFound,
+    VersionNotFound,
+    UnsupportedTableFeature,
+    UnsupportedFormat,
+    CorruptObject,
+)
 
 #: Stores that this process has probed, and which writes are conditional there: all, creates
 #: alone, or none.
@@ -344,29 +361,51 @@ class Lake:
         self.runner.run(operating.register(self.context, locations, own))
 
     def unregister(self, name: str) -> None:
-        """Let a table go: another lake may take it then. Its data stays."""
+        """Let a table go: another lake may take it then. Its data stays.
+
+        A table that has other names in the lake stays under those; only this one goes.
+        """
         self.ensure_safe_store()
         self.runner.run(operating.unregister(self.context, name, self._location(name)))
 
     def table(self, name: str) -> Table:
         """What the lake knows of a table now. Raises ``TableNotFound``."""
         with self.transaction(read_only=True) as txn:
-            return self._table(txn, name)
+            return self._table(name, txn.look(name))
 
     def tables(self) -> list[Table]:
-        """The tables in HEAD, by name."""
-        with self.transaction(read_only=True) as txn:
-            state = txn.state_of_lake()
-            names = {} if state is None else {loc: name for name, loc in state.names.items()}
-            locations = [] if state is None else sorted(state.tables)
-            return [
-                self._table(txn, names.get(location, location))
-                for location in locations
-                if state is not None and not state.tables[location].dropped
-            ]
+        """The tables in HEAD, by name.
 
-    def _table(self, txn: Transaction, name: str) -> Table:
-        view = txn.look(name)
+        One that can't be opened, such as an external table that was moved away, is left out:
+        a warning and the event ``left_out`` say why, and so does ``doctor``.
+        """
+        with self.transaction(read_only=True) as txn:
+            return [self._table(name, view) for name, view in self.views(txn).items()]
+
+    def views(self, txn: Transaction) -> dict[str, View]:
+        """All tables at a transaction's state of the lake, by the names that are shown.
+
+        What is wrong with one table does not hide the others: it is left out and told of. But
+        what the store fails at is raised, so that nobody takes an outage for a lake without
+        the table.
+        """
+        state = txn.state_of_lake(whole=True)
+        if state is None:
+            return {}
+        names = shown_names(state.names)
+        found = {}
+        for location, table in sorted(state.tables.items()):
+            if table.dropped:
+                continue
+            name = names.get(location, location)
+            try:
+                found[name] = txn.look(name)
+            except _WRONG_WITH_ONE as error:
+                told = f"table {name} is left out: {error.message}"
+                self._notify(Event("left_out", None, told, {"table": name, "reason": error.kind}))
+        return found
+
+    def _table(self, name: str, view: View) -> Table:
         layout = view.snapshot.layout
         return Table(
             name=name,
@@ -596,7 +635,16 @@ class Lake:
 
     def _location(self, name: str) -> str:
         held = self.runner.run(self.context.head())
-        return resolve(self.root, {} if held is None else held.head.names, name)
+        head = None if held is None else held.head
+        return resolve(self.root, self.names(head, name), name)
+
+    def names(self, head: Head | None, table: object) -> Mapping[str, str]:
+        """Registered names, with all that is needed to look up what a caller calls a table."""
+        if head is None or not isinstance(table, str):
+            return {}
+        if head.names.refs:
+            self.runner.run(load_names(head, [table, table.replace(".", "/")]))
+        return head.names
 
     def uri_of(self, location: str) -> str:
         """A location as any other client may be given it."""
@@ -609,7 +657,8 @@ class Lake:
         held = self.context.held
         if held is None or not held.head.names or result.versions is None:
             return result
-        names = {location: name for name, location in held.head.names.items()}
+        # Whatever the transaction has called by its name was looked up, so it is at hand.
+        names = shown_names(held.head.names.at_hand())
         versions = {names.get(k, k): version for k, version in result.versions.items()}
         return CommitResult(
             result.id, versions, result.global_version, result.retries, result.operations
@@ -619,7 +668,8 @@ class Lake:
         _LOG.info(message, extra={"txn_id": txn_id})
 
     def _notify(self, event: Event) -> None:
-        level = logging.WARNING if event.detail.get("long") else logging.INFO
+        loud = event.kind == "left_out" or event.detail.get("long")
+        level = logging.WARNING if loud else logging.INFO
         _LOG.log(level, event.message, extra={"txn_id": event.txn_id})
         if self._on_event is not None:
             try:

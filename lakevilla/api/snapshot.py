@@ -73,18 +73,14 @@ class Snapshot:
 
     @property
     def versions(self) -> dict[str, TableVersion]:
-        """Per table, the log version that shows the same state to any other reader."""
-        state = self._txn.state_of_lake()
-        if state is None:
-            return {}
-        names = {location: name for name, location in state.names.items()}
-        found = {}
-        for location, table in sorted(state.tables.items()):
-            if not table.dropped:
-                name = names.get(location, location)
-                view = self._txn.look(name)
-                found[name] = TableVersion(self._lake.uri_of(location), "delta", view.log_version)
-        return found
+        """Per table, the log version that shows the same state to any other reader.
+
+        Without those that can't be opened, or are not kept so far back: to read one tells why.
+        """
+        return {
+            name: TableVersion(self._lake.uri_of(view.location), "delta", view.log_version)
+            for name, view in self._lake.views(self._txn).items()
+        }
 
     def read(
         self,

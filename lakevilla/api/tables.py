@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from lakevilla.api.checks import check_hours, check_size, check_z_order
 from lakevilla.api.history import table_history
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import OptimizeResult, TableHistoryEntry
@@ -71,10 +72,11 @@ class Table:
         Raises
         ------
         InvalidOperation
-            ``where`` asks for more than partition columns, or a column has no order.
+            ``where`` asks for more than partition columns, a column has no order, or an
+            argument is none of these.
         """
-        columns = [z_order_by] if isinstance(z_order_by, str) else list(z_order_by)
-        _check_target(self.name, target_file_size_bytes)
+        columns = check_z_order(self.name, z_order_by)
+        check_size(self.name, target_file_size_bytes)
         with self._acting("optimize").transaction() as txn:
             done = txn._optimize(self.name, where, target_file_size_bytes, columns)
             if done is None:
@@ -115,9 +117,9 @@ class Table:
         Raises
         ------
         InvalidOperation
-            ``retention_hours`` is below the table's retention, or no number.
+            ``retention_hours`` is below the table's retention, or no number of hours.
         """
-        _check_hours(self.name, retention_hours)
+        check_hours(self.name, retention_hours)
         return self._acting("vacuum").vacuum_table(
             self.name, retention_hours, dry_run, enforce_retention_duration
         )
@@ -130,27 +132,6 @@ class Table:
                 table=self.name,
             )
         return self._lake
-
-
-def _check_hours(table: str, hours: object) -> None:
-    if hours is None:
-        return
-    if isinstance(hours, bool) or not isinstance(hours, int | float) or not hours >= 0:
-        raise InvalidOperation(
-            f"vacuum of table {table}: retention_hours must be a number, 0 or more, not {hours!r}",
-            table=table,
-        )
-
-
-def _check_target(table: str, size: object) -> None:
-    if size is None:
-        return
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InvalidOperation(
-            f"optimize of table {table}: target_file_size_bytes must be a whole number of bytes, "
-            f"more than 0, not {size!r}",
-            table=table,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla import frames
-from lakevilla.api.history import bind_to_version, check_number
+from lakevilla.api.checks import check_columns, check_number
+from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
@@ -19,6 +20,7 @@ from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.operations import (
     Alter,
@@ -204,10 +206,7 @@ class Transaction(Workings):
         """As ``read``, streamed in bounded memory; valid until the transaction ends."""
         with self._alone("read", table):
             self._core.check_open("read")
-            if isinstance(columns, str):
-                raise InvalidOperation(
-                    f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
-                )
+            columns = check_columns(columns)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
             return self._run(self._core.scan(location, columns, predicate))
@@ -237,10 +236,7 @@ class Transaction(Workings):
         """
         with self._alone("changes", table):
             self._core.check_open("changes")
-            if isinstance(columns, str):
-                raise InvalidOperation(
-                    f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
-                )
+            columns = check_columns(columns)
             check_number("since", since)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
@@ -532,10 +528,13 @@ class Transaction(Workings):
         except LakeVillaError as error:
             self._lake.log(f"could not clean up after transaction {self.id}: {error}", self.id)
 
-    def state_of_lake(self) -> Head | None:
-        """The HEAD that the transaction is bound to."""
+    def state_of_lake(self, *, whole: bool = False) -> Head | None:
+        """The HEAD that the transaction is bound to; ``whole``: with all tables and names."""
         with self._alone():
             self._run(self._core.bind())
+            if whole:
+                self._run(load_tables(self._core.head))
+                self._run(load_names(self._core.head))
             return self._core.head
 
     def bind_to(self, version: int | None, timestamp: datetime | None) -> None:

@@ -142,7 +142,7 @@ class Workings:
         except LakeVillaError as error:
             error.txn_id = error.txn_id or self.id
             held = self._lake.context.held
-            names = {} if held is None else held.head.names
+            names = {} if held is None else held.head.names.at_hand()
             if isinstance(table, str) and error.table in (None, names.get(table)):
                 is_told = error.table is not None
                 error.table = table  # as the caller named it
@@ -164,13 +164,13 @@ class Workings:
                 self._lake.ensure_safe_store()
             self._run(self._core.bind())
             held = self._core.held
-        names = {} if held is None else held.head.names
+        names = self._lake.names(None if held is None else held.head, table)
         location = resolve(self._lake.root, names, table)
         if names.get(table) is not None and not self._core.bound:
             # A registered name may mean another table by now.
             self._run(self._core.bind())
-            head = self._core.head
-            location = resolve(self._lake.root, {} if head is None else head.names, table)
+            names = self._lake.names(self._core.head, table)
+            location = resolve(self._lake.root, names, table)
         return location
 
     def _written(self, table: str, verb: str) -> str:

@@ -21,6 +21,7 @@ from lakevilla.cli import demo as demo_command
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.results import Report
+from lakevilla.transaction.context import Event
 
 __all__ = ["app", "main"]
 
@@ -453,4 +454,10 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _open(root: str, pairs: list[str] | None) -> Lake:
-    return connect(root, storage_options=storage_options(pairs) or None)
+    return connect(root, storage_options=storage_options(pairs) or None, on_event=_tell)
+
+
+def _tell(event: Event) -> None:
+    """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
+    if event.kind == "left_out":
+        print(event.message, file=sys.stderr)

@@ -43,10 +43,11 @@ def target_file_size(layout: Layout, settings: Settings) -> int:
     match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
     if match is None:
         return settings.target_file_size_bytes
-    return max(int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " ")), 1)
+    size = int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " "))
+    return min(max(size, 1), 2**63 - 1)  # Arrow compares sizes in 64 bits
 
 
-_SIZE = re.compile(r"(?P<number>\d+)\s*(?P<unit>[kmgt]?)b?")
+_SIZE = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
 
 
 class DataAccess(Protocol):

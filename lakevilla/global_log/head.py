@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.ids import NO_TXN
 
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "PAGE_LENGTH",
     "CommitSummary",
     "Head",
+    "NameMap",
     "Page",
     "PageRef",
     "PendingRef",
     "Reservation",
+    "TableMap",
     "TableState",
     "Touch",
     "application_id",
@@ -40,6 +43,8 @@ PAGES_PREFIX = "_lakevilla/pages"
 #: Older commits move to pages of this many, so HEAD keeps this many to twice less one.
 PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
+#: Wide commits leave sooner: the list takes no more than this, but for what came last.
+COMMITS_BYTES = 80 * 1024
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,6 +110,26 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     format: Literal["delta", "iceberg"] = "delta"
 
 
+class TableMap(LeafMap[TableState]):
+    """The tables in HEAD, by location."""
+
+    __slots__ = ()
+    value = TableState
+    leaf = Leaf[TableState]
+
+
+class NameMap(LeafMap[str]):
+    """Where the tables are that have a registered name."""
+
+    __slots__ = ()
+    value = str
+    leaf = Leaf[str]
+
+
+#: Shared by all lakes without any: what is empty is never cut into leaves.
+_NO_TABLES, _NO_NAMES = TableMap(), NameMap()
+
+
 class Reservation(msgspec.Struct, frozen=True):
     """An escalated transaction that others let go first in these tables (design, section 7)."""
 
@@ -156,8 +181,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     history_start: int = 0
     forgotten: str = NO_TXN
     adopted: int = 0
-    tables: dict[str, TableState] = {}
-    names: dict[str, str] = {}
+    tables: TableMap = _NO_TABLES
+    names: NameMap = _NO_NAMES
     commits: tuple[CommitSummary, ...] = ()
     page: PageRef | None = None
     reserved: tuple[Reservation, ...] = ()
@@ -166,6 +191,18 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
         return txn <= self.floor or txn in self.aborted
+
+
+def shown_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Per location the one name by which it is shown: the first that it was registered under.
+
+    HEAD keeps names in that order; those of a lake so large that they lie in leaves are in
+    the order of the alphabet. Either way all clients show the same.
+    """
+    shown: dict[str, str] = {}
+    for name, location in names.items():
+        shown.setdefault(location, name)
+    return shown
 
 
 def application_id(head: Head) -> str:
@@ -186,7 +223,7 @@ def successor(
     now_ms: int,
     commits: Iterable[CommitSummary] = (),
     tables: Mapping[str, TableState] | None = None,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str | None] | None = None,
     aborted: tuple[str, ...] | None = None,
     floor: str | None = None,
     history_start: int | None = None,
@@ -198,9 +235,12 @@ def successor(
 
     ``commits`` must carry consecutive sequences from ``head.sequence + 1``;
     their timestamps are raised so that they grow strictly. With ``page`` the
-    oldest ``PAGE_LENGTH`` commits of ``head`` have moved there.
+    oldest commits of ``head`` have moved there. ``tables`` and ``names`` are what
+    changes; None takes a name out.
     """
-    kept = head.commits if page is None else head.commits[PAGE_LENGTH:]
+    kept = head.commits
+    if page is not None:
+        kept = tuple(commit for commit in kept if commit.sequence > page.last_sequence)
     last = head.commits[-1].timestamp_ms if head.commits else 0
     sequence = head.sequence
     added: list[CommitSummary] = []
@@ -216,8 +256,8 @@ def successor(
         replacement=head.replacement + 1,
         sequence=sequence,
         commits=(*kept, *added),
-        tables=head.tables if tables is None else {**head.tables, **tables},
-        names=head.names if names is None else dict(names),
+        tables=head.tables if not tables else head.tables.updated(tables),
+        names=head.names if not names else head.names.updated(names),
         aborted=head.aborted if aborted is None else aborted,
         floor=head.floor if floor is None else floor,
         history_start=head.history_start if history_start is None else history_start,
@@ -271,12 +311,27 @@ def _live_id(state: TableState | None) -> str | None:
 
 def overfull(head: Head) -> bool:
     """Whether the oldest commits must move to a page before more are added."""
-    return len(head.commits) >= COMMITS_IN_HEAD - 1
+    return _leaving(head.commits) > 0
 
 
 def split_page(head: Head, nonce: str, format_version: int) -> Page:
-    """The oldest ``PAGE_LENGTH`` commits of ``head`` as a page."""
-    return Page(format_version, nonce, head.commits[:PAGE_LENGTH], head.page)
+    """The oldest commits of an ``overfull`` HEAD as a page."""
+    return Page(format_version, nonce, head.commits[: _leaving(head.commits)], head.page)
+
+
+def _leaving(commits: Sequence[CommitSummary]) -> int:
+    """How many of the oldest commits must go."""
+    by_number = PAGE_LENGTH if len(commits) >= COMMITS_IN_HEAD - 1 else 0
+    sizes = [len(msgspec.json.encode(commit)) for commit in commits]
+    if sum(sizes) <= COMMITS_BYTES:
+        return by_number
+    # Down to half, so that not every commit from now on makes a page.
+    # The last one stays: it tells what time HEAD is of.
+    by_size, left = 0, sum(sizes)
+    while left > COMMITS_BYTES // 2 and by_size < len(sizes) - 1:
+        left -= sizes[by_size]
+        by_size += 1
+    return max(by_number, by_size)
 
 
 def commits_after(head: Head, sequence: int) -> tuple[CommitSummary, ...] | None:

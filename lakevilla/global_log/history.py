@@ -64,18 +64,29 @@ class Timeline:
         return list(reversed((yield from self.after(start))))
 
     def by(self, timestamp_ms: int) -> Program[int]:
-        """The newest version that is not later. Raises ``VersionNotFound`` if all kept ones are."""
+        """The newest version that is not later. Raises ``VersionNotFound`` if all kept ones are.
+
+        The last that is forgotten is kept as a state, and its time with it: its commit is at
+        hand, or was the last of the page that is gone, whose time the next page tells.
+        """
         start = self.head.history_start
         while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
             yield from self.after(self.first - 2)
         # Timestamps grow strictly: each HEAD raises them over the last one.
         for commit in reversed(self.commits):
-            if commit.timestamp_ms <= timestamp_ms and commit.sequence > start:
+            if commit.timestamp_ms <= timestamp_ms and commit.sequence >= start:
                 self.check(commit.sequence)
                 return commit.sequence
+        gone = self.older
+        if (
+            gone is not None
+            and gone.last_sequence == start
+            and gone.last_timestamp_ms <= timestamp_ms
+        ):
+            return start
         raise VersionNotFound(
-            "no global version is as old as the time asked for: the lake's history that is kept "
-            f"begins after version {start}; ask for a later time"
+            "no global version that is kept is as old as the time asked for: the first is version "
+            f"{start or 1}; ask for a later time"
         )
 
     def check(self, sequence: int) -> None:

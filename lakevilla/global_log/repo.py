@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import msgspec
 
-from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation, StoreError
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    VersionNotFound,
+)
 from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
 from lakevilla.global_log.head import (
     HEAD_KEY,
@@ -18,9 +28,11 @@ from lakevilla.global_log.head import (
     split_page,
 )
 from lakevilla.global_log.heads import head_key, newest_head
+from lakevilla.global_log.leaves import LeafMap, LeafRef, Plan
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
+    ANY,
     Found,
     Match,
     Missing,
@@ -31,7 +43,7 @@ from lakevilla.store.base import (
     Unchanged,
     Unknown,
 )
-from lakevilla.store.effects import Program, get, put
+from lakevilla.store.effects import Program, Put, get, parallel, put
 from lakevilla.sublogs.codec import FORMAT, decode, encode
 
 __all__ = [
@@ -44,11 +56,14 @@ __all__ = [
     "lake_key",
     "load_commit",
     "load_head",
+    "load_names",
     "load_page",
+    "load_tables",
     "make_room",
     "pages_before",
     "replace_head",
     "rules_table",
+    "store_leaves",
 ]
 
 
@@ -106,7 +121,7 @@ def create_head(ids: Ids, root: str, *, as_log: bool = False) -> Program[HeldHea
 
 
 def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
-    """One conditional write: the lake's commit point.
+    """One conditional write: the lake's commit point. The leaves that it changes come before it.
 
     In a log, a create of the next number. Safe because that number is absent as long as
     ``held`` is the newest, and taken for ever once it is not.
@@ -114,9 +129,70 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
     assert successor.replacement == held.head.replacement + 1
     assert successor.nonce != held.head.nonce
     assert successor.as_log == held.head.as_log
+    yield from store_leaves(successor)
     if successor.as_log:
         return (yield from put(head_key(successor), encode(successor), ABSENT))
     return (yield from put(HEAD_KEY, encode(successor), Match(held.token)))
+
+
+def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Program[None]:
+    """Fetch the leaves of HEAD that these tables, or all, lie in, if they are not at hand.
+
+    Raises
+    ------
+    VersionNotFound
+        HEAD has moved on for so long that gc has removed what this one needs.
+    CorruptObject
+        A leaf is damaged, or is missing although the newest HEAD names it.
+    """
+    if head is not None:
+        yield from _fetch(head.tables, head.tables.missing(locations))
+
+
+def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:
+    """The same for registered names."""
+    if head is not None:
+        yield from _fetch(head.names, head.names.missing(names))
+
+
+def _fetch(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
+    outcomes = yield from parallel([get(ref.key) for ref in missing])
+    for ref, outcome in zip(missing, outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            raise (yield from _gone(ref))
+        found.take(ref, outcome.body)
+
+
+def _gone(ref: LeafRef) -> Program[LakeVillaError]:
+    held = yield from load_head()
+    if held is not None and ref in (*held.head.tables.refs, *held.head.names.refs):
+        return CorruptObject(
+            f"{ref.key} is missing although HEAD names it: restore it from a copy", key=ref.key
+        )
+    return VersionNotFound(
+        f"{ref.key} was removed: the HEAD that names it was replaced long ago; "
+        "read the lake as it is now, or run the transaction again"
+    )
+
+
+def store_leaves(head: Head) -> Program[None]:
+    """Store the leaves of a HEAD that is about to be stored, and note there where they lie.
+
+    Before HEAD, so that whoever reads it finds them. Without a condition: a name tells the
+    content, so to write it twice changes nothing. Those of a HEAD that then loses its race are
+    named by nobody, ever, and are gc's. Sent again, the very same HEAD stores nothing more.
+    """
+    plans: list[tuple[LeafMap[Any], Plan[Any]]] = []
+    maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
+    for found in maps:
+        yield from _fetch(found, found.unread())
+        plan = found.planned(head.replacement)
+        if plan is not None:
+            plans.append((found, plan))
+    bodies = {key: body for _, plan in plans for key, body in plan.bodies.items()}
+    yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
+    for found, plan in plans:
+        found.settle(plan)
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TypeVar
+import threading
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,7 +25,7 @@ class _Versioned(msgspec.Struct):
 
 def encode(value: msgspec.Struct) -> bytes:
     """Compact JSON; the struct carries its own ``format``."""
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(value, enc_hook=_to_wire)
 
 
 def decode(key: str, body: bytes, kind: type[T]) -> T:
@@ -37,7 +39,7 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
         It is not JSON, or lacks or mistypes a field.
     """
     try:
-        version = msgspec.json.decode(body, type=_Versioned).format
+        version = _decoder(_Versioned).decode(body).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
     if version > FORMAT:
@@ -47,9 +49,40 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
             key=key,
         )
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_BUILDING = threading.Lock()
+os.register_at_fork(
+    before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release
+)
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The decoder of a kind, made once.
+
+    One at a time: msgspec learns what a struct is made of when it first meets it, and
+    crashes the process (seen with 0.22) when two threads make it learn the same at once.
+    """
+    found = _DECODERS.get(kind)
+    if found is None:
+        with _BUILDING:
+            found = _DECODERS.get(kind)
+            if found is None:
+                found = _DECODERS[kind] = msgspec.json.Decoder(kind, dec_hook=_from_wire)
+    return found
+
+
+def _to_wire(value: Any) -> object:
+    """What has a form of its own in the store says so."""
+    return value.to_wire()
+
+
+def _from_wire(kind: Any, found: object) -> object:
+    return kind.from_wire(found)
 
 
 def _corrupt(key: str, kind: type, error: Exception) -> CorruptObject:

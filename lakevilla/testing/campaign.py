@@ -10,6 +10,7 @@ from typing import Any
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.testing import foreign, verdict
@@ -307,4 +308,5 @@ def _check_reading(world: World, expected: dict[str, list[Any]]) -> None:
 def _is_dropped(world: World, client: Client, table: str) -> bool:
     held = run_now(world.simulation.store, context_of(client).head())
     head: Head | None = None if held is None else held.head
+    run_now(world.simulation.store, load_tables(head))
     return head is not None and table in head.tables and head.tables[table].dropped

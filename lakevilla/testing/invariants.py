@@ -14,7 +14,7 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 from lakevilla.global_log.head import CommitSummary, Head
-from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.markers.marker import MARKERS_DIR, markers_prefix
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
@@ -192,6 +192,7 @@ def recovery_twice_is_recovery_once(
 
 def _head(store: SimulatedStore) -> Head | None:
     held = run_now(store, load_head())
+    run_now(store, load_tables(None if held is None else held.head))
     return None if held is None else held.head
 
 

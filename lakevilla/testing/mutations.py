@@ -264,9 +264,9 @@ def answered_for_all() -> Iterator[None]:
 
     def lost(context: Any, lane: Any, attempt: Any, newer: Any) -> Program[None]:
         yield from original(context, lane, attempt, newer)
-        summaries = {summary.txn: summary for summary in attempt.new.commits if summary.hash}
-        waiting = [one for one in attempt.candidates[1:] if one.answer is None]
-        lane.answer({one: group.Settled(newer, summaries[one.txn.id]) for one in waiting})
+        _, *others = attempt.candidates.items()
+        told = {one: group.Settled(newer, mine) for one, mine in others if one.answer is None}
+        lane.answer(told)
 
     with _attribute(group, "_lost", lost):
         yield
@@ -449,6 +449,7 @@ def absorbed_without_validation() -> Iterator[None]:
     original = validate.examine
 
     def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
+        yield from repo.load_tables(head, txn.tables)
         tables = txn.tables
         txn.tables = {
             location: working

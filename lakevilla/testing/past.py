@@ -105,6 +105,8 @@ def _state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _S
     """What HEAD said, by what the store held in its time."""
     found: _State = {}
     written = _first_bodies(store)
+    for leaf in head.tables.missing():
+        head.tables.take(leaf, written[leaf.key])
     for table, state in head.tables.items():
         if state.dropped or table in passing:
             continue

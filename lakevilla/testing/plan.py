@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from lakevilla.global_log import head
+from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.settings import Settings
 from lakevilla.transaction import tail
@@ -241,11 +241,17 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 @contextmanager
 def small_limits(short: bool) -> Iterator[None]:
-    """Pages of three commits and tails of two entries, so that a short history outgrows them."""
+    """Pages of three commits, tails of two entries, leaves of one to three tables.
+
+    So that a short history outgrows them.
+    """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
+    whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
+        leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
     try:
         yield
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
+        leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.heads import is_head
-from lakevilla.global_log.repo import commits_since, load_head
+from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.codec import decode
 from lakevilla.testing import elle, invariants
@@ -364,6 +364,7 @@ def _tables(world: World) -> list[str]:
 
 def _head(world: World) -> Head | None:
     held = run_now(world.simulation.store, load_head())
+    run_now(world.simulation.store, load_tables(None if held is None else held.head))
     return None if held is None else held.head
 
 

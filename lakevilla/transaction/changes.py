@@ -8,7 +8,7 @@ it added, and what is in both is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,12 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
     Change,
+    DataFile,
+    FileRef,
     RemovedFile,
     Snapshot,
     data_files,
+    removal,
 )
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
@@ -37,7 +40,6 @@ from lakevilla.transaction.changed_rows import (
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.history import Past, past_at, recorded, view_at
 from lakevilla.transaction.tail import Tail, entry_at, open_tail, snapshot_at
-from lakevilla.transaction.view import net_change
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
@@ -181,7 +183,7 @@ def _changed(
             after = yield from past_at(timeline, commit.sequence)
             view = yield from view_at(context, after, location)
             return [(yield from _whole(view.snapshot))]
-        return [(yield from _net(context, timeline, tail, location, before, commit))]
+        return [(yield from _net(context, timeline, location, before, commit))]
     found = []
     if touch.entered is not None and touch.left is None and touch.published >= 0:
         found.append((yield from _whole((yield from snapshot_at(context, tail, touch.published)))))
@@ -200,21 +202,32 @@ def _whole(snapshot: Snapshot) -> Program[Change]:
 
 
 def _net(
-    context: Context,
-    timeline: Timeline,
-    tail: Tail,
-    location: str,
-    before: Past,
-    commit: CommitSummary,
+    context: Context, timeline: Timeline, location: str, before: Past, commit: CommitSummary
 ) -> Program[Change]:
+    """The files of one state held against those of the other, whatever lies between.
+
+    Each counts, though its writer said ``dataChange=false``: that is true of its entry as a
+    whole, and not of the part of it that is left where what the commit had removed is taken
+    out of the sum. Rows that are in both states cancel when the rows are compared.
+    """
     after = yield from past_at(timeline, commit.sequence)
     old = yield from view_at(context, before, location)
     new = yield from view_at(context, after, location)
-    net = yield from net_change(context, old, new, tail)
-    if net.contract and not (net.adds or net.removes):
-        raise _gone(location, commit.sequence, "the log between was cleaned up")
-    removes = yield from _completed(old.snapshot, net.removes.values())
-    return Change(adds=tuple(net.adds.values()), removes=removes)
+    was = yield from old.snapshot.files()
+    now = yield from new.snapshot.files()
+    came, went = _apart(now, was), _apart(was, now)
+    return Change(adds=tuple(came), removes=tuple(removal(file) for file in went))
+
+
+def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
+    """The files that are not among the others."""
+    known = set(_refs(others))
+    numbers = [number for number, ref in enumerate(_refs(files)) if ref not in known]
+    return data_files(files.take(pa.array(numbers, pa.int64())))
+
+
+def _refs(files: pa.Table) -> Iterator[FileRef]:
+    return zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True)
 
 
 def _foreign(

@@ -20,7 +20,7 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import CommitSummary, Head
-from lakevilla.global_log.repo import HeldHead, claim_table
+from lakevilla.global_log.repo import HeldHead, claim_table, load_tables
 from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, Put, parallel
@@ -137,6 +137,7 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
     context = txn.context
     assert txn.held is not None
     head = txn.held.head
+    yield from load_tables(head, txn.tables)
     key = commit_key(txn_id, digest)
     files = list(txn.bodies)
     parts: list[Any] = [Put(file, txn.bodies[file], ANY) for file in files]
@@ -260,6 +261,7 @@ def _refuse_committed(txn: Transaction, head: Head) -> Program[None]:
 def _relieve(txn: Transaction, held: HeldHead) -> Program[None]:
     """Publish first where more is pending than HEAD should carry."""
     limit = txn.context.settings.max_pending
+    yield from load_tables(held.head, txn.tables)
     for location in txn.tables:
         state = held.head.tables.get(location)
         if state is not None and len(state.pending) > limit:

@@ -55,6 +55,7 @@ class Event:
         "stale",
         "escalation",
         "unsafe_store",
+        "left_out",
     ]
     txn_id: str | None
     message: str
@@ -134,6 +135,10 @@ class Context:
     def remember(self, held: HeldHead | None) -> None:
         """Keep the newest HEAD seen: another thread may have seen a newer one meanwhile."""
         known = self.held
+        if held is not None and known is not None:
+            # What was fetched of the one need not be fetched again of the other.
+            held.head.tables.share(known.head.tables)
+            held.head.names.share(known.head.names)
         if (
             held is not None
             and known is not None

@@ -31,7 +31,7 @@ from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.repo import HeldHead, check_lake
+from lakevilla.global_log.repo import HeldHead, check_lake, load_tables
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import is_by_entry
 from lakevilla.results import CommitResult, Counts
@@ -398,6 +398,7 @@ class Transaction:
     def _view(self, location: str, probing: bool) -> Program[tuple[View, bool]]:
         """The table's state at the bound HEAD, and whether foreign commits were looked for."""
         head = self.head
+        yield from load_tables(head, [location])
         state = None if head is None else head.tables.get(location)
         if self.through_head and state is None:
             try:

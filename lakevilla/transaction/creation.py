@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakevilla.errors import TableExists
 from lakevilla.formats.base import Change
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.transaction.tail import open_tail
 from lakevilla.transaction.view import Placement, View
@@ -36,6 +37,7 @@ def create_change(
     """
     yield from txn.bind([location])
     head = txn.head
+    yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     dropped = state is not None and state.dropped
     if dropped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.repo import commits_since
+from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
@@ -38,6 +38,7 @@ def doctor(context: Context) -> Program[Report]:
                 "moved and is read-only; `lakevilla doctor --adopt` gives it a new identity",
             )
         )
+    yield from load_tables(head)
     locations = [location for location, state in head.tables.items() if not state.dropped]
     told = yield from parallel([_table(context, head, location) for location in locations])
     findings.extend(finding for some in told for finding in some)

@@ -12,7 +12,7 @@ from lakevilla.errors import (
     StoreError,
 )
 from lakevilla.global_log.head import CommitSummary, Head
-from lakevilla.global_log.repo import commits_since
+from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit import Decided, decide
@@ -99,6 +99,7 @@ def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]
     """
     context = txn.context
     head, summary = decided.held.head, decided.summary
+    yield from load_tables(head, summary.tables)
     pending = [
         location
         for location in summary.tables

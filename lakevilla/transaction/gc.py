@@ -24,7 +24,14 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.keys import KEYS_PREFIX, is_key_object, load_key_object, put_key
-from lakevilla.global_log.repo import commits_since, make_room, pages_before, rules_table
+from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.repo import (
+    commits_since,
+    load_tables,
+    make_room,
+    pages_before,
+    rules_table,
+)
 from lakevilla.ids import is_txn_id, uuid7
 from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
 from lakevilla.markers.repo import load_markers
@@ -36,6 +43,7 @@ from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.fallen import fallen_leaves
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
@@ -49,6 +57,7 @@ _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
 _DATA_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-h-({_UUID})-[0-9a-f]+\.parquet")
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
+_LEAF = re.compile(rf"{LEAVES_PREFIX}/\d{{20}}-(?:[0-9a-f]+|named)\.json")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
 
 
@@ -61,6 +70,7 @@ class _Listed:
     records: list[tuple[str, str]] = field(default_factory=list)
     keys: list[ObjectInfo] = field(default_factory=list)
     pages: list[str] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
     markers: dict[str, list[Listed]] = field(default_factory=dict)
 
 
@@ -70,6 +80,7 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
+    yield from load_tables(held.head)
     left_alone = yield from _unreadable(context, held.head)
     listed = yield from _list(context, held.head, left_alone)
     markers = yield from _markers(context, listed.markers)
@@ -89,6 +100,7 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         head = yield from replace_until_stored(
             context, lambda old: _raised(context, old, left_alone, ended, move=move, dry_run=False)
         )
+    yield from load_tables(head)
     still_named = yield from _named_pages(head)
     old_pages = [key for key in listed.pages if key not in still_named]
     commits = yield from commits_since(head, head.history_start)
@@ -103,6 +115,7 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         if over and key not in sources:
             doomed.append(key)
     doomed.extend(old_pages)
+    doomed.extend((yield from fallen_leaves(context, head, listed.leaves, dry_run=dry_run)))
     ended |= {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, markers, ended)))
     if not dry_run:
@@ -161,6 +174,7 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
             list_objects(TXNS_PREFIX),
             list_objects(KEYS_PREFIX),
             list_objects(PAGES_PREFIX),
+            list_objects(LEAVES_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -172,7 +186,8 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
             listed.records.append((info.key, found[1]))
     listed.keys = list(results[2])
     listed.pages = [info.key for info in results[3]]
-    for location, objects in zip(locations, results[4:], strict=True):
+    listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
+    for location, objects in zip(locations, results[5:], strict=True):
         files = []
         for info in objects:
             path = info.key.removeprefix(f"{location}/")
@@ -239,14 +254,16 @@ def _raised(
     Without the reservations of those that have ``ended``, or are fenced, too.
     None if that is HEAD as it is, unless it must ``move``.
     """
+    yield from load_tables(head)
     now = context.clock.now()
     oldest = int((now - context.settings.max_age_seconds) * 1000)
     floor = max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
     kept_since = (now - context.settings.outcome_retention_seconds) * 1000
     history_start, forgotten = head.history_start, head.forgotten
+    waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
     for commit in (yield from commits_since(head, head.history_start)) or ():
         # The first commit that is kept: the history begins after the one before it.
-        if commit.timestamp_ms >= kept_since or _is_pending(head, commit):
+        if commit.timestamp_ms >= kept_since or commit.sequence in waiting:
             break
         history_start = commit.sequence
         if commit.kind == "transaction":
@@ -296,12 +313,6 @@ def _raised(
         forgotten=forgotten,
         page=page,
         reserved=reserved,
-    )
-
-
-def _is_pending(head: Head, commit: CommitSummary) -> bool:
-    return any(
-        ref.sequence == commit.sequence for state in head.tables.values() for ref in state.pending
     )
 
 

@@ -12,7 +12,7 @@ Only a HEAD that was read from the store, or stored, refuses anybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from lakevilla.global_log.repo import (
     head_found,
     make_room,
     replace_head,
+    store_leaves,
 )
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program, sleep
@@ -114,10 +115,13 @@ class Candidate(Member[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The HEAD that holds ``accepted``, and what others are told, who do not fit ``base``."""
+    """The HEAD that holds ``accepted``, and what others are told, who do not fit ``base``.
+
+    Each with its commit, which may have moved to a page again behind those after it.
+    """
 
     head: Head
-    accepted: tuple[Candidate, ...]
+    accepted: Mapping[Candidate, CommitSummary]
     answers: Mapping[Candidate, Answer]
 
 
@@ -127,7 +131,7 @@ class _Attempt:
 
     held: HeldHead
     new: Head
-    candidates: tuple[Candidate, ...]
+    candidates: Mapping[Candidate, CommitSummary]
 
 
 def commit_together(candidate: Candidate) -> Program[Answer]:
@@ -146,7 +150,7 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
     HEAD counts. It asks the store only for what is not cached and never changes.
     """
     head = base.head
-    accepted: list[Candidate] = []
+    accepted: dict[Candidate, CommitSummary] = {}
     answers: dict[Candidate, Answer] = {}
     for candidate in candidates:
         step: Head | Answer
@@ -156,12 +160,12 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
             step = Failed(error)
         if isinstance(step, Head):
             head = step
-            accepted.append(candidate)
+            accepted[candidate] = head.commits[-1]
         elif not accepted:
             answers[candidate] = step
     if accepted:
         head = msgspec.structs.replace(head, replacement=base.head.replacement + 1)
-    return Joined(head, tuple(accepted), answers)
+    return Joined(head, accepted, answers)
 
 
 def newest_of(context: Context, held: HeldHead, *others: HeldHead) -> HeldHead:
@@ -229,6 +233,12 @@ def _prepare(context: Context, lane: Lane[Candidate]) -> Program[_Attempt | None
     lane.answer({**answers, **joined.answers})
     if not joined.accepted:
         return None
+    try:
+        yield from store_leaves(joined.head)
+    except StoreError as error:
+        # Nothing names them yet: it is sure that nobody is committed.
+        lane.answer({one: Failed(StoreError(error.message)) for one in joined.accepted})
+        return None
     attempt = _Attempt(base, joined.head, joined.accepted)
     # From here on it may be committed, whatever becomes of its thread.
     return attempt if lane.begin(attempt, joined.accepted, _note_tried) else None
@@ -286,9 +296,10 @@ def _carry_out(context: Context, lane: Lane[Candidate], attempt: _Attempt) -> Pr
     yield from _lost(context, lane, attempt, newer)
 
 
-def _decided(held: HeldHead, candidates: Sequence[Candidate]) -> dict[Candidate, Answer]:
-    added = {summary.txn: summary for summary in held.head.commits if summary.hash}
-    return {one: Settled(held, added[one.txn.id]) for one in candidates}
+def _decided(
+    held: HeldHead, candidates: Mapping[Candidate, CommitSummary]
+) -> dict[Candidate, Answer]:
+    return {one: Settled(held, summary) for one, summary in candidates.items()}
 
 
 def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:

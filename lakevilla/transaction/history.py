@@ -23,12 +23,13 @@ from lakevilla.global_log.head import (
     CommitSummary,
     Head,
     PendingRef,
+    TableMap,
     TableState,
     Touch,
     application_id,
 )
 from lakevilla.global_log.history import Timeline, is_forgotten
-from lakevilla.global_log.repo import HeldHead
+from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
@@ -87,10 +88,11 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
         )
     own = yield from timeline.at(sequence)
     later = yield from timeline.after(sequence)
+    yield from load_tables(now)
     head = msgspec.structs.replace(
         now,
         sequence=sequence,
-        tables=_tables_before(now, later),
+        tables=TableMap(_tables_before(now, later)),
         commits=() if own is None else (own,),
         page=None,
         reserved=(),
@@ -174,15 +176,18 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     try:
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
-        raise _not_kept(past, location, error.message) from error
+        # What is asked of the caller is said once, here: a newer global version.
+        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        raise _not_kept(past, location, why) from error
 
 
 def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
+    """As ``view_at``; errors say why alone."""
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < state.published:
         tail = yield from probe(context, tail)
     if tail.tip < state.published:
-        raise _not_kept(past, location, f"its log ends at version {tail.tip}")
+        raise VersionNotFound(f"its log ends at version {tail.tip}")
     application = application_id(past.head)
     logged, done, probed = state.published, None, False
     entry: Entry | None = None
@@ -202,17 +207,15 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
             break
         tail, probed = (yield from probe(context, tail)), True
     if entry is not None and application in entry.applications:
-        yield from _refuse_forgotten(past, location, entry, waiting)
+        yield from _refuse_forgotten(past, entry, waiting)
     overlay, parts = yield from _parts(context, waiting, location)
     snapshot = base
     for part in parts:
         snapshot = snapshot.apply(part.change)
     if snapshot.table_id != state.table_id:
-        raise _not_kept(
-            past,
-            location,
+        raise VersionNotFound(
             f"it was the table with id {state.table_id} then, and the log is of the one with id "
-            f"{snapshot.table_id}",
+            f"{snapshot.table_id}"
         )
     placement = Placement(logged, overlay)
     return View(location, state, placement, parts, base, snapshot, tail.tip)
@@ -233,9 +236,7 @@ def _decided(past: Past, location: str, published: int) -> Program[list[CommitSu
     return [c for c in so_far if c.hash and c.kind != "foreign" and c.sequence not in replaced]
 
 
-def _refuse_forgotten(
-    past: Past, location: str, entry: Entry, waiting: Sequence[CommitSummary]
-) -> Program[None]:
+def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
     """The next entry publishes what came later. It must hold nothing older that is forgotten.
 
     gc may have let go of a commit that was still pending at this version: its publication
@@ -246,7 +247,7 @@ def _refuse_forgotten(
     later = yield from past.timeline.after(past.sequence)
     known = {commit.txn for commit in (*waiting, *later)}
     if not known.issuperset(entry.txn_ids):
-        raise _not_kept(past, location, "what was pending then is forgotten")
+        raise VersionNotFound("what was pending then is forgotten")
 
 
 def _parts(

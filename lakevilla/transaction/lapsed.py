@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION
@@ -95,6 +96,7 @@ def finish_decided(txn: Transaction, holders: set[str]) -> Program[None]:
     held = yield from context.head()
     if held is None:
         return
+    yield from load_tables(held.head)
     for table, state in held.head.tables.items():
         if any(ref.txn in holders for ref in state.pending):
             try:

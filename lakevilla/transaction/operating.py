@@ -11,6 +11,8 @@ from lakevilla.global_log.repo import (
     HeldHead,
     claim_table,
     lake_key,
+    load_names,
+    load_tables,
     make_room,
     replace_head,
 )
@@ -82,16 +84,24 @@ def register(
     yield from parallel([claim_table(location, head, context.ids) for location in tails])
 
     def change(head: Head) -> Program[Head | None]:
-        names, tables, touches = dict(head.names), {}, {}
+        yield from load_tables(head, locations.values())
+        yield from load_names(head, locations)
+        names: dict[str, str | None] = {}
+        tables, touches = {}, {}
         for name, location in locations.items():
-            if name in names and names[name] != location:
+            known = head.names.get(name)
+            if known not in (None, location):
                 raise InvalidOperation(
-                    f"name {name!r} is registered for {names[name]}: unregister it first",
-                    table=name,
+                    f"name {name!r} is registered for {known}: unregister it first", table=name
                 )
-            if name != location:
-                names[name] = location
             state = head.tables.get(location)
+            if known is None and name != location:
+                if state is not None and not state.dropped:
+                    yield from load_names(head)
+                    if not {location} & {*head.names, *head.names.values()}:
+                        # So far its location was its name: it stays one, and the one shown.
+                        names.setdefault(location, location)
+                names[name] = location
             if state is None or state.dropped:
                 if state is not None and state.pending:
                     # Decided before the table was dropped: its rows are the table's.
@@ -105,7 +115,7 @@ def register(
                     tail.snapshot.table_id, tail.tip, guarded=tail.snapshot.guarded
                 )
                 touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
-        if not tables and names == head.names:
+        if not tables and not names:
             return None
         page = yield from make_room(head, context.ids)
         commit = CommitSummary(
@@ -132,12 +142,37 @@ def _check_complete(published: Published, name: str) -> None:
 
 
 def unregister(context: Context, name: str, location: str) -> Program[None]:
-    """Take a table out of the lake: its pending commits are published, then a tombstone is left."""
+    """Take a name out of the lake, and with its last name the table.
+
+    Then its pending commits are published, and a tombstone is left.
+    """
     held = yield from context.head()
+    yield from load_tables(None if held is None else held.head, [location])
     if held is None or location not in held.head.tables:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
+    yield from load_names(held.head, [name])
+    by_name = name in held.head.names
 
     def change(head: Head) -> Program[Head | None]:
+        yield from load_names(head)
+        named = [key for key, where in head.names.items() if where == location]
+        if by_name and name not in named:
+            return None  # another client has taken it out: what other names say is not asked
+        if name in named and len(named) > 1:
+            # Two clients that take out the last two names: safe because the one that loses the
+            # race for HEAD looks again, and finds its name to be the last.
+            page = yield from make_room(head, context.ids)
+            commit = CommitSummary(
+                head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", {}
+            )
+            return successor(
+                head,
+                nonce=context.ids.nonce(),
+                now_ms=context.now_ms(),
+                commits=[commit],
+                names={name: None},
+                page=page,
+            )
         published = yield from publish_table(context, head, location)
         _check_complete(published, name)
         tail = yield from probe(context, published.tail)
@@ -162,12 +197,15 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
             now_ms=context.now_ms(),
             commits=[commit],
             tables={location: TableState(state.table_id, tail.tip, dropped=True)},
-            names={key: where for key, where in head.names.items() if where != location},
+            names=dict.fromkeys(named),
             page=page,
         )
 
-    yield from replace_until_stored(context, change)
-    yield from delete(lake_key(location))
+    head = yield from replace_until_stored(context, change)
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    if state is None or state.dropped:
+        yield from delete(lake_key(location))
 
 
 def delete_data(context: Context, location: str) -> Program[None]:
@@ -178,6 +216,7 @@ def delete_data(context: Context, location: str) -> Program[None]:
     """
 
     def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
         state = head.tables.get(location)
         if state is None or not state.pending:
             return None

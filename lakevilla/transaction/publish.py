@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from lakevilla.formats.base import CommitInfo, FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.transaction.context import Context, Event
@@ -71,6 +72,7 @@ def publish_table(
     helped = False
     tail = yield from open_tail(context, location, missing_ok=True)
     for attempt in range(_MAX_ATTEMPTS):
+        yield from load_tables(head, [location])
         state = head.tables.get(location)
         if state is not None and tail.tip < state.published:
             tail = yield from probe(context, tail)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from lakevilla.deadlock.graph import cycles
 from lakevilla.errors import LakeVillaError, UnsupportedFormat
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.repo import load_names
 from lakevilla.markers.marker import Present, Unreadable, marker_key
 from lakevilla.results import Finding, QueuePlace, TableQueue, TransactionInfo
 from lakevilla.store.effects import Program
@@ -32,7 +33,8 @@ def report_queues(context: Context, head: Head) -> Program[QueueReport]:
     """Look at all queues and records. It changes nothing, and waits for nothing."""
     places = yield from look(context, head)
     known = yield from describe(context, head, places.records)
-    names = {location: name for name, location in head.names.items()}
+    yield from load_names(head)
+    names = shown_names(head.names)
     reserved: dict[str, list[str]] = {}
     for reservation in head.reserved:
         for table in reservation.tables:

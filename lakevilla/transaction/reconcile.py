@@ -27,7 +27,7 @@ from lakevilla.global_log.head import (
     application_id,
     successor,
 )
-from lakevilla.global_log.repo import HeldHead, make_room, replace_head
+from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
 from lakevilla.sublogs.codec import FORMAT
@@ -75,6 +75,7 @@ def reconcile(context: Context, location: str) -> Program[Head | None]:
         if held is None:
             return None
         head = held.head
+        yield from load_tables(head, [location])
         state = head.tables.get(location)
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)

@@ -7,8 +7,8 @@ from collections.abc import Container
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import Head, successor
-from lakevilla.global_log.repo import LakeFile, lake_key
+from lakevilla.global_log.head import Head, NameMap, TableMap, successor
+from lakevilla.global_log.repo import LakeFile, lake_key, load_names, load_tables
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
@@ -67,6 +67,7 @@ def _publish(
     context: Context, head: Head, of: Container[str] | None = None
 ) -> Program[list[Finding]]:
     """Publish what is pending; with ``of`` only where those have decided something."""
+    yield from load_tables(head)
     locations = [
         location
         for location, state in head.tables.items()
@@ -134,6 +135,7 @@ def adopt_lake(context: Context) -> Program[None]:
     held = yield from context.head()
     if held is None or held.head.root == context.root:
         return
+    yield from load_tables(held.head)
     for location, state in held.head.tables.items():
         if state.pending and not _is_external(location):
             published = yield from publish_table(context, held.head, location)
@@ -147,6 +149,8 @@ def adopt_lake(context: Context) -> Program[None]:
     def change(head: Head) -> Program[Head | None]:
         if head.root == context.root:
             return None
+        yield from load_tables(head)
+        yield from load_names(head)
         tables = {}
         for location, state in head.tables.items():
             if not _is_external(location):
@@ -158,13 +162,14 @@ def adopt_lake(context: Context) -> Program[None]:
             lake_id=context.ids.uuid(),
             root=context.root,
             adopted=head.sequence,
-            tables=tables,
-            names={n: where for n, where in head.names.items() if not _is_external(where)},
+            tables=TableMap(tables),
+            names=NameMap({n: w for n, w in head.names.items() if not _is_external(w)}),
         )
 
     head = yield from replace_until_stored(context, change, adopting=True)
     # The copies of the old lake's claims are now under the new lake's root.
     owner = LakeFile(FORMAT, context.ids.nonce(), head.lake_id, head.root)
+    yield from load_tables(head)
     yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 
 from lakevilla.errors import ConflictError, InvalidOperation
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import check_lake, commits_since
+from lakevilla.global_log.repo import check_lake, commits_since, load_tables
 from lakevilla.ids import started_at
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
@@ -78,6 +78,7 @@ def vacuum(
     head, view = yield from _newest(context, location)
     if not dry_run:
         context.refuse_foreign_root()
+    yield from load_tables(head)
     if head is None or location not in head.tables:
         yield from check_lake(location, head)
     view.snapshot.check_writable()

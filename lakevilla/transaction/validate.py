@@ -28,6 +28,7 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
@@ -89,7 +90,9 @@ def examine(
     """
     found = Examination(behind=dict(txn.behind))
     nets: dict[str, NetChange] = {}
-    for location, working in list(txn.tables.items()):
+    examined = list(txn.tables.items())
+    yield from load_tables(head, [location for location, _ in examined])
+    for location, working in examined:
         old = working.view
         state = None if head is None else head.tables.get(location)
         tail = yield from open_tail(txn.context, location, missing_ok=True)
@@ -201,6 +204,16 @@ def _is_changed(
     return verdict is Verdict.CHANGED
 
 
+def _changed(txn: Transaction, table: str, found: Examination) -> str:
+    """What a read was outdated by: with another schema any of them is, whatever it asked for."""
+    old, new = txn.tables[table].view.snapshot, found.views[table].snapshot
+    if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
+        return "its schema was changed meanwhile"
+    if (old.metadata, old.protocol) != (new.metadata, new.protocol):
+        return "its constraints, properties or protocol were changed meanwhile"
+    return _SEEN
+
+
 def _only_appends(txn: Transaction, location: str) -> bool:
     return not any(table == location for table, _ in txn.reads) and all(
         isinstance(done.operation, Append) and done.operation.columns is None
@@ -304,7 +317,7 @@ def _reads(
         if moving or table not in found.lenient:
             changed = yield from _is_changed(txn, table, record.where, nets, found)
             if changed and table not in found.lenient:
-                found.conflict = conflict(txn, table, _SEEN)
+                found.conflict = conflict(txn, table, _changed(txn, table, found))
                 return
             if changed:
                 found.behind.setdefault(table, 0)

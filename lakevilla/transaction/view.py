@@ -28,6 +28,7 @@ from lakevilla.formats.base import (
 )
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import Tail, entry_at, same_contract, snapshot_at
@@ -165,6 +166,7 @@ def place(
     ``up_to`` bounds the walk (a bound transaction does not look past what it
     has seen).
     """
+    yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     tip = tail.tip if up_to is None else min(up_to, tail.tip)
     if head is None:
@@ -249,6 +251,7 @@ def build_view(
     TableNotFound
         HEAD has a tombstone for it, there is no such table, or it is another one by now.
     """
+    yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     if state is not None and state.dropped:
         raise TableNotFound(

@@ -15,8 +15,8 @@ import msgspec
 
 from lakevilla.deadlock.graph import live_edges
 from lakevilla.errors import CorruptObject, LakeVillaError
-from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import HeldHead, commits_since
+from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.repo import HeldHead, commits_since, load_names, load_tables
 from lakevilla.ids import is_txn_id, started_at
 from lakevilla.markers.marker import Marker, Present
 from lakevilla.markers.repo import list_markers, load_markers
@@ -115,6 +115,7 @@ def look(context: Context, head: Head) -> Program[Places]:
     """
     listed = yield from list_records()
     records = yield from read_records(listed)
+    yield from load_tables(head)
     tables = _tables(head, records.records.values())
     results = yield from parallel([_markers(context, table) for table in tables])
     markers: dict[str, list[Present]] = {}
@@ -142,7 +143,8 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
     """What is known of each transaction whose record can be read."""
     committed = yield from _committed(head, records.records)
     edges = waits(head, records)
-    names = {location: name for name, location in head.names.items()}
+    yield from load_names(head)
+    names = shown_names(head.names)
     infos = {}
     for txn, record in records.records.items():
         waits_for = tuple(sorted({edge.holder for edge in edges if edge.waiter == txn}))

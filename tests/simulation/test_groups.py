@@ -13,6 +13,7 @@ from lakevilla.store.effects import Put, parallel, sleep
 from lakevilla.testing import foreign, invariants
 from lakevilla.testing.exhaustive import crash_everywhere
 from lakevilla.testing.faults import Fault, NoFaults, Strike
+from lakevilla.testing.plan import small_limits
 from lakevilla.testing.reader import run_now, table_rows
 from lakevilla.testing.workloads import SCHEMA, context_of
 from lakevilla.transaction import group, recovery
@@ -248,6 +249,40 @@ def test_a_group_is_what_its_members_are_one_after_the_other(seed):
     assert [c.tables for c in joined.head.commits] == [c.tables for c in head.commits]
     assert joined.head.sequence == head.sequence == base.head.sequence + len(accepted)
     assert joined.head.replacement == base.head.replacement + 1
+
+
+def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_is_told_of_it():
+    simulation = lake()
+    client = simulation_client(simulation, "threads")
+    context = context_of(client)
+
+    def prepare():
+        yield from context.head()
+        made = []
+        for number in range(9):
+            txn = begin(client, context=context)
+            yield from append(txn, "a", 100 + number)
+            commit_object = yield from _commit_object(txn)
+            digest, body = seal(commit_object)
+            yield from _store(txn, txn.id, digest, body)
+            context.keep_commit(digest, commit_object)
+            made.append(group.Candidate(txn, commit_object, digest, txn.held))
+        return made
+
+    with small_limits(True):
+        candidates = run_now(simulation.store, prepare())
+        joined = run_now(simulation.store, group.join(context, candidates[0].held, candidates))
+        attempt = group._Attempt(candidates[0].held, joined.head, joined.accepted)
+        lane = context.lanes.commits
+        assert lane.begin(attempt, joined.accepted, lambda _: None)
+        run_now(simulation.store, group._carry_out(context, lane, attempt))
+    in_head = {commit.txn for commit in joined.head.commits}
+    assert any(candidate.txn.id not in in_head for candidate in candidates)
+    for number, candidate in enumerate(candidates):
+        assert isinstance(candidate.answer, group.Settled)
+        summary = candidate.answer.summary
+        assert (summary.txn, summary.hash) == (candidate.txn.id, candidate.digest)
+        assert summary.sequence == candidates[0].held.head.sequence + number + 1
 
 
 # ------------------------------------------------------------------ mishaps

@@ -18,10 +18,12 @@ from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
+    NameMap,
     Page,
     PageRef,
     PendingRef,
     Reservation,
+    TableMap,
     TableState,
     Touch,
 )
@@ -103,8 +105,10 @@ OBJECTS: dict[str, msgspec.Struct] = {
         floor=TXN,
         aborted=(TXN,),
         history_start=2,
-        tables={"sales/orders": TableState("table-id", 7, (PendingRef(12, TXN, "0a1b", 7),), True)},
-        names={"orders": "sales/orders"},
+        tables=TableMap(
+            {"sales/orders": TableState("table-id", 7, (PendingRef(12, TXN, "0a1b", 7),), True)}
+        ),
+        names=NameMap({"orders": "sales/orders"}),
         commits=(SUMMARY,),
         page=PageRef("0c", 1, 11, 5, 6),
     ),

@@ -289,6 +289,35 @@ def test_history_that_gc_let_go_is_not_found(place: Place, short_pages: None) ->
             assert state(lake.snapshot(version=version)) == expected
 
 
+@pytest.mark.parametrize("commits", range(8, 13))
+def test_the_first_version_that_is_kept_has_its_time(
+    place: Place, short_pages: None, commits: int
+) -> None:
+    """Wherever the pages end: its commit may be the last of one that gc has deleted."""
+    clock = LaterClock()
+    with place.connect() as lake:
+        lake.context.clock = clock
+        lake.create_table("a", rows(0))
+        for number in range(1, commits):
+            with lake.transaction() as txn:
+                txn.append("a", rows(number))
+        first, before, *_ = lake.history()
+        clock.ahead_seconds = 8 * 24 * 3600.0
+        for number in range(20, 24):
+            with lake.transaction() as txn:
+                txn.append("a", rows(number))
+        lake.gc()
+        lake.gc()
+    with place.connect() as lake:
+        assert lake.history()[-1].version == first.version + 1
+        assert lake.snapshot(version=first.version).version == first.version
+        for later in (0, 1, 1000):
+            moment = first.timestamp + timedelta(milliseconds=later)
+            assert lake.snapshot(timestamp=moment).version == first.version
+        with pytest.raises(lv.VersionNotFound, match=f"the first is version {first.version};"):
+            lake.snapshot(timestamp=before.timestamp)
+
+
 @pytest.mark.parametrize("kind", ["local", "s3"])
 def test_files_that_were_vacuumed_are_a_version_that_is_not_there(
     kind: str, request: pytest.FixtureRequest
@@ -348,6 +377,26 @@ def test_a_table_made_anew_under_the_name_is_not_the_one_of_then(place: Place) -
             with pytest.raises(lv.VersionNotFound, match="id"):
                 lake.snapshot(version=version).read("a")
         assert [r["id"] for r in in_order(lake.snapshot(version=4).read("a"))] == [7]
+
+
+def test_what_is_not_kept_is_said_once(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("a", rows(1))
+        for number in (2, 3):
+            with lake.transaction() as txn:
+                txn.append("a", rows(number))
+        lake.drop_table("a", delete_data=True)
+        with pytest.raises(lv.VersionNotFound) as told:
+            lake.snapshot(version=3).read("a")
+        assert told.value.message == (
+            "table a is not kept as of global version 3: its log ends at version -1; "
+            "ask for a newer version"
+        )
+        lake.create_table("a", rows(7))
+        with pytest.raises(lv.VersionNotFound) as told:
+            lake.snapshot(version=1).read("a")
+        assert told.value.message.count("not kept") == 1
+        assert told.value.message.count("ask for") == 1
 
 
 def test_a_copied_lake_tells_its_past_from_its_adoption_on(place: Place, tmp_path: Path) -> None:

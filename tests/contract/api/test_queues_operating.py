@@ -19,7 +19,7 @@ from lakevilla.global_log.head import HEAD_KEY, Head, Reservation
 from lakevilla.ids import uuid7
 from lakevilla.markers.marker import Marker, marker_key
 from lakevilla.store.base import Store
-from lakevilla.sublogs.codec import FORMAT, encode
+from lakevilla.sublogs.codec import FORMAT, decode, encode
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.outcome import fence
@@ -500,7 +500,7 @@ def test_gc_takes_the_reservations_of_the_ended_out_of_head(
         live = begin(lake)
         lake.runner.run(reserve(live._core, {"stock"}))
         path = Path(place.root) / HEAD_KEY
-        head = msgspec.json.decode(path.read_bytes(), type=Head)
+        head = decode(HEAD_KEY, path.read_bytes(), Head)
         nobody = Reservation(uuid7(int(time.time() * 1000), 5), ("stock",))
         path.write_bytes(encode(msgspec.structs.replace(head, reserved=(*head.reserved, nobody))))
         told = operator.gc(dry_run=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
+from deltalake import Field
+from deltalake.schema import PrimitiveType
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
@@ -415,3 +417,28 @@ def test_run_does_not_repeat_a_transaction_that_met_a_foreign_conflict(place: Pl
             lake.run(work)
     assert len(calls) == 1
     assert everywhere(place) == {0: 100, 1: 105, 2: 100}
+
+
+def test_a_read_is_told_that_the_schema_was_changed(place: Place) -> None:
+    """And not that rows were, which nobody would find."""
+    with place.connect() as lake:
+        for change, told in (
+            (
+                lambda: place.delta("bank").alter.add_columns(
+                    [Field("w", PrimitiveType("string"))]
+                ),
+                "its schema was",
+            ),
+            (
+                lambda: place.delta("bank").alter.set_table_properties(
+                    {"delta.appendOnly": "false"}
+                ),
+                "its constraints, properties or protocol were",
+            ),
+            (lambda: place.delta("bank").delete("id = 0"), "rows that"),
+        ):
+            txn = lake.transaction()
+            txn.append("other", txn.read("bank", columns=["id", "balance"]))
+            change()
+            with pytest.raises(lv.ConflictError, match=f"conflicts on table bank: {told}"):
+                txn.commit()

@@ -1,0 +1,339 @@
+"""Leaves: a map in HEAD that has grown large is cut into objects of its own.
+
+HEAD holds a small map whole. Past ``INLINE_BYTES`` it holds a list of leaves sorted by
+name, and each leaf, an immutable object, holds the entries from its ``first`` name on.
+A replacement of HEAD rewrites the leaves that it changes, and nothing else.
+
+What is here does no I/O: ``repo`` fetches what ``missing`` names, and stores what
+``planned`` gives before the HEAD that names it (docs/design/0011-scale.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.errors import CorruptObject
+from lakevilla.sublogs.codec import FORMAT, decode, encode
+
+__all__ = [
+    "LEAVES_PREFIX",
+    "Leaf",
+    "LeafMap",
+    "LeafMark",
+    "LeafRef",
+    "Plan",
+    "is_mark",
+    "made_of",
+]
+
+LEAVES_PREFIX = "_lakevilla/leaves"
+#: A map that takes more than this in HEAD is cut into leaves, for good.
+INLINE_BYTES = 64 * 1024
+#: A leaf that takes more than this is cut in two.
+LEAF_BYTES = 64 * 1024
+
+V = TypeVar("V")
+
+
+class LeafRef(msgspec.Struct, frozen=True, array_like=True):
+    """One leaf in HEAD's list: it holds the names from ``first`` up to the next one's.
+
+    ``made``: the number of the replacement that it was made for. Once HEAD has come so
+    far and does not name it, no HEAD ever will: that replacement was refused, or has
+    been followed by one that let the leaf go.
+    """
+
+    first: str
+    made: int
+    hash: str
+
+    @property
+    def key(self) -> str:
+        return f"{LEAVES_PREFIX}/{self.made:020}-{self.hash}.json"
+
+
+class Leaf(msgspec.Struct, Generic[V], frozen=True):
+    """``_lakevilla/leaves/<made>-<hash>.json``. The same content under the same name, always."""
+
+    format: int
+    entries: dict[str, V]
+
+
+class LeafMark(msgspec.Struct, frozen=True):
+    """``_lakevilla/leaves/<replacement>-named.json``: what HEAD named when gc looked at it."""
+
+    format: int
+    nonce: str
+    replacement: int
+    timestamp_ms: int
+    named: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{LEAVES_PREFIX}/{self.replacement:020}-named.json"
+
+
+def is_mark(key: str) -> bool:
+    return key.endswith("-named.json")
+
+
+def made_of(key: str) -> int:
+    """The number in a leaf's key."""
+    return int(key.removeprefix(f"{LEAVES_PREFIX}/")[:20])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[V]):
+    """How a map is to lie in the store: all its leaves, and what those hold that are new."""
+
+    refs: tuple[LeafRef, ...]
+    leaves: dict[str, dict[str, V]]
+    bodies: dict[str, bytes]
+
+
+class LeafMap(Mapping[str, V]):
+    """A map of names, whole in HEAD or in leaves. What it says never changes.
+
+    How much of it is at hand does: leaves are fetched on use. To ask for a name whose leaf
+    was not fetched is a mistake of the program, and raises; it is never "not there".
+    Threads may share it: safe because what is fetched was always part of what it says, is
+    added by one step of a dict, and is never taken out of it.
+    """
+
+    __slots__ = ("_changed", "_leaves", "_refs")
+
+    #: What a value is, and how a leaf of such values is read.
+    value: ClassVar[Any]
+    leaf: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        # Learnt while the module is imported, by one thread (see ``codec``).
+        msgspec.convert({}, dict[str, cls.value])  # type: ignore[name-defined]
+        msgspec.convert([], tuple[LeafRef, ...])
+
+    def __init__(self, entries: Mapping[str, V] | None = None) -> None:
+        self._refs: tuple[LeafRef, ...] = ()
+        self._leaves: dict[str, dict[str, V]] = {}
+        #: What lies over the leaves, or all there is without any; None: taken out.
+        self._changed: dict[str, V | None] = dict(entries or {})
+
+    # -- looking ------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> V:
+        changed, refs = self._lying()
+        if name in changed or not refs:
+            value = changed[name]
+            if value is None:
+                raise KeyError(name)
+            return value
+        return self._leaf(_leaf_of(refs, name))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        changed, refs = self._lying()
+        for ref in refs:
+            yield from (name for name in self._leaf(ref) if name not in changed)
+        yield from (name for name, value in changed.items() if value is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        # In leaves it is not empty: a map is cut because it is large, and no leaf is empty.
+        return bool(self._refs) or any(value is not None for value in self._changed.values())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, LeafMap) and self._refs == other._refs:
+            return bool(self._changed == other._changed)
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._refs)} leaves, {self._changed!r})"
+
+    @property
+    def refs(self) -> tuple[LeafRef, ...]:
+        """The leaves that it lies in; none if HEAD holds it whole."""
+        return self._refs
+
+    def _lying(self) -> tuple[dict[str, V | None], tuple[LeafRef, ...]]:
+        # In this order, and ``settle`` the other way round: safe because what lies over the
+        # leaves says the same over those that it was already written into.
+        changed = self._changed
+        return changed, self._refs
+
+    def _leaf(self, ref: LeafRef) -> dict[str, V]:
+        found = self._leaves.get(ref.hash)
+        if found is None:
+            raise AssertionError(f"{ref.key} was not fetched before it was looked at")
+        return found
+
+    # -- growing ------------------------------------------------------------------
+
+    def updated(self, changes: Mapping[str, V | None]) -> Self:
+        """The map with ``changes`` laid over; None takes a name out."""
+        new = type(self)()
+        new._refs = self._refs
+        # Its own, without those that no longer count: so what is at hand does not grow for ever.
+        new.share(self)
+        new._changed = {**self._changed, **changes}
+        if not new._refs:
+            new._changed = {name: v for name, v in new._changed.items() if v is not None}
+        return new
+
+    # -- fetching -----------------------------------------------------------------
+
+    def at_hand(self) -> dict[str, V]:
+        """As much of it as can be looked at without fetching anything."""
+        changed, refs = self._lying()
+        told: dict[str, V | None] = {}
+        for ref in refs:
+            told.update(self._leaves.get(ref.hash, {}))
+        told.update(changed)
+        return {name: value for name, value in told.items() if value is not None}
+
+    def missing(self, names: Iterable[str] | None = None) -> list[LeafRef]:
+        """The leaves to fetch before these names, or all, can be looked at."""
+        changed, refs = self._lying()
+        if refs and names is not None:
+            wanted = {_leaf_of(refs, name) for name in names if name not in changed}
+            refs = tuple(sorted(wanted, key=lambda ref: ref.first))
+        return [ref for ref in refs if ref.hash not in self._leaves]
+
+    def take(self, ref: LeafRef, body: bytes) -> None:
+        """Keep a leaf that was fetched.
+
+        Raises
+        ------
+        CorruptObject
+            It is not what HEAD names.
+        """
+        if _digest(body) != ref.hash:
+            raise CorruptObject(
+                f"{ref.key} does not hold what its name says: it was damaged or replaced by hand; "
+                "restore it from a copy",
+                key=ref.key,
+            )
+        leaf: Leaf[V] = decode(ref.key, body, self.leaf)
+        self._leaves[ref.hash] = leaf.entries
+
+    def share(self, other: LeafMap[V]) -> None:
+        """Take over what another map of the lake has fetched: equal hashes are equal leaves."""
+        if self is other or not other._leaves:
+            return
+        for ref in self._refs:
+            if ref.hash in other._leaves:
+                self._leaves.setdefault(ref.hash, other._leaves[ref.hash])
+
+    # -- storing ------------------------------------------------------------------
+
+    def unread(self) -> list[LeafRef]:
+        """The leaves to fetch before ``planned``: changed, and never looked at."""
+        changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
+        return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
+
+    def planned(self, made: int) -> Plan[V] | None:
+        """What to store before the HEAD numbered ``made``; None if HEAD itself tells it all."""
+        if not self._refs:
+            if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
+                return None
+            whole = {name: value for name, value in self._changed.items() if value is not None}
+            return _laid_out([("", whole)], made)
+        if not self._changed:
+            return None
+        changes: dict[LeafRef, dict[str, V | None]] = {}
+        for name, value in self._changed.items():
+            changes.setdefault(_leaf_of(self._refs, name), {})[name] = value
+        refs: list[LeafRef] = []
+        leaves: dict[str, dict[str, V]] = {}
+        bodies: dict[str, bytes] = {}
+        for ref in self._refs:
+            if ref not in changes:
+                refs.append(ref)
+                continue
+            before = self._leaf(ref)
+            entries = {**before, **changes[ref]}
+            kept = {name: value for name, value in entries.items() if value is not None}
+            if kept == before:
+                refs.append(ref)
+                continue
+            part = _laid_out([(ref.first, kept)] if kept else [], made)
+            refs.extend(part.refs)
+            leaves.update(part.leaves)
+            bodies.update(part.bodies)
+        if refs and refs[0].first:
+            # The first leaf has gone: the next holds whatever name comes before it.
+            refs[0] = msgspec.structs.replace(refs[0], first="")
+        return Plan(tuple(refs), leaves, bodies)
+
+    def settle(self, plan: Plan[V]) -> None:
+        """Lie in the store as planned from now on. It says the same as before."""
+        self._leaves.update(plan.leaves)
+        self._refs = plan.refs
+        self._changed = {}
+
+    def to_wire(self) -> object:
+        """For ``encode``: the entries themselves, or the list of the leaves."""
+        if not self._refs:
+            return self._changed
+        assert not self._changed, "leaves are stored before the HEAD that names them"
+        return self._refs
+
+    @classmethod
+    def from_wire(cls, found: object) -> Self:
+        """For ``decode``."""
+        if not isinstance(found, list):
+            return cls(msgspec.convert(found, dict[str, cls.value]))  # type: ignore[name-defined]
+        new = cls()
+        new._refs = msgspec.convert(found, tuple[LeafRef, ...])
+        firsts = [ref.first for ref in new._refs]
+        if firsts[:1] != [""] or any(a >= b for a, b in pairwise(firsts)):
+            raise msgspec.ValidationError("its leaves are not sorted by their first name")
+        return new
+
+
+def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
+    return refs[bisect_right(refs, name, key=lambda ref: ref.first) - 1]
+
+
+def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> Plan[V]:
+    """Each piece as one leaf, or cut in half until each half fits."""
+    refs: list[LeafRef] = []
+    leaves: dict[str, dict[str, V]] = {}
+    bodies: dict[str, bytes] = {}
+    pieces = list(reversed(pieces))
+    while pieces:
+        first, entries = pieces.pop()
+        entries = dict(sorted(entries.items()))
+        body = encode(Leaf(FORMAT, entries))
+        if len(body) > LEAF_BYTES and len(entries) > 1:
+            names = list(entries)
+            middle = len(names) // 2
+            second = _between(names[middle - 1], names[middle])
+            pieces.append((second, {name: entries[name] for name in names[middle:]}))
+            pieces.append((first, {name: entries[name] for name in names[:middle]}))
+            continue
+        ref = LeafRef(first, made, _digest(body))
+        refs.append(ref)
+        leaves[ref.hash] = entries
+        bodies[ref.key] = body
+    return Plan(tuple(refs), leaves, bodies)
+
+
+def _between(before: str, after: str) -> str:
+    """The shortest name after ``before`` and not after ``after``: HEAD lists one for each leaf."""
+    length = next(
+        (n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), len(before)
+    )
+    return after[: length + 1]
+
+
+def _digest(body: bytes) -> str:
+    return blake3(body).hexdigest(length=16)
