@@ -37,6 +37,7 @@ from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
@@ -175,7 +176,10 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
     listed.pages = [info.key for info in results[3]]
     for location, objects in zip(locations, results[4:], strict=True):
         files = []
+        nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:
+            if is_within(info.key, nested):
+                continue  # another table's: only its own log tells whether it is needed
             path = info.key.removeprefix(f"{location}/")
             if (found := _DATA_FILE.fullmatch(path)) is not None:
                 files.append((path, found[1]))
@@ -310,7 +314,13 @@ def _orphans(
     context: Context, head: Head, location: str, files: Iterable[tuple[str, str]]
 ) -> Program[list[str]]:
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
-    candidates = {path for path, txn in files if head.is_fenced(txn)}
+    # A table may have come into HEAD, inside of this one's directory, since the files were listed.
+    nested = nested_tables(location, (), head)
+    candidates = {
+        path
+        for path, txn in files
+        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
+    }
     if not candidates:
         return []
     tail = yield from open_tail(context, location, missing_ok=True)

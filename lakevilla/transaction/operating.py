@@ -19,6 +19,7 @@ from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.outcome import outcome
 from lakevilla.transaction.publish import Published, publish_table
 from lakevilla.transaction.tail import open_tail, probe
@@ -197,8 +198,10 @@ def delete_data(context: Context, location: str) -> Program[None]:
             tables={location: settled},
         )
 
-    yield from replace_until_stored(context, change)
-    objects = yield from list_objects(location)
+    head = yield from replace_until_stored(context, change)
+    listed = yield from list_objects(location)
+    nested = nested_tables(location, [info.key for info in listed], head)
+    objects = [info for info in listed if not is_within(info.key, nested)]
     log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]
     data = [info.key for info in objects if not info.key.startswith(f"{location}/_delta_log/")]
     # The newest log entries go first: what is left of the log is a table that was.
