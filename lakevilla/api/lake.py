@@ -278,7 +278,13 @@ class Lake:
         return self.table(name)
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
-        """Take a table out of the lake; with ``delete_data`` its files go too, for good."""
+        """Take a table out of the lake; with ``delete_data`` its files go too, for good.
+
+        A new table of that name is safe with all who commit through HEAD. Those who commit
+        by the table's own log entry (``Feature.NONE``, ``Feature.R``), and other clients, may
+        believe for an hour (``checked_tip_seconds``) that the old one is still there: where
+        there are such, choose a new name.
+        """
         with self.transaction() as txn:
             txn.drop_table(name)
         if delete_data:

@@ -17,6 +17,8 @@ from lakevilla.sublogs.codec import FORMAT, decode, encode
 __all__ = ["KEYS_PREFIX", "HeldKey", "KeyRecord", "bound", "key_object", "load_key", "parse_key"]
 
 KEYS_PREFIX = "_lakevilla/keys"
+#: A pair's version goes into Delta's ``txn`` action, where it is a 64-bit integer.
+_LARGEST_VERSION = 2**63 - 1
 
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,14 +49,17 @@ class HeldKey(msgspec.Struct, frozen=True):
 def parse_key(key: object) -> tuple[str, int | None]:
     """An idempotency key as (text, version): a string, or (application, version)."""
     match key:
-        case str() if key:
+        case str() if is_text(key):
             return key, None
         case (str() as application, int() as version) if (
-            application and version >= 0 and not isinstance(version, bool)
+            is_text(application)
+            and 0 <= version <= _LARGEST_VERSION
+            and not isinstance(version, bool)
         ):
             return application, version
     raise InvalidOperation(
-        f"idempotency_key must be a string or (application, version), not {key!r}"
+        "idempotency_key must be a string or (application, version from 0 to 2**63 - 1), in "
+        f"Unicode and not empty, not {shown(key)}"
     )
 
 

@@ -12,6 +12,7 @@ from lakevilla.engines.base import Engine
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import TableFormat
 from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import HeldHead, load_commit, load_head
 from lakevilla.ids import Ids
 from lakevilla.markers.marker import Marker
@@ -110,6 +111,10 @@ class Context:
         ):
             return
         self.held = held
+        if held is not None and held is not known:
+            for location, tail in self.tails.copy().items():
+                if _is_of_another(held.head, location, tail):
+                    self.tails.pop(location, None)
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
         """A commit object, cached: it is immutable."""
@@ -135,6 +140,8 @@ class Context:
 
     def keep_tail(self, tail: Tail) -> Tail:
         """Remember how far a table's log has come; another thread may know more by now."""
+        if self.held is not None and _is_of_another(self.held.head, tail.location, tail):
+            return tail  # a thread may have walked it since: listed anew at the next use
         known = self.tails.get(tail.location)
         ahead = known is not None and known.tip > tail.tip
         if known is None or not ahead or known.snapshot.table_id != tail.snapshot.table_id:
@@ -164,3 +171,15 @@ class Context:
                 "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
                 "new identity"
             )
+
+
+def _is_of_another(head: Head, location: str, tail: Tail) -> bool:
+    """Whether the known log is that of a table which HEAD has dropped, or of its predecessor.
+
+    Its numbers then say nothing of the log that is there now. (A client that replaces a
+    table in its log gives it another id too: that costs a LIST until HEAD knows it.)
+    """
+    state = head.tables.get(location)
+    if state is None or tail.tip < 0:
+        return False
+    return state.dropped or state.table_id != tail.snapshot.table_id
