@@ -33,7 +33,7 @@ from lakevilla.formats.delta import DeltaFormat
 from lakevilla.global_log.keys import parse_key
 from lakevilla.ids import NO_TXN, Ids
 from lakevilla.results import CommitResult, Finding, Outcome, Report, TransactionInfo
-from lakevilla.settings import MOST_SECONDS, Settings, shown
+from lakevilla.settings import MOST_SECONDS, Settings, is_unicode, shown
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
@@ -185,6 +185,12 @@ class Lake:
         told = dict(metadata or {})
         if any(not isinstance(x, str) for pair in told.items() for x in pair):
             raise InvalidOperation("metadata maps strings to strings")
+        broken = [x for pair in told.items() for x in pair if not is_unicode(x)]
+        if broken:
+            raise InvalidOperation(
+                f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: "
+                "take it out"
+            )
         held = self.context.held
         floor = NO_TXN if held is None else held.head.floor
         in_head = Feature.I | Feature.CT

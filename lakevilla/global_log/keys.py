@@ -10,6 +10,7 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import is_unicode, shown
 from lakevilla.store.base import Found, Token
 from lakevilla.store.effects import Program, get
 from lakevilla.sublogs.codec import FORMAT, decode, encode
@@ -49,10 +50,11 @@ class HeldKey(msgspec.Struct, frozen=True):
 def parse_key(key: object) -> tuple[str, int | None]:
     """An idempotency key as (text, version): a string, or (application, version)."""
     match key:
-        case str() if is_text(key):
+        case str() if key and is_unicode(key):
             return key, None
         case (str() as application, int() as version) if (
-            is_text(application)
+            application
+            and is_unicode(application)
             and 0 <= version <= _LARGEST_VERSION
             and not isinstance(version, bool)
         ):
