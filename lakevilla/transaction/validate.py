@@ -19,7 +19,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Layout
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
@@ -77,6 +77,11 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
         found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
             continue
+        if _is_another(txn, location, state):
+            # Nothing that was made for the one fits the other, not even appended files: they
+            # may have gone with the old one's data.
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
         if (
             not exact
             and _only_appends(txn, location)
@@ -114,6 +119,15 @@ def examine(txn: Transaction, head: Head | None, *, exact: bool = False) -> Prog
     if found.conflict is None:
         yield from _reads(txn, nets, found)
     return found
+
+
+def _is_another(txn: Transaction, location: str, state: TableState | None) -> bool:
+    """Whether HEAD means another table by now than the one that the transaction works on."""
+    if state is None or state.dropped or _creates(txn, location):
+        return False  # that is told by whoever looks at the state
+    view = txn.tables[location].view
+    known = view.base.table_id if view.state is None else view.state.table_id
+    return known != state.table_id
 
 
 def _only_appends(txn: Transaction, location: str) -> bool:

@@ -620,3 +620,23 @@ def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
         with lake.runner.requests.counting() as requests:
             lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
         assert requests.list == lists, table
+
+
+@pytest.mark.parametrize("published", [0, 2])
+@pytest.mark.parametrize("write", WRITES)
+def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_its_place(
+    local_place: Place, write: str, published: int
+) -> None:
+    maker, other = local_place.connect(), local_place.connect(settings=QUICK)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    for number in range(published):
+        other.run(lambda txn, number=number: txn.append("t", [{"id": 10 + number, "balance": 0}]))
+    txn = other.transaction()
+    WRITES[write](txn)
+    maker.drop_table("t", delete_data=True)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    with pytest.raises(lv.ConflictError, match="t.* made anew"):
+        txn.commit()
+    for client in (maker, other, local_place.connect()):
+        assert sorted(client.snapshot().read("t")["id"].to_pylist()) == [0, 1]
+    assert local_place.connect().doctor().ok
