@@ -227,6 +227,68 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
     assert any(error.key in keys for error in corrupt), raised
 
 
+def of_another(key: str, objects: dict[str, bytes]) -> bytes:
+    """What a whole object of the same kind holds, which is not this one."""
+    return next(
+        body
+        for other, body in objects.items()
+        if other != key and other.startswith("_lakevilla/commits/")
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key, objects: objects[key].replace(b"numRecords", b"numrecords"),
+        lambda key, objects: objects[key] + b" ",
+        of_another,
+    ],
+    ids=["rows", "space", "another"],
+)
+def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
+    spoiled: tuple[str, dict[str, bytes]],
+    tmp_path: Path,
+    change: Callable[[str, dict[str, bytes]], bytes],
+) -> None:
+    _, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    head = json.loads(objects["_lakevilla/HEAD.json"])
+    (pending,) = head["tables"]["u"]["pending"]
+    key = f"_lakevilla/commits/{pending['txn']}-{pending['hash']}.json"
+    assert (changed := change(key, objects)) != objects[key]
+    place = lay_out(root, {**objects, key: changed})
+    before = contents(root / "u")
+    for call in (
+        lambda lake: lake.run(lambda txn: txn.append("u", {"id": [9]})),
+        lambda lake: lake.snapshot().read("u"),
+    ):
+        with place.connect() as lake, pytest.raises(lv.CorruptObject) as caught:
+            call(lake)
+        assert caught.value.key == key
+        assert key in str(caught.value)
+        assert "restore it from a copy" in str(caught.value)
+    assert contents(root / "u") == before
+
+
+def test_a_page_that_holds_other_commits_than_head_says_is_refused(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    _, objects = spoiled
+    objects = moved(objects, tmp_path / "lake")
+    (key,) = keys_of("page", objects)
+    page = json.loads(objects[key])
+    for other in (
+        {**page, "nonce": "another"},
+        {**page, "commits": page["commits"][1:]},
+        {**page, "commits": page["commits"][::-1]},
+    ):
+        body = json.dumps(other).encode()
+        place = lay_out(tmp_path / "lake", {**objects, key: body})
+        with place.connect() as lake, pytest.raises(lv.CorruptObject, match="that HEAD names"):
+            lake.outcome("01900000-0000-7000-8000-000000000000")
+
+
 def test_the_doctor_tells_of_a_broken_head_instead_of_raising(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:

@@ -97,5 +97,5 @@ def test_ctrl_c_within_rows_that_duckdb_pulls_is_ctrl_c(error: KeyboardInterrupt
 
 
 def test_a_value_that_reads_like_ctrl_c_is_an_error_of_the_statement() -> None:
-    with pytest.raises(lv.InvalidOperation, match="table t: .*KeyboardInterrupt"), translated("t"):
+    with pytest.raises(lv.InvalidOperation, match=r"table t: .*KeyboardInterrupt"), translated("t"):
         duckdb.connect().execute("SELECT CAST('KeyboardInterrupt: x\n\nAt:\n' AS INT)").fetchall()
