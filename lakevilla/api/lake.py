@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar
 
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.names import resolve
-from lakevilla.api.running import run
+from lakevilla.api.running import check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
 from lakevilla.api.transaction import Transaction
@@ -232,6 +232,7 @@ class Lake:
             It is committed: never run again.
         """
         _check_options(transaction_options)
+        check_callable(fn)
         return run(self, partial(_call, fn, args), attempts, transaction_options)
 
     def transactional(
@@ -239,8 +240,11 @@ class Lake:
     ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
         """Decorator: the function is run as by ``run`` whenever it is called."""
         _check_options(transaction_options)
+        check_attempts(attempts)
 
         def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
+            check_callable(fn)
+
             @wraps(fn)
             def called(*args: Any, **kwargs: Any) -> T | None:
                 return self.run(

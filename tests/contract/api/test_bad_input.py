@@ -173,8 +173,24 @@ def test_a_misspelt_option_of_run_is_refused_before_anything_runs(lake: lv.Lake)
         lake.run(lambda txn: pytest.fail("it ran"), durablity="lazy")
     with pytest.raises(lv.InvalidOperation, match="'durablity'"):
         lake.transactional(durablity="lazy")
-    with pytest.raises(lv.InvalidOperation, match="attempts"):
-        lake.run(lambda txn: None, attempts=0)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, True, 1.5, "x", None], ids=repr)
+def test_a_wrong_number_of_attempts_is_refused_before_anything_runs(
+    lake: lv.Lake, attempts: Any
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match="attempts must be a whole number"):
+        lake.run(lambda txn: pytest.fail("it ran"), attempts=attempts)
+    with pytest.raises(lv.InvalidOperation, match="attempts must be a whole number"):
+        lake.transactional(attempts=attempts)
+
+
+@pytest.mark.parametrize("fn", [None, 5, "select 1"], ids=repr)
+def test_what_is_no_function_is_not_run(lake: lv.Lake, fn: Any) -> None:
+    with pytest.raises(lv.InvalidOperation, match=f"not {fn!r}: write `lake.run"):
+        lake.run(fn)
+    with pytest.raises(lv.InvalidOperation, match="a function of the transaction"):
+        lake.transactional()(fn)
 
 
 #: Python can't print it, and no float can hold it.

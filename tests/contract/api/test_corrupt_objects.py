@@ -256,13 +256,15 @@ def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
     head = json.loads(objects["_lakevilla/HEAD.json"])
     (pending,) = head["tables"]["u"]["pending"]
     key = f"_lakevilla/commits/{pending['txn']}-{pending['hash']}.json"
-    assert (changed := change(key, objects)) != objects[key]
+    changed = change(key, objects)
+    assert changed != objects[key]
     place = lay_out(root, {**objects, key: changed})
     before = contents(root / "u")
-    for call in (
+    calls: list[Callable[[lv.Lake], object]] = [
         lambda lake: lake.run(lambda txn: txn.append("u", {"id": [9]})),
         lambda lake: lake.snapshot().read("u"),
-    ):
+    ]
+    for call in calls:
         with place.connect() as lake, pytest.raises(lv.CorruptObject) as caught:
             call(lake)
         assert caught.value.key == key
