@@ -6,6 +6,8 @@ the commit point. It never says that a transaction committed; HEAD does.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from blake3 import blake3
 
@@ -30,6 +32,10 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``committed`` is the last version of the application known to be committed
     before this use.
     """
+
+    REMEDY: ClassVar[str] = (
+        "restore it from a copy; delete it only if whoever uses that key may commit with it again"
+    )
 
     format: int
     nonce: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lakevilla.errors import InvalidOperation, StoreError, TableNotFound
+from lakevilla.errors import CorruptObject, InvalidOperation, StoreError, TableNotFound
 from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, successor
 from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
@@ -14,6 +14,7 @@ from lakevilla.global_log.repo import (
     lake_key,
     make_room,
     replace_head,
+    rules_table,
 )
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
@@ -167,8 +168,13 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
             page=page,
         )
 
-    yield from replace_until_stored(context, change)
-    yield from delete(lake_key(location))
+    head = yield from replace_until_stored(context, change)
+    try:
+        ours = yield from rules_table(location, head)
+    except CorruptObject:
+        ours = True  # it says nothing to anybody
+    if ours:
+        yield from delete(lake_key(location))
 
 
 def delete_data(context: Context, location: str) -> Program[None]:
