@@ -174,12 +174,13 @@ class Context:
 
 
 def _is_of_another(head: Head, location: str, tail: Tail) -> bool:
-    """Whether the known log is that of a table which HEAD has dropped, or of its predecessor.
+    """Whether the known log is that of a table in whose place HEAD has another.
 
     Its numbers then say nothing of the log that is there now. (A client that replaces a
-    table in its log gives it another id too: that costs a LIST until HEAD knows it.)
+    table in its log gives it another id too: that costs a LIST until HEAD knows it. One that
+    is dropped and not made again stays known: a list that is behind would not show its log.)
     """
     state = head.tables.get(location)
-    if state is None or tail.tip < 0:
+    if state is None or state.dropped or tail.tip < 0:
         return False
-    return state.dropped or state.table_id != tail.snapshot.table_id
+    return state.table_id != tail.snapshot.table_id
