@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TypeVar
+import threading
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,7 +39,7 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
         It is not JSON, or lacks or mistypes a field.
     """
     try:
-        version = msgspec.json.decode(body, type=_Versioned).format
+        version = _decoder(_Versioned).decode(body).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
     if version > FORMAT:
@@ -47,9 +49,31 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
             key=key,
         )
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
+
+
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_BUILDING = threading.Lock()
+os.register_at_fork(
+    before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release
+)
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The decoder of a kind, made once.
+
+    One at a time: msgspec learns what a struct is made of when it first meets it, and
+    crashes the process (seen with 0.22) when two threads make it learn the same at once.
+    """
+    found = _DECODERS.get(kind)
+    if found is None:
+        with _BUILDING:
+            found = _DECODERS.get(kind)
+            if found is None:
+                found = _DECODERS[kind] = msgspec.json.Decoder(kind)
+    return found
 
 
 def _corrupt(key: str, kind: type, error: Exception) -> CorruptObject:
