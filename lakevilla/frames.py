@@ -105,9 +105,7 @@ def is_one_shot(data: object) -> bool:
     return open_data(data).one_shot
 
 
-def schema_of(
-    data: object, *, table: str = "data", like: pa.Schema | None = None
-) -> pa.Schema:
+def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = None) -> pa.Schema:
     """The data's columns in the types that a table stores.
 
     Reads no rows, except that plain Python values are looked at for their type.

@@ -257,9 +257,7 @@ class Workings:
         fields = [field for field in layout.schema if field.name.lower() in names]
         return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
 
-    def _source_rows(
-        self, data: object, name: str, like: pa.Schema = _NO_COLUMNS
-    ) -> pa.Table:
+    def _source_rows(self, data: object, name: str, like: pa.Schema = _NO_COLUMNS) -> pa.Table:
         """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
         rows = frames.open_data(data)
         schema = frames.schema_of(rows, table=name, like=like)
@@ -361,7 +359,8 @@ class Workings:
     ) -> pa.Table:
         with self._alone():
             tables = self._sql_tables(statement, views)
-            given = {name: self._source_rows(view, name).to_reader() for name, view in views.items()}
+            rows = {name: self._source_rows(view, name) for name, view in views.items()}
+            given = {name: view.to_reader() for name, view in rows.items()}
             sql = with_fixed_time(statement.sql, self._fixed_now())
             return self._run(self._core.query(sql, tables, given, params))
 
