@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["Place", "convert", "storable"]
+__all__ = ["Place", "convert", "storable", "without_nulls"]
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
@@ -101,6 +101,21 @@ def storable(source: pa.DataType, place: Place) -> pa.DataType:
         f"{place} has type {source}, which no table can store: {_advice(source)}",
         table=place.table,
     )
+
+
+def without_nulls(source: pa.DataType) -> pa.DataType:
+    """The type with integers, as SQL has them, where Arrow knows of nulls alone."""
+    if pa.types.is_null(source):
+        return pa.int32()
+    if pa.types.is_struct(source):
+        return pa.struct([field.with_type(without_nulls(field.type)) for field in source])
+    if pa.types.is_map(source):
+        item = source.item_field
+        return pa.map_(source.key_type, item.with_type(without_nulls(item.type)))
+    if pa.types.is_list(source) or pa.types.is_large_list(source):
+        element = source.value_field
+        return pa.list_(element.with_type(without_nulls(element.type)))
+    return source
 
 
 def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from lakevilla.casting import Place, convert, match_fields, storable
+from lakevilla.casting import Place, convert, match_fields, storable, without_nulls
 from lakevilla.errors import InvalidOperation
 
 __all__ = ["Source", "is_one_shot", "materialise", "open_data", "schema_of", "to_reader"]
@@ -105,7 +105,7 @@ def is_one_shot(data: object) -> bool:
     return open_data(data).one_shot
 
 
-def schema_of(data: object, *, table: str = "data") -> pa.Schema:
+def schema_of(data: object, *, table: str = "data", like: pa.Schema | None = None) -> pa.Schema:
     """The data's columns in the types that a table stores.
 
     Reads no rows, except that plain Python values are looked at for their type.
@@ -116,6 +116,10 @@ def schema_of(data: object, *, table: str = "data") -> pa.Schema:
         What `open_data` takes, or a ``pyarrow.Schema``.
     table : str
         Name for messages.
+    like : pyarrow.Schema, optional
+        The rows are no table's yet: a column of nothing but nulls has the type of the
+        column of its name in here, else the one that SQL gives a lone NULL. Without it
+        such a column is refused.
 
     Raises
     ------
@@ -130,6 +134,9 @@ def schema_of(data: object, *, table: str = "data") -> pa.Schema:
             table=table,
         )
     match_fields(schema.names, [], f"table {table!r}", table)
+    if like is not None:
+        types = {column.name.lower(): column.type for column in like}
+        schema = pa.schema([_with_a_type(column, types) for column in schema])
     return pa.schema(
         [_stored_field(column, table) for column in schema],
     )
@@ -416,6 +423,13 @@ def _item_type(values: Sequence[object], name: str) -> pa.DataType:
 def _stored_field(column: pa.Field, table: str) -> pa.Field:
     stored = storable(column.type, Place(table, column.name))
     return pa.field(column.name, stored, nullable=column.nullable)
+
+
+def _with_a_type(column: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:
+    typed = without_nulls(column.type)
+    if typed.equals(column.type):
+        return column
+    return column.with_type(types.get(column.name.lower(), typed))
 
 
 def _length(columns: Mapping[str, Sequence[object]]) -> int:

@@ -151,4 +151,12 @@ def shown(value: object) -> str:
     """A value in a message; Python refuses to print whole numbers of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 64:
         return "a number of more than 64 bits"
-    return repr(value)
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} that holds a number of more than 64 bits"
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be stored: half of a surrogate pair is no character."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

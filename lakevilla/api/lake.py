@@ -19,7 +19,7 @@ from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.history import lake_history
 from lakevilla.api.names import resolve
-from lakevilla.api.running import run
+from lakevilla.api.running import check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
 from lakevilla.api.transaction import Transaction
@@ -51,7 +51,7 @@ from lakevilla.results import (
     Report,
     TransactionInfo,
 )
-from lakevilla.settings import MOST_SECONDS, Settings, shown
+from lakevilla.settings import MOST_SECONDS, Settings, is_unicode, shown
 from lakevilla.store.base import Store
 from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
@@ -239,6 +239,12 @@ class Lake:
         told = dict(metadata or {})
         if any(not isinstance(x, str) for pair in told.items() for x in pair):
             raise InvalidOperation("metadata maps strings to strings")
+        broken = [x for pair in told.items() for x in pair if not is_unicode(x)]
+        if broken:
+            raise InvalidOperation(
+                f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: "
+                "take it out"
+            )
         held = self.context.held
         floor = NO_TXN if held is None else held.head.floor
         in_head = Feature.I | Feature.CT
@@ -283,6 +289,7 @@ class Lake:
             It is committed: never run again.
         """
         _check_options(transaction_options)
+        check_callable(fn)
         return run(self, partial(_call, fn, args), attempts, transaction_options)
 
     def transactional(
@@ -290,8 +297,11 @@ class Lake:
     ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
         """Decorator: the function is run as by ``run`` whenever it is called."""
         _check_options(transaction_options)
+        check_attempts(attempts)
 
         def decorate(fn: Callable[..., T]) -> Callable[..., T | None]:
+            check_callable(fn)
+
             @wraps(fn)
             def called(*args: Any, **kwargs: Any) -> T | None:
                 return self.run(
@@ -335,7 +345,13 @@ class Lake:
         return self.table(name)
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
-        """Take a table out of the lake; with ``delete_data`` its files go too, for good."""
+        """Take a table out of the lake; with ``delete_data`` its files go too, for good.
+
+        A new table of that name is safe with all who commit through HEAD. Those who commit
+        by the table's own log entry (``Feature.NONE``, ``Feature.R``), and other clients, may
+        believe for an hour (``checked_tip_seconds``) that the old one is still there: where
+        there are such, choose a new name.
+        """
         with self.transaction() as txn:
             txn.drop_table(name)
         if delete_data:

@@ -20,6 +20,7 @@ from lakevilla.errors import (
     LakeVillaError,
     TransactionAborted,
 )
+from lakevilla.settings import shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
 from lakevilla.transaction import core, outcome, saving
@@ -29,7 +30,7 @@ from lakevilla.transaction.rerun import rerun
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
 
-__all__ = ["run"]
+__all__ = ["check_attempts", "check_callable", "run"]
 
 T = TypeVar("T")
 
@@ -38,8 +39,7 @@ def run(
     lake: Lake, fn: Callable[[Transaction], T], attempts: int, options: Mapping[str, Any]
 ) -> T | None:
     """Call ``fn`` in a transaction with ``options``, at most ``attempts`` times (``Lake.run``)."""
-    if attempts < 1:
-        raise InvalidOperation(f"attempts must be at least 1, not {attempts}")
+    check_attempts(attempts)
     kept: core.Transaction | None = None
     losses = 0
     try:
@@ -86,6 +86,21 @@ def run(
         if kept is not None:
             _let_go(lake, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def check_attempts(attempts: object) -> None:
+    """Refuse what is no number of attempts."""
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise InvalidOperation(f"attempts must be a whole number from 1 on, not {shown(attempts)}")
+
+
+def check_callable(fn: object) -> None:
+    """Refuse what can't be run in a transaction."""
+    if not callable(fn):
+        raise InvalidOperation(
+            f"run takes a function of the transaction, not {shown(fn)}: "
+            "write `lake.run(lambda txn: ...)`"
+        )
 
 
 def _attempt(

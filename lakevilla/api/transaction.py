@@ -389,7 +389,8 @@ class Transaction(Workings):
             raise InvalidOperation(f"merge: both aliases are {source_alias!r}: choose two names")
         with self._alone("merge", table):
             location = self._written(table, "merge")
-            rows = self._source_rows(source)
+            layout = self._run(self._core.layout(location))
+            rows = self._source_rows(source, layout.table, layout.schema)
             together = self._together(params)
             builder = self._merge_builder(
                 table,

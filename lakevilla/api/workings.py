@@ -55,6 +55,7 @@ T = TypeVar("T")
 #: Merge sources up to this size travel in the commit object itself.
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
+_NO_COLUMNS = pa.schema([])
 
 #: The transactions of this process that somebody still holds, by id.
 _IN_USE: WeakValueDictionary[str, Workings] = WeakValueDictionary()
@@ -254,15 +255,16 @@ class Workings:
 
     def _materialised(self, location: str, data: object) -> pa.Table:
         layout = self._run(self._core.layout(location))
-        rows = self._source_rows(data)
+        rows = self._source_rows(data, layout.table, layout.schema)
         names = {name.lower() for name in rows.schema.names}
         fields = [field for field in layout.schema if field.name.lower() in names]
         return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
 
-    def _source_rows(self, data: object) -> pa.Table:
+    def _source_rows(self, data: object, name: str, like: pa.Schema = _NO_COLUMNS) -> pa.Table:
+        """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
         rows = frames.open_data(data)
-        schema = frames.schema_of(rows)
-        return frames.to_reader(rows, table="source", schema=schema).read_all()
+        schema = frames.schema_of(rows, table=name, like=like)
+        return frames.to_reader(rows, table=name, schema=schema).read_all()
 
     def _merge(
         self,
@@ -360,7 +362,8 @@ class Workings:
     ) -> pa.Table:
         with self._alone():
             tables = self._sql_tables(statement, views)
-            given = {name: self._source_rows(view).to_reader() for name, view in views.items()}
+            rows = {name: self._source_rows(view, name) for name, view in views.items()}
+            given = {name: view.to_reader() for name, view in rows.items()}
             sql = with_fixed_time(statement.sql, self._fixed_now())
             return self._run(self._core.query(sql, tables, given, params))
 
@@ -368,12 +371,17 @@ class Workings:
         return {name: self._resolve(name) for name in sorted(statement.tables) if name not in views}
 
     def _query_source(
-        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+        self,
+        statement: Select,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        like: pa.Schema,
     ) -> QuerySource:
         refuse_volatile(statement.sql)
         sql = with_fixed_time(statement.sql, self._fixed_now())
         stored = {
-            name: self._stored_source(self._source_rows(view)) for name, view in views.items()
+            name: self._stored_source(self._source_rows(view, name, like))
+            for name, view in views.items()
         }
         used = {
             name: literal(value)
@@ -389,7 +397,7 @@ class Workings:
             location = self._written(statement.table, "insert")
             layout = self._run(self._core.layout(location))
             columns = statement.columns or tuple(layout.schema.names)
-            source = self._query_source(statement.source, params, views)
+            source = self._query_source(statement.source, params, views, layout.schema)
             unused = sorted(params.keys() - source.params.keys())
             if unused:
                 raise InvalidOperation(
@@ -404,7 +412,8 @@ class Workings:
     ) -> Merge:
         with self._alone("merge", statement.table):
             location = self._written(statement.table, "merge")
-            source = self._query_source(statement.source, params, views)
+            layout = self._run(self._core.layout(location))
+            source = self._query_source(statement.source, params, views, layout.schema)
             rows = self._run(read_source(self._lake.context, source, self._core.lookup))
             together = self._together(params)
             together.use(source.params)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from blake3 import blake3
 
+from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.sublogs.codec import decode, encode
 from lakevilla.sublogs.operations import Operation, ReadRecord
@@ -67,9 +68,20 @@ def commit_key(txn: str, digest: str) -> str:
 def seal(commit: CommitObject) -> tuple[str, bytes]:
     """The commit's hash and body."""
     body = encode(commit)
-    return blake3(body).hexdigest(length=16), body
+    return _digest(body), body
 
 
 def read_commit(key: str, body: bytes) -> CommitObject:
-    """Decode a commit object."""
-    return decode(key, body, CommitObject)
+    """Decode a commit object; its key tells whether these are the bytes that were decided."""
+    commit = decode(key, body, CommitObject)
+    if commit_key(commit.txn, _digest(body)) != key:
+        raise CorruptObject(
+            f"{key} does not hold the bytes that its name was made of: restore it from a copy, "
+            "or run `lakevilla doctor`",
+            key=key,
+        )
+    return commit
+
+
+def _digest(body: bytes) -> str:
+    return blake3(body).hexdigest(length=16)

@@ -9,11 +9,14 @@ would replace it is created as ``_lakevilla/keys/<hash>/<number, 20 digits>.json
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.numbered import entry_key, newest
+from lakevilla.settings import is_unicode, shown
 from lakevilla.store.base import ABSENT, Found, Match, PutOutcome, Token
 from lakevilla.store.effects import Program, get, put
 from lakevilla.sublogs.codec import FORMAT, decode, encode
@@ -32,6 +35,8 @@ __all__ = [
 ]
 
 KEYS_PREFIX = "_lakevilla/keys"
+#: A pair's version goes into Delta's ``txn`` action, where it is a 64-bit integer.
+_LARGEST_VERSION = 2**63 - 1
 
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +47,10 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``committed`` is the last version of the application known to be committed
     before this use. ``as_log``: it is not replaced, its successor is created beside it.
     """
+
+    REMEDY: ClassVar[str] = (
+        "restore it from a copy; delete it only if whoever uses that key may commit with it again"
+    )
 
     format: int
     nonce: str
@@ -64,14 +73,18 @@ class HeldKey(msgspec.Struct, frozen=True):
 def parse_key(key: object) -> tuple[str, int | None]:
     """An idempotency key as (text, version): a string, or (application, version)."""
     match key:
-        case str() if key:
+        case str() if key and is_unicode(key):
             return key, None
         case (str() as application, int() as version) if (
-            application and version >= 0 and not isinstance(version, bool)
+            application
+            and is_unicode(application)
+            and 0 <= version <= _LARGEST_VERSION
+            and not isinstance(version, bool)
         ):
             return application, version
     raise InvalidOperation(
-        f"idempotency_key must be a string or (application, version), not {key!r}"
+        "idempotency_key must be a string or (application, version from 0 to 2**63 - 1), in "
+        f"Unicode and not empty, not {shown(key)}"
     )
 
 

@@ -234,7 +234,17 @@ def load_page(ref: PageRef) -> Program[Page]:
             "run `lakevilla doctor`",
             key=ref.key,
         )
-    return decode(ref.key, outcome.body, Page)
+    page = decode(ref.key, outcome.body, Page)
+    sequences = [commit.sequence for commit in page.commits]
+    if page.nonce != ref.hash or sequences != list(
+        range(ref.first_sequence, ref.last_sequence + 1)
+    ):
+        raise CorruptObject(
+            f"{ref.key} is not the page of commits {ref.first_sequence} to {ref.last_sequence} "
+            "that HEAD names: restore it from a copy, or run `lakevilla doctor`",
+            key=ref.key,
+        )
+    return page
 
 
 def pages_before(head: Head) -> Program[list[Page]]:

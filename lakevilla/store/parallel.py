@@ -28,6 +28,9 @@ from lakevilla.store.readback import Request
 
 __all__ = ["CarryOut", "run_parallel"]
 
+#: The thread that waits looks up so often whether it was interrupted.
+_LOOKS_UP_SECONDS = 0.5
+
 #: Carries out a request in the calling thread, given how to pause between attempts.
 CarryOut = Callable[[Request, Callable[[float], object]], Any]
 
@@ -108,9 +111,10 @@ class _Group:
         if self._ready:
             self._advance(self._ready.popleft())
             return
-        timeout = None
+        # Ctrl-C that comes just before the wait begins is seen when it ends.
+        timeout = _LOOKS_UP_SECONDS
         if self._timers:
-            timeout = self._timers[0][0] - time.monotonic()
+            timeout = min(timeout, self._timers[0][0] - time.monotonic())
             if timeout <= 0:
                 _, _, task, step = heapq.heappop(self._timers)
                 if task.state == "sleep" and task.step == step:

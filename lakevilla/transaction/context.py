@@ -178,6 +178,19 @@ class Context:
             self.tails[tail.location] = tail
         return tail
 
+    def is_anothers(self, tail: Tail) -> bool:
+        """Whether the known log is that of a table in whose place HEAD has another by now.
+
+        Its numbers then say nothing of the log that is there. (A client that replaces a
+        table in its log gives it another id too: that costs a LIST until HEAD knows it. One that
+        is dropped and not made again stays known: a list that is behind would not show its log.)
+        """
+        tables = None if self.held is None else self.held.head.tables
+        if tables is None or tail.tip < 0 or tables.missing([tail.location]):
+            return False
+        state = tables.get(tail.location)
+        return not (state is None or state.dropped or state.table_id == tail.snapshot.table_id)
+
     def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:
         """Tell that a decided commit could not be published now; the next client does it."""
         self.notify(

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakevilla.errors import TableExists
+from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.formats.base import Change
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
+from lakevilla.transaction.nested import outer_table
 from lakevilla.transaction.tail import open_tail
 from lakevilla.transaction.view import Placement, View
 
@@ -48,6 +49,14 @@ def create_change(
             f"table {location} was dropped and its log still exists: `register` revives it"
             if dropped
             else f"table {location} exists already: choose another name, or write to it",
+            table=location,
+            txn_id=txn.id,
+        )
+    outer = outer_table(location, head)
+    if outer is not None:
+        raise InvalidOperation(
+            f"table {location} would lie inside the directory of table {outer}, where a VACUUM of "
+            f"{outer} by any client deletes its files: choose a name beside it",
             table=location,
             txn_id=txn.id,
         )

@@ -8,6 +8,7 @@ from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.doctor_objects import look_at_objects
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.queue_report import report_queues
 from lakevilla.transaction.tail import Tail, open_tail, probe
@@ -42,9 +43,12 @@ def doctor(context: Context) -> Program[Report]:
     locations = [location for location, state in head.tables.items() if not state.dropped]
     told = yield from parallel([_table(context, head, location) for location in locations])
     findings.extend(finding for some in told for finding in some)
+    lost = {finding.table for finding in findings if finding.kind == "table_lost"}
+    there = [location for location in locations if location not in lost]
     found = yield from report_queues(context, head)
     findings.extend(found.findings)
     findings.extend((yield from _history(context, head)))
+    findings.extend((yield from look_at_objects(context, head, there)))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
 
@@ -119,7 +123,11 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
     for commit in commits or ():
         if commit.kind != "reconcile":
             continue
-        told = yield from context.commit_object(commit.txn, commit.hash)
+        try:
+            told = yield from context.commit_object(commit.txn, commit.hash)
+        except LakeVillaError as error:
+            findings.append(Finding("error", error.kind, error.message, txn_id=commit.txn))
+            continue
         if told.quiet:
             continue
         table = next(iter(commit.tables))

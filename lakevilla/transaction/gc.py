@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.errors import CorruptObject, LakeVillaError, StoreError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import (
     PAGES_PREFIX,
@@ -44,6 +44,7 @@ from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.fallen import fallen_leaves
+from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
@@ -88,31 +89,40 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     # record before, so one that has none now has ended.
     holders = {one.txn for _, _, one in markers} | {r.txn for r in held.head.reserved}
     ended = yield from _without_record(holders)
-    named = yield from _named_pages(held.head)
+    history = yield from _history_trouble(held.head)
+    if history is not None:
+        # What a page that can't be read names is not known: all of the history stays.
+        listed.pages.clear()
+        listed.commits.clear()
+    named = set() if history else (yield from _named_pages(held.head))
     # A page that HEAD does not name may be one whose HEAD is on its way: that
     # replacement is refused once HEAD has moved, and only then it is garbage.
     move = any(key not in named for key in listed.pages)
+
+    def raised(old: Head) -> Program[Head | None]:
+        whole = history is None
+        return _raised(context, old, left_alone, ended, move=move, whole=whole, dry_run=dry_run)
+
+    damaged = yield from _settle_keys(context, held.head, listed.keys, dry_run=dry_run)
     if dry_run:
-        head = yield from _raised(context, held.head, left_alone, ended, move=move, dry_run=True)
+        head = yield from raised(held.head)
         head = held.head if head is None else head
     else:
-        yield from _settle_keys(context, held.head, listed.keys)
-        head = yield from replace_until_stored(
-            context, lambda old: _raised(context, old, left_alone, ended, move=move, dry_run=False)
-        )
+        head = yield from replace_until_stored(context, raised)
     yield from load_tables(head)
-    still_named = yield from _named_pages(head)
+    still_named = set() if history else (yield from _named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
-    commits = yield from commits_since(head, head.history_start)
-    kept = commits or ()
+    # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
+    kept = head.commits if history else (yield from commits_since(head, head.history_start)) or ()
     doomed: list[str] = []
     for location, files in listed.data.items():
         doomed.extend((yield from _orphans(context, head, location, files)))
     doomed.extend(_old_commits(head, kept, listed.commits))
     sources = yield from _sources(context, head)
-    for key, txn in listed.records:
+    # Where a pending commit can't be read, what it needs may be any of them.
+    for key, txn in listed.records if sources is not None else ():
         over = head.is_fenced(txn) or find_commit(kept, txn) is not None
-        if over and key not in sources:
+        if over and key not in (sources or ()):
             doomed.append(key)
     doomed.extend(old_pages)
     doomed.extend((yield from fallen_leaves(context, head, listed.leaves, dry_run=dry_run)))
@@ -138,20 +148,43 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
         Finding("warning", error.kind, f"table {name} was left alone: {error.message}", table=name)
         for name, error in left_alone.items()
     ]
-    return Report(not left_alone, tuple(findings))
+    findings += [
+        Finding("warning", error.kind, f"an idempotency key was left alone: {error.message}", key=k)
+        for k, error in damaged.items()
+    ]
+    if history is not None:
+        told = f"the lake's history was left alone: {history.message}"
+        findings.append(Finding("error", history.kind, told))
+    ok = not (left_alone or damaged or history)
+    return Report(ok, tuple(findings))
 
 
 def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
-    """Tables whose log can't be read: one of them must not keep the lake from being cleaned."""
-    locations = [location for location, state in head.tables.items() if not state.dropped]
-    errors = yield from parallel([_trouble(context, location) for location in locations])
-    found = zip(locations, errors, strict=True)
+    """Tables that can't be read: one of them must not keep the lake from being cleaned."""
+    errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
+    found = zip(head.tables, errors, strict=True)
     return {location: error for location, error in found if error is not None}
 
 
-def _trouble(context: Context, location: str) -> Program[LakeVillaError | None]:
+def _trouble(context: Context, head: Head, location: str) -> Program[LakeVillaError | None]:
+    """Why a table's log, what is pending, or whose a dropped one is, can't be read."""
+    state = head.tables[location]
     try:
-        yield from refresh(context, location)
+        if state.dropped:
+            yield from rules_table(location, head)
+        else:
+            yield from refresh(context, location)
+        yield from pending_parts(context, location, state.pending)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
+    return None
+
+
+def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
+    try:
+        yield from pages_before(head)
     except StoreError:
         raise
     except LakeVillaError as error:
@@ -189,7 +222,10 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
     listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
     for location, objects in zip(locations, results[5:], strict=True):
         files = []
+        nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:
+            if is_within(info.key, nested):
+                continue  # another table's: only its own log tells whether it is needed
             path = info.key.removeprefix(f"{location}/")
             if (found := _DATA_FILE.fullmatch(path)) is not None:
                 files.append((path, found[1]))
@@ -247,10 +283,12 @@ def _raised(
     ended: Container[str],
     *,
     move: bool,
+    whole: bool,
     dry_run: bool,
 ) -> Program[Head | None]:
     """HEAD with the floor past what is too old, and without what is published from ``pending``.
 
+    The history begins where it did unless it is ``whole``: all pages can be read.
     Without the reservations of those that have ``ended``, or are fenced, too.
     None if that is HEAD as it is, unless it must ``move``.
     """
@@ -261,7 +299,8 @@ def _raised(
     kept_since = (now - context.settings.outcome_retention_seconds) * 1000
     history_start, forgotten = head.history_start, head.forgotten
     waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
-    for commit in (yield from commits_since(head, head.history_start)) or ():
+    old = (yield from commits_since(head, history_start)) if whole else ()
+    for commit in old or ():
         # The first commit that is kept: the history begins after the one before it.
         if commit.timestamp_ms >= kept_since or commit.sequence in waiting:
             break
@@ -320,7 +359,13 @@ def _orphans(
     context: Context, head: Head, location: str, files: Iterable[tuple[str, str]]
 ) -> Program[list[str]]:
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
-    candidates = {path for path, txn in files if head.is_fenced(txn)}
+    # A table may have come into HEAD, inside of this one's directory, since the files were listed.
+    nested = nested_tables(location, (), head)
+    candidates = {
+        path
+        for path, txn in files
+        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
+    }
     if not candidates:
         return []
     tail = yield from open_tail(context, location, missing_ok=True)
@@ -357,12 +402,18 @@ def named_in_log(context: Context, location: str) -> Program[set[str]]:
     return named
 
 
-def _sources(context: Context, head: Head) -> Program[set[str]]:
-    """The sources of pending merges: a foreign change may yet ask for a replay (hazard 25)."""
+def _sources(context: Context, head: Head) -> Program[set[str] | None]:
+    """The sources of pending merges: a foreign change may yet ask for a replay (hazard 25).
+
+    None if a pending commit can't be read.
+    """
     keys: set[str] = set()
     for state in head.tables.values():
         for ref in state.pending:
-            commit = yield from context.commit_object(ref.txn, ref.hash)
+            try:
+                commit = yield from context.commit_object(ref.txn, ref.hash)
+            except (CorruptObject, UnsupportedFormat):
+                return None
             keys.update(key for operation in commit.operations for key in staged_keys(operation))
     return keys
 
@@ -389,22 +440,34 @@ def _named_pages(head: Head) -> Program[set[str]]:
     return keys
 
 
-def _settle_keys(context: Context, head: Head, keys: Iterable[ObjectInfo]) -> Program[None]:
+def _settle_keys(
+    context: Context, head: Head, keys: Iterable[ObjectInfo], *, dry_run: bool
+) -> Program[dict[str, LakeVillaError]]:
     """Write into an application's key object what HEAD knows of its last use.
 
     It must be known when the history that proves it goes: a pair is kept for ever.
+    Those that can't be read are returned, with the reason.
     """
+    damaged: dict[str, LakeVillaError] = {}
     for info in keys:
-        held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
+        try:
+            held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
+        except (CorruptObject, UnsupportedFormat) as error:
+            damaged[info.key] = error
+            continue
         if held is None:
             continue
         record = held.record
-        if record.version is None or record.committed == record.version:
+        if dry_run or record.version is None or record.committed == record.version:
             continue
-        commits = yield from commits_since(head, record.sequence)
+        try:
+            commits = yield from commits_since(head, record.sequence)
+        except (CorruptObject, UnsupportedFormat):
+            continue  # the history that proves it can't be read, so none of it goes
         if commits is not None and find_commit(commits, record.txn) is not None:
             settled = msgspec.structs.replace(
                 record, nonce=context.ids.nonce(), committed=record.version
             )
             # Refused: a new use has read the old record and settles it itself.
             yield from put_key(info.key, held, settled)
+    return damaged

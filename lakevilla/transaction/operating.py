@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lakevilla.errors import InvalidOperation, StoreError, TableNotFound
+from lakevilla.errors import CorruptObject, InvalidOperation, StoreError, TableNotFound
 from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, successor
 from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
@@ -15,11 +15,13 @@ from lakevilla.global_log.repo import (
     load_tables,
     make_room,
     replace_head,
+    rules_table,
 )
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.outcome import outcome
 from lakevilla.transaction.publish import Published, publish_table
 from lakevilla.transaction.tail import open_tail, probe
@@ -204,7 +206,13 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
     head = yield from replace_until_stored(context, change)
     yield from load_tables(head, [location])
     state = head.tables.get(location)
-    if state is None or state.dropped:
+    if state is not None and not state.dropped:
+        return
+    try:
+        ours = yield from rules_table(location, head)
+    except CorruptObject:
+        ours = True  # it says nothing to anybody
+    if ours:
         yield from delete(lake_key(location))
 
 
@@ -236,8 +244,10 @@ def delete_data(context: Context, location: str) -> Program[None]:
             tables={location: settled},
         )
 
-    yield from replace_until_stored(context, change)
-    objects = yield from list_objects(location)
+    head = yield from replace_until_stored(context, change)
+    listed = yield from list_objects(location)
+    nested = nested_tables(location, [info.key for info in listed], head)
+    objects = [info for info in listed if not is_within(info.key, nested)]
     log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]
     data = [info.key for info in objects if not info.key.startswith(f"{location}/_delta_log/")]
     # The newest log entries go first: what is left of the log is a table that was.

@@ -94,7 +94,7 @@ def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
 def known_tail(context: Context, location: str) -> Tail | None:
     """The cached tail while it still counts."""
     tail = context.tails.get(location)
-    if tail is None:
+    if tail is None or context.is_anothers(tail):
         return None
     age = context.clock.elapsed() - tail.seen_at
     return tail if age < context.settings.checked_tip_seconds else None

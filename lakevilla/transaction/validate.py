@@ -27,7 +27,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.expressions.tree import Expr
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.store.effects import Program, parallel
@@ -99,6 +99,11 @@ def examine(
         found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
             continue  # no version came, so no rule can fire
+        if _is_another(txn, location, state):
+            # Nothing that was made for the one fits the other, not even appended files: they
+            # may have gone with the old one's data.
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
         if (
             not exact
             and _only_appends(txn, location)
@@ -212,6 +217,15 @@ def _changed(txn: Transaction, table: str, found: Examination) -> str:
     if (old.metadata, old.protocol) != (new.metadata, new.protocol):
         return "its constraints, properties or protocol were changed meanwhile"
     return _SEEN
+
+
+def _is_another(txn: Transaction, location: str, state: TableState | None) -> bool:
+    """Whether HEAD means another table by now than the one that the transaction works on."""
+    if state is None or state.dropped or _creates(txn, location):
+        return False  # that is told by whoever looks at the state
+    view = txn.tables[location].view
+    known = view.base.table_id if view.state is None else view.state.table_id
+    return known != state.table_id
 
 
 def _only_appends(txn: Transaction, location: str) -> bool:

@@ -61,7 +61,8 @@ class Database:
         """A database of its own, for SQL that may see nothing but what it is given."""
         connection = _connect(self._data, self._settings, self.directory)
         # A query opens its files more than once: to plan, and to run.
-        connection.execute("SET parquet_metadata_cache = true")
+        with translated(None):
+            connection.execute("SET parquet_metadata_cache = true")
         return connection
 
     def _open(self) -> duckdb.DuckDBPyConnection:
@@ -82,7 +83,10 @@ class Database:
                 connection = _connect(self._data, self._settings, directory)
                 # The engine's own joins name the smaller side last. DuckDB would
                 # guess at 1000 rows a file and build its hash table of the larger.
-                connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+                with translated(None):
+                    connection.execute(
+                        "SET disabled_optimizers = 'join_order,build_side_probe_side'"
+                    )
                 # The owner first: a thread that sees the connection and not its
                 # owner would take it for one that it inherited by a fork.
                 self._owner = os.getpid()
@@ -105,7 +109,8 @@ def _connect(data: DataAccess, settings: Settings, directory: str) -> duckdb.Duc
             "enable_external_file_cache": data.local_path("_lakevilla") is None,
         },
     )
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    with translated(None):
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.register_filesystem(StoreFileSystem(data))
     return connection
 

@@ -2,7 +2,8 @@
 
 Rows pass between Python and DuckDB in both directions, and each side keeps only
 the text of the other's errors. A ``Tap`` remembers the error of a Python source;
-``translated`` raises that one rather than DuckDB's report of it.
+``translated`` raises that one rather than DuckDB's report of it. Ctrl-C is such
+an error too, whichever side it stops.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ RULE_MARK = "lakevilla broken rule: "
 
 _PREFIX = re.compile(r"^(?P<kind>[A-Z][A-Za-z ]* Error): ", re.DOTALL)
 _FILE = re.compile(r"""(?P<quote>['"])(?P<path>[^'"]+)(?P=quote)""")
+# Ctrl-C within Python code that DuckDB has called: a file of our store, a source of rows.
+_INTERRUPTED = re.compile(
+    r"(?:[A-Z][A-Za-z ]* Error: )?"
+    r"(?:KeyboardInterrupt: .*\n\nAt:\n|[^\n]* Python exception: .*\nKeyboardInterrupt\b)",
+    re.DOTALL,
+)
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 
 
@@ -52,12 +59,23 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         for tap in taps:
             if tap.error is not None:
                 raise tap.error from None
+        interruption = _interruption(error)
+        if interruption is not None:
+            raise interruption from None
         # A stream out of DuckDB raises OSError with DuckDB's text; others of
         # these types come from elsewhere and are not ours to explain.
         match = _PREFIX.match(str(error))
         if match is None and not isinstance(error, duckdb.Error):
             raise
         raise _explain(str(error), match, table) from None
+
+
+def _interruption(error: Exception) -> BaseException | None:
+    """What a signal raised while DuckDB ran; None if none did."""
+    if type(error) is RuntimeError and str(error) == "Query interrupted":
+        # DuckDB polls for signals; what their handler has raised is the cause.
+        return error.__cause__ or KeyboardInterrupt()
+    return KeyboardInterrupt() if _INTERRUPTED.match(str(error)) else None
 
 
 def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeVillaError:

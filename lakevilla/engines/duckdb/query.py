@@ -44,6 +44,9 @@ def query(
         with translated(None):
             text = named_parameters(sql, params)
             return connection.execute(text, dict(params) if params else None).to_arrow_table()
+    except BaseException:
+        connection.interrupt()  # closing waits for DuckDB's threads, which Ctrl-C has not stopped
+        raise
     finally:
         connection.close()
 
@@ -65,8 +68,9 @@ def open_for(
     try:
         for number, (name, reader) in enumerate(views.items()):
             rows = _keep(connection, reader, number)
-            for parts in named.get(name, ()):
-                _create(connection, parts, f"FROM {rows}")
+            with translated(None):
+                for parts in named.get(name, ()):
+                    _create(connection, parts, f"FROM {rows}")
         with translated(None):
             connection.execute(f"SET allowed_paths = [{', '.join(map(quote_text, allowed))}]")
             connection.execute("SET enable_external_access = false")

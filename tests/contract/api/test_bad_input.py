@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import contents
+from lakevilla.settings import shown
+from tests.builders import Place, contents
 
 Verb = Callable[[lv.Transaction], object]
 
@@ -142,10 +143,16 @@ def test_an_unknown_feature_is_refused(lake: lv.Lake, features: Any) -> None:
         {"idempotency_key": ""},
         {"idempotency_key": ("app", -1)},
         {"idempotency_key": ("app", True)},
+        {"idempotency_key": ("app", 2**63)},
+        {"idempotency_key": ("app", 10**5000)},
+        {"idempotency_key": "\ud800"},
+        {"idempotency_key": ("half \udfff of a pair", 1)},
         {"metadata": {"who": 5}},
         {"metadata": 5},
+        {"metadata": {"who": "\ud800"}},
+        {"metadata": {"\udc00": "who"}},
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_an_unknown_option_is_refused_with_its_name(lake: lv.Lake, options: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=next(iter(options))):
@@ -154,13 +161,40 @@ def test_an_unknown_option_is_refused_with_its_name(lake: lv.Lake, options: dict
         lake.run(lambda txn: None, **options)
 
 
+def test_the_largest_version_of_an_application_is_one_that_every_client_can_read(
+    lake: lv.Lake, place: Place
+) -> None:
+    lake.run(
+        lambda txn: txn.append("stock", [{"sku": "fig", "left": 1}]),
+        idempotency_key=("loader", 2**63 - 1),
+        metadata={"who": "\U0001f4a7"},
+    )
+    assert place.delta("stock").transaction_version("loader") == 2**63 - 1
+
+
 def test_a_misspelt_option_of_run_is_refused_before_anything_runs(lake: lv.Lake) -> None:
     with pytest.raises(lv.InvalidOperation, match=r"'durablity': choose from .*durability"):
         lake.run(lambda txn: pytest.fail("it ran"), durablity="lazy")
     with pytest.raises(lv.InvalidOperation, match="'durablity'"):
         lake.transactional(durablity="lazy")
-    with pytest.raises(lv.InvalidOperation, match="attempts"):
-        lake.run(lambda txn: None, attempts=0)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, True, 1.5, "x", None], ids=repr)
+def test_a_wrong_number_of_attempts_is_refused_before_anything_runs(
+    lake: lv.Lake, attempts: Any
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match="attempts must be a whole number"):
+        lake.run(lambda txn: pytest.fail("it ran"), attempts=attempts)
+    with pytest.raises(lv.InvalidOperation, match="attempts must be a whole number"):
+        lake.transactional(attempts=attempts)
+
+
+@pytest.mark.parametrize("fn", [None, 5, "select 1"], ids=repr)
+def test_what_is_no_function_is_not_run(lake: lv.Lake, fn: Any) -> None:
+    with pytest.raises(lv.InvalidOperation, match=f"not {fn!r}: write `lake.run"):
+        lake.run(fn)
+    with pytest.raises(lv.InvalidOperation, match="a function of the transaction"):
+        lake.transactional()(fn)
 
 
 #: Python can't print it, and no float can hold it.

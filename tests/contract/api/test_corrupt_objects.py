@@ -227,6 +227,70 @@ def test_an_object_that_is_missing_is_reported_by_its_key(
     assert any(error.key in keys for error in corrupt), raised
 
 
+def of_another(key: str, objects: dict[str, bytes]) -> bytes:
+    """What a whole object of the same kind holds, which is not this one."""
+    return next(
+        body
+        for other, body in objects.items()
+        if other != key and other.startswith("_lakevilla/commits/")
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda key, objects: objects[key].replace(b"numRecords", b"numrecords"),
+        lambda key, objects: objects[key] + b" ",
+        of_another,
+    ],
+    ids=["rows", "space", "another"],
+)
+def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
+    spoiled: tuple[str, dict[str, bytes]],
+    tmp_path: Path,
+    change: Callable[[str, dict[str, bytes]], bytes],
+) -> None:
+    _, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    head = json.loads(objects["_lakevilla/HEAD.json"])
+    (pending,) = head["tables"]["u"]["pending"]
+    key = f"_lakevilla/commits/{pending['txn']}-{pending['hash']}.json"
+    changed = change(key, objects)
+    assert changed != objects[key]
+    place = lay_out(root, {**objects, key: changed})
+    before = contents(root / "u")
+    calls: list[Callable[[lv.Lake], object]] = [
+        lambda lake: lake.run(lambda txn: txn.append("u", {"id": [9]})),
+        lambda lake: lake.snapshot().read("u"),
+    ]
+    for call in calls:
+        with place.connect() as lake, pytest.raises(lv.CorruptObject) as caught:
+            call(lake)
+        assert caught.value.key == key
+        assert key in str(caught.value)
+        assert "restore it from a copy" in str(caught.value)
+    assert contents(root / "u") == before
+
+
+def test_a_page_that_holds_other_commits_than_head_says_is_refused(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    _, objects = spoiled
+    objects = moved(objects, tmp_path / "lake")
+    (key,) = keys_of("page", objects)
+    page = json.loads(objects[key])
+    for other in (
+        {**page, "nonce": "another"},
+        {**page, "commits": page["commits"][1:]},
+        {**page, "commits": page["commits"][::-1]},
+    ):
+        body = json.dumps(other).encode()
+        place = lay_out(tmp_path / "lake", {**objects, key: body})
+        with place.connect() as lake, pytest.raises(lv.CorruptObject, match="that HEAD names"):
+            lake.outcome("01900000-0000-7000-8000-000000000000")
+
+
 def test_the_doctor_tells_of_a_broken_head_instead_of_raising(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
@@ -293,3 +357,119 @@ def test_no_change_of_one_value_brings_a_traceback(
     lines[at] = json.dumps(replaced(value, path, data.draw(json_values))).encode()
     place = lay_out(root, {**objects, key: b"\n".join(lines)})
     only_ours(exercise(place, saved), kind)
+
+
+OLD = lv.Settings(max_age_seconds=0, outcome_retention_seconds=0)
+
+
+@pytest.mark.parametrize("how", ["empty", "another-type", "newer"])
+def test_gc_and_the_doctor_go_on_past_a_key_that_can_t_be_read(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, how: str
+) -> None:
+    saved, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    (key,) = keys_of("key", objects)
+    broken = b'{"format": 99}' if how == "newer" else spoil(objects[key], how)
+    place = lay_out(root, {**objects, key: broken})
+    with place.connect(settings=OLD) as lake:
+        told = lake.doctor()
+        assert not told.ok
+        assert [f.key for f in told.findings if f.key and f.severity == "error"] == [key]
+        for dry_run in (True, False):
+            report = lake.gc(dry_run=dry_run)
+            assert not report.ok
+            (finding,) = [one for one in report.findings if one.severity != "note"]
+            assert finding.key == key
+            assert key in finding.message
+            assert "upgrade" in finding.message or "delete it only if" in finding.message
+    left = contents(root)
+    assert left[key] == broken
+    assert f"_lakevilla/txns/{saved}.json" not in left  # the rest was done
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+def test_gc_leaves_the_history_alone_while_a_page_of_it_can_t_be_read(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, how: str
+) -> None:
+    saved, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    (key,) = keys_of("page", objects)
+    rest = {k: body for k, body in objects.items() if k != key}
+    place = lay_out(root, rest if how == "missing" else {**rest, key: spoil(objects[key], how)})
+    before = contents(root)
+    with place.connect(settings=OLD) as lake:
+        for dry_run in (True, False):
+            report = lake.gc(dry_run=dry_run)
+            (finding,) = [one for one in report.findings if one.severity == "error"]
+            assert key in finding.message
+            assert "history was left alone" in finding.message
+    after = contents(root)
+    for kind in ("page", "commit"):
+        assert {k for k in before if re.fullmatch(KINDS[kind], k)} <= after.keys()
+    old, new = (json.loads(some["_lakevilla/HEAD.json"]) for some in (before, after))
+    assert new["floor"] > old.get("floor", "")
+    assert new.get("history_start", 0) == old.get("history_start", 0)
+    assert f"_lakevilla/txns/{saved}.json" not in after  # the rest was done
+    # With the page from a copy, gc finishes what it left.
+    lay_out(root, {key: objects[key]})
+    with place.connect(settings=OLD) as lake:
+        assert lake.gc().ok
+        assert all(one.severity != "error" for one in lake.doctor().findings)
+    assert key not in contents(root)
+
+
+@pytest.mark.parametrize("kind", ["pending", "published"])
+def test_a_commit_object_that_is_missing_is_told_of_and_does_not_stop_gc(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, kind: str
+) -> None:
+    _, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    head = json.loads(objects["_lakevilla/HEAD.json"])
+    (pending,) = head["tables"]["u"]["pending"]
+    awaited = f"_lakevilla/commits/{pending['txn']}-{pending['hash']}.json"
+    key = awaited
+    if kind == "published":
+        key = next(one for one in keys_of("commit", objects) if one != awaited)
+    place = lay_out(root, {one: body for one, body in objects.items() if one != key})
+    with place.connect() as lake:
+        report = lake.doctor()
+        assert not report.ok
+        told = [finding for finding in report.findings if key in finding.message]
+        assert [finding.severity for finding in told] == ["error"]
+        assert lake.gc().ok == (kind == "published")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (None, "is missing, so another lake may take table t"),
+        (b"{", "delete it, and `register` table t again"),
+        (
+            b'{"format":1,"nonce":"n","lake_id":"theirs","root":"/elsewhere"}',
+            "table t is claimed by the lake at /elsewhere",
+        ),
+    ],
+    ids=["missing", "broken", "another's"],
+)
+def test_the_doctor_tells_of_a_table_that_another_lake_may_take(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, body: bytes | None, told: str
+) -> None:
+    _, objects = spoiled
+    root = tmp_path / "lake"
+    objects = moved(objects, root)
+    key = "t/_lakevilla/lake.json"
+    rest = {one: whole for one, whole in objects.items() if one != key}
+    place = lay_out(root, rest if body is None else {**rest, key: body})
+    with place.connect() as lake:
+        report = lake.doctor()
+        assert not report.ok
+        (finding,) = [one for one in report.findings if one.key == key]
+        assert (finding.key, finding.table) == (key, "t")
+        assert told in finding.message
+        # Letting it go never takes another lake's claim away.
+        lake.unregister("t")
+        left = contents(root).get(key)
+        assert left == (body if body is not None and b"theirs" in body else None)

@@ -358,3 +358,76 @@ def test_what_has_no_value_raises_and_is_not_null(lake: lv.Lake, expression: str
             txn.update("orders", {"qty": f"cast({expression} as bigint)"}, "id = 1")
         with pytest.raises(lv.InvalidOperation):
             txn.read("orders", where=f"{expression} = 1")
+
+
+NOTHING: list[Callable[[], object]] = [
+    lambda: [{"id": 1, "x": None}],
+    lambda: pa.table({"id": [1], "x": pa.nulls(1)}),
+    lambda: pa.table({"id": [1], "x": pa.nulls(1)}).to_reader(),
+    lambda: pd.DataFrame({"id": [1], "x": [None]}),
+]
+NULLS: dict[str, Callable[[lv.Transaction, Any], object]] = {
+    "append": lambda txn, rows: txn.append("t", rows),
+    "overwrite": lambda txn, rows: txn.overwrite("t", rows),
+    "upsert": lambda txn, rows: txn.upsert("t", rows, "id"),
+    "merge": lambda txn, rows: (
+        txn.merge("t", rows, "source.id = target.id")
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .execute()
+    ),
+    "insert": lambda txn, rows: txn.sql("INSERT INTO t SELECT * FROM v", views={"v": rows}),
+    "sql-merge": lambda txn, rows: txn.sql(
+        "MERGE INTO t USING v ON t.id = v.id WHEN MATCHED THEN UPDATE SET x = v.x "
+        "WHEN NOT MATCHED THEN INSERT (id, x) VALUES (v.id, v.x)",
+        views={"v": rows},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.list_(pa.string()), pa.bool_()],
+    ids=str,
+)
+@pytest.mark.parametrize("verb", NULLS)
+def test_a_column_of_nothing_but_nulls_fits_every_column(
+    place: Place, verb: str, kind: pa.DataType
+) -> None:
+    with place.connect() as lake:
+        lake.create_table("t", pa.schema([("id", pa.int64()), ("X", kind)]))
+        for make in NOTHING:
+            with lake.transaction() as txn:
+                txn.delete("t", "true")
+                NULLS[verb](txn, make())
+            assert lake.snapshot().read("t").to_pylist() == [{"id": 1, "X": None}]
+
+
+def test_lists_without_an_element_fit_lists(place: Place) -> None:
+    with place.connect() as lake:
+        tags = pa.list_(pa.string())
+        lake.create_table("t", pa.schema([("id", pa.int64()), ("tags", tags)]))
+        lake.run(lambda txn: txn.upsert("t", [{"id": 1, "tags": []}], "id"))
+        assert lake.snapshot().read("t").to_pylist() == [{"id": 1, "tags": []}]
+
+
+def test_a_select_reads_a_view_with_a_column_of_nothing_but_nulls(lake: lv.Lake) -> None:
+    query = "SELECT v.id, v.x, o.sku FROM v LEFT JOIN orders AS o ON o.qty = v.x"
+    for make in NOTHING:
+        rows = lake.snapshot().sql(query, views={"v": make()})
+        assert rows.to_pylist() == [{"id": 1, "x": None, "sku": None}]
+
+
+@pytest.mark.parametrize(
+    ("verb", "named"),
+    [("upsert", "'t'"), ("merge", "'t'"), ("insert", "'v'"), ("sql-merge", "'v'")],
+)
+def test_a_type_that_no_table_stores_is_refused_by_a_name_that_the_caller_gave(
+    place: Place, verb: str, named: str
+) -> None:
+    rows = pa.table({"id": [1], "x": pa.array([1], pa.uint64())})
+    with place.connect() as lake:
+        lake.create_table("t", pa.schema([("id", pa.int64()), ("x", pa.int64())]))
+        told = f"column 'x' of table {named} has type uint64"
+        with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match=told):
+            NULLS[verb](txn, rows)

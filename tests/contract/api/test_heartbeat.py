@@ -54,6 +54,8 @@ class Watched(WrappedStore):
             return super().put(key, body, condition)
         failure = self.failing()
         outcome = failure or super().put(key, body, condition)
+        if isinstance(outcome, Refused):
+            return outcome  # it is written again
         with self.changed:
             self.writes[key] = self.writes.get(key, 0) + 1
             self.changed.notify_all()

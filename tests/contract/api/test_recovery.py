@@ -313,6 +313,46 @@ def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_lives(
         saved.commit()
 
 
+def within(place: Place) -> None:
+    """A table of LakeVilla inside the directory of another one, which deltalake has made later."""
+    with place.connect() as lake:
+        lake.create_table("sales/orders", {"id": [1, 2]})
+    place.write("sales", [{"id": 10}])
+    with place.connect() as lake:
+        lake.register("sales")
+
+
+def test_gc_leaves_the_files_of_a_table_inside_of_another_ones_directory(place: Place) -> None:
+    within(place)
+    with place.connect(settings=OLD) as lake:
+        with lake.transaction() as txn:
+            txn.append("sales", {"id": [11]})
+            txn.append("sales/orders", {"id": [3]})
+        lake.gc()
+    with place.connect() as fresh:
+        assert values(fresh.snapshot().read("sales/orders")) == [1, 2, 3]
+        assert values(fresh.snapshot().read("sales")) == [10, 11]
+
+
+def test_data_of_a_dropped_table_is_deleted_without_that_of_a_table_inside(place: Place) -> None:
+    within(place)
+    with place.connect() as lake:
+        lake.drop_table("sales", delete_data=True)
+    with place.connect() as fresh:
+        assert values(fresh.snapshot().read("sales/orders")) == [1, 2]
+        with pytest.raises(lv.TableNotFound):
+            fresh.snapshot().read("sales")
+
+
+def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("sales", {"id": [1]})
+        with pytest.raises(lv.InvalidOperation, match=r"sales/orders would lie inside .* sales"):
+            lake.create_table("sales/orders", {"id": [1]})
+        lake.drop_table("sales")
+        lake.create_table("sales/orders", {"id": [1]})
+
+
 def test_gc_leaves_a_decided_commit_that_is_not_published_yet(lake: lv.Lake, place: Place) -> None:
     dies(place, is_entry("stock"), both)
     with place.connect(

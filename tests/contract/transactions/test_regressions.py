@@ -534,6 +534,38 @@ def test_a_table_dropped_with_its_data_before_it_was_published_does_not_come_bac
         assert state.read("t").num_rows == 1
 
 
+WRITES: dict[str, Callable[[lv.Transaction], object]] = {
+    "append": lambda txn: txn.append("t", [{"id": 99, "balance": 0}]),
+    "overwrite": lambda txn: txn.overwrite("t", [{"id": 99, "balance": 0}]),
+    "delete": lambda txn: txn.delete("t", "true"),
+    "alter": lambda txn: txn.alter("t", add_columns=pa.schema([("z", pa.int64())])),
+}
+LEFT = {"append": [0, 1, 99], "overwrite": [99], "delete": [], "alter": [0, 1]}
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.R | lv.Feature.CT])
+@pytest.mark.parametrize("length", [0, 1, 3])
+@pytest.mark.parametrize("known", [0, 1, 3])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its_successors(
+    local_place: Place, write: str, known: int, length: int, features: lv.Feature
+) -> None:
+    maker, other = local_place.connect(), local_place.connect(settings=QUICK)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    for number in range(known):
+        other.run(lambda txn, number=number: txn.append("t", [{"id": 10 + number, "balance": 0}]))
+    assert other.snapshot().read("t").num_rows == 2 + known
+    maker.drop_table("t", delete_data=True)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    for _ in range(length):  # till the new log is as long as the old one, and longer
+        maker.run(lambda txn: txn.update("t", {"balance": "balance"}, "true"))
+    other.run(WRITES[write], features=features)
+    for client in (maker, other, local_place.connect()):
+        assert sorted(client.snapshot().read("t")["id"].to_pylist()) == LEFT[write]
+    assert sorted(row["id"] for row in local_place.delta_rows("t")) == LEFT[write]
+    assert local_place.connect().doctor().ok
+
+
 def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(place: Place) -> None:
     fill(place, {"bank": accounts(1)})
     lake = place.connect()
@@ -588,3 +620,23 @@ def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
         with lake.runner.requests.counting() as requests:
             lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
         assert requests.list == lists, table
+
+
+@pytest.mark.parametrize("published", [0, 2])
+@pytest.mark.parametrize("write", WRITES)
+def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_its_place(
+    local_place: Place, write: str, published: int
+) -> None:
+    maker, other = local_place.connect(), local_place.connect(settings=QUICK)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    for number in range(published):
+        other.run(lambda txn, number=number: txn.append("t", [{"id": 10 + number, "balance": 0}]))
+    txn = other.transaction()
+    WRITES[write](txn)
+    maker.drop_table("t", delete_data=True)
+    maker.create_table("t", pa.Table.from_pylist(accounts(2)))
+    with pytest.raises(lv.ConflictError, match=r"t.* made anew"):
+        txn.commit()
+    for client in (maker, other, local_place.connect()):
+        assert sorted(client.snapshot().read("t")["id"].to_pylist()) == [0, 1]
+    assert local_place.connect().doctor().ok

@@ -1,0 +1,44 @@
+"""Tables that lie inside another table's directory.
+
+Delta allows it, so they are found in the wild, and a list of the outer one's files
+shows theirs as well. No log of the outer one names them: whoever cleans up must not
+take them for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakevilla.global_log.head import Head
+
+__all__ = ["is_within", "nested_tables", "outer_table"]
+
+_LOG = "/_delta_log/"
+
+
+def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
+    """The tables inside the one at ``location``: those with a log among ``keys``, and HEAD's.
+
+    HEAD's, dropped ones too: one that is decided may have no log yet, and the data
+    of one that was dropped stays.
+    """
+    inside = f"{location}/"
+    inner = {key.partition(_LOG)[0] for key in keys if _LOG in key.removeprefix(inside)}
+    inner |= set() if head is None else set(head.tables)
+    return tuple(sorted(one for one in inner if one.startswith(inside)))
+
+
+def is_within(key: str, tables: tuple[str, ...]) -> bool:
+    """Whether an object lies in the directory of one of the tables."""
+    return key.startswith(tuple(f"{table}/" for table in tables))
+
+
+def outer_table(location: str, head: Head | None) -> str | None:
+    """The table in whose directory ``location`` lies, if HEAD has one."""
+    tables = {} if head is None else head.tables
+    while "/" in location:
+        location = location.rpartition("/")[0]
+        state = tables.get(location)
+        if state is not None and not state.dropped:
+            return location
+    return None

@@ -1,0 +1,101 @@
+"""Ctrl-C while DuckDB runs is Ctrl-C, not an error of DuckDB's or of the statement."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.engines.duckdb.failures import translated
+from lakevilla.engines.duckdb.files import StoreFileSystem
+
+ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
+
+
+class Alarmed(Exception):
+    """What a program's own handler of a signal raises."""
+
+
+@pytest.fixture
+def on_signal() -> Iterator[Callable[[Any], None]]:
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(handler: Any) -> None:
+        signal.signal(signal.SIGINT, handler)
+        threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    yield handle
+    signal.signal(signal.SIGINT, before)
+
+
+def alarm(number: int, frame: FrameType | None) -> None:
+    raise Alarmed
+
+
+@pytest.mark.parametrize(
+    ("handler", "raised"),
+    [(signal.default_int_handler, KeyboardInterrupt), (alarm, Alarmed)],
+)
+def test_a_query_that_a_signal_stops_raises_what_its_handler_raised(
+    on_signal: Callable[[Any], None], handler: Any, raised: type[BaseException]
+) -> None:
+    connection = duckdb.connect()
+    on_signal(handler)
+    with pytest.raises(raised), translated("t"):
+        connection.execute(ENDLESS).fetchall()
+    connection.interrupt()
+    assert connection.execute("SELECT 42").fetchall() == [(42,)]
+
+
+def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(
+    on_signal: Callable[[Any], None], tmp_path: Path
+) -> None:
+    with lv.connect(str(tmp_path / "lake")) as lake:
+        lake.create_table("rows", pa.table({"id": range(10)}))
+        on_signal(signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), lake.transaction() as txn:
+            txn.append("rows", [{"id": -1}])
+            txn.sql(ENDLESS)
+        found = lake.snapshot().sql("SELECT count(*) AS n FROM rows").to_pylist()
+        assert found == [{"n": 10}]
+
+
+class Interrupted:
+    """Data files whose reader is stopped by Ctrl-C."""
+
+    def open_input(self, key: str, size: int) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_within_a_file_that_duckdb_reads_is_ctrl_c() -> None:
+    connection = duckdb.connect()
+    connection.register_filesystem(StoreFileSystem(Interrupted()))  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), translated("t"):
+        connection.execute("FROM read_parquet('lakevilla://t/a.parquet?size=1000')")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt("by the user")])
+def test_ctrl_c_within_rows_that_duckdb_pulls_is_ctrl_c(error: KeyboardInterrupt) -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        raise error
+
+    schema = pa.schema([("id", pa.int64())])
+    connection = duckdb.connect()
+    connection.register("rows", pa.RecordBatchReader.from_batches(schema, rows()))
+    with pytest.raises(KeyboardInterrupt), translated("t"):
+        connection.execute("SELECT sum(id) FROM rows").fetchall()
+
+
+def test_a_value_that_reads_like_ctrl_c_is_an_error_of_the_statement() -> None:
+    with pytest.raises(lv.InvalidOperation, match=r"table t: .*KeyboardInterrupt"), translated("t"):
+        duckdb.connect().execute("SELECT CAST('KeyboardInterrupt: x\n\nAt:\n' AS INT)").fetchall()
