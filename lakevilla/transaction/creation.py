@@ -11,7 +11,7 @@ from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.formats.base import Change
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
-from lakevilla.transaction.nested import outer_table
+from lakevilla.transaction.nested import outer_paths, outer_table
 from lakevilla.transaction.tail import open_tail
 from lakevilla.transaction.view import Placement, View
 
@@ -38,7 +38,7 @@ def create_change(
     """
     yield from txn.bind([location])
     head = txn.head
-    yield from load_tables(head, [location])
+    yield from load_tables(head, [location, *outer_paths(location)])
     state = None if head is None else head.tables.get(location)
     dropped = state is not None and state.dropped
     if dropped:

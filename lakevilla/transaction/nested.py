@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from lakevilla.global_log.head import Head
 
-__all__ = ["is_within", "nested_tables", "outer_table"]
+__all__ = ["is_within", "nested_tables", "outer_paths", "outer_table"]
 
 _LOG = "/_delta_log/"
 
@@ -33,12 +33,19 @@ def is_within(key: str, tables: tuple[str, ...]) -> bool:
     return key.startswith(tuple(f"{table}/" for table in tables))
 
 
-def outer_table(location: str, head: Head | None) -> str | None:
-    """The table in whose directory ``location`` lies, if HEAD has one."""
-    tables = {} if head is None else head.tables
+def outer_paths(location: str) -> list[str]:
+    """The directories that a table lies in, the innermost first."""
+    paths = []
     while "/" in location:
         location = location.rpartition("/")[0]
-        state = tables.get(location)
+        paths.append(location)
+    return paths
+
+
+def outer_table(location: str, head: Head | None) -> str | None:
+    """The table in whose directory ``location`` lies, if HEAD has one; its leaves are loaded."""
+    for path in outer_paths(location):
+        state = None if head is None else head.tables.get(path)
         if state is not None and not state.dropped:
-            return location
+            return path
     return None

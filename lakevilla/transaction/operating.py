@@ -246,6 +246,7 @@ def delete_data(context: Context, location: str) -> Program[None]:
 
     head = yield from replace_until_stored(context, change)
     listed = yield from list_objects(location)
+    yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
     objects = [info for info in listed if not is_within(info.key, nested)]
     log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]

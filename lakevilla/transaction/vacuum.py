@@ -33,6 +33,7 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.gc import named_in_log
+from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.tail import refresh
 from lakevilla.transaction.view import View, build_view
 
@@ -44,7 +45,6 @@ _OWN_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-([hl])-({_UUID})-[0-9a-f]+\.parque
 #: What may be deleted at all: data files and deletion vectors, whoever wrote them.
 _DATA = re.compile(rf"(?:.*/)?(?:[^/]+\.parquet|deletion_vector_{_UUID}\.bin)")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
-_LOG = "/_delta_log/"
 _AT_ONCE = 1000
 _MAX_LOOKS = 10
 
@@ -96,7 +96,7 @@ def vacuum(
     since = min([before, *_began(head, records)])
     named = yield from _named(context, location, view, since, least)
     bases = {key.rsplit("/", 1)[-1] for key in named if "://" in key}
-    nested = _nested(location, listed, head)
+    nested = nested_tables(location, [info.key for info in listed], head)
     doomed = [
         info
         for info in listed
@@ -104,7 +104,7 @@ def vacuum(
         and info.key not in named
         and info.key.startswith(f"{location}/")
         and _is_data(info.key.removeprefix(f"{location}/"))
-        and not info.key.startswith(nested)
+        and not is_within(info.key, nested)
         # A table may name its files by URIs, in more than one spelling.
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
@@ -161,15 +161,6 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     found = [_RECORD.fullmatch(info.key) for info in records]
     ids = [match[1] for match in found if match is not None]
     return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
-
-
-def _nested(location: str, listed: Iterable[ObjectInfo], head: Head | None) -> tuple[str, ...]:
-    """Directories of tables that lie inside this one's."""
-    inner = {
-        info.key.partition(_LOG)[0] for info in listed if _LOG in info.key.removeprefix(location)
-    }
-    inner |= set() if head is None else set(head.tables)
-    return tuple(f"{one}/" for one in inner if one.startswith(f"{location}/"))
 
 
 def _is_data(path: str) -> bool:
