@@ -635,7 +635,7 @@ def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_
     WRITES[write](txn)
     maker.drop_table("t", delete_data=True)
     maker.create_table("t", pa.Table.from_pylist(accounts(2)))
-    with pytest.raises(lv.ConflictError, match="t.* made anew"):
+    with pytest.raises(lv.ConflictError, match=r"t.* made anew"):
         txn.commit()
     for client in (maker, other, local_place.connect()):
         assert sorted(client.snapshot().read("t")["id"].to_pylist()) == [0, 1]
