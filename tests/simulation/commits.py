@@ -67,6 +67,14 @@ def add_to(txn, table, amount, number=0):
     return (yield from txn.execute(operation, "update"))
 
 
+def set_to(txn, table, balance, number=0):
+    """Write a balance that the caller has computed."""
+    operation = Update(
+        table, {"balance": parse_expression(str(balance))}, parse_predicate(f"id = {number}")
+    )
+    return (yield from txn.execute(operation, "update"))
+
+
 def read(txn, table, where="id >= 0"):
     """The balances, as the caller sees them."""
     rows = (yield from txn.scan(table, None, parse_predicate(where))).read_all().to_pylist()

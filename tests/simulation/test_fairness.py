@@ -14,8 +14,9 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.testing.schedules import RandomSchedule
 from lakevilla.transaction import saving
+from lakevilla.transaction.turn import take_turn
 
-from .commits import RCT, RCTI, RI, Member, Runner, add_to, balances, lake, read
+from .commits import RCT, RCTI, RI, Member, Runner, add_to, balances, lake, read, set_to
 
 SOAK = "LAKEVILLA_SOAK" in os.environ
 TABLES = tuple("abcdefgh")
@@ -189,3 +190,47 @@ def test_long_update_among_optimistic_ones_is_done_again_and_again():
     redone = len(long.kinds("redo"))
     assert redone > 0
     assert sums(simulation) == [others, 20 if long.result == "committed" else 0]
+
+
+# ------------------------------------------------- in turn: reading before writing
+
+
+@pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
+@pytest.mark.parametrize("seed", range(60 if SOAK else 6))
+def test_who_takes_its_turn_before_it_reads_is_in_conflict_with_nobody(features, seed):
+    """They cross over four tables, and write what they have computed from what they have read."""
+    tables = TABLES[:4]
+    simulation = lake(
+        tables=tables, seed=seed, schedule=QuickStore(random.Random(seed)), max_steps=1_000_000
+    )
+    events, attempts = [], []
+
+    def member(number):
+        chosen = random.Random(f"{seed}/{number}")
+
+        def program(client):
+            runner = Runner(client, events.append)
+            for _ in range(4):
+                pair = chosen.sample(tables, 2)
+
+                def body(txn, pair=pair):
+                    yield from take_turn(txn, pair)
+                    for table in pair:
+                        seen = yield from read(txn, table, "id = 0")
+                        yield from set_to(txn, table, seen[0] + 1)
+
+                ids = []
+                assert (yield from runner.run(body, features, ids=ids)) == "committed"
+                attempts.append(len(ids))
+                yield from sleep(0.05 * chosen.random())
+
+        return program
+
+    for number in range(5):
+        simulation.add(f"c{number}", member(number))
+    simulation.run()
+    assert attempts == [1] * 20
+    # A deadlock would have ended with somebody's patience.
+    assert not any(event.kind == "waiting" and not event.detail for event in events)
+    assert sum(row[0] - 100 for row in balances(simulation, *tables).values()) == 40
+    assert not [key for key in simulation.store.objects if "/markers/" in key]

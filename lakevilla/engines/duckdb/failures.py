@@ -30,6 +30,11 @@ _INTERRUPTED = re.compile(
     r"(?:KeyboardInterrupt: .*\n\nAt:\n|[^\n]* Python exception: .*\nKeyboardInterrupt\b)",
     re.DOTALL,
 )
+# One of our errors within a file of our store that DuckDB reads.
+_OURS = re.compile(
+    r"(?:[A-Z][A-Za-z ]* Error: )?(?P<kind>StoreError|CorruptObject): (?P<message>.*?)\n\nAt:\n",
+    re.DOTALL,
+)
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 
 
@@ -62,6 +67,10 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         interruption = _interruption(error)
         if interruption is not None:
             raise interruption from None
+        ours = _OURS.match(str(error))
+        if ours is not None:
+            kind = StoreError if ours["kind"] == "StoreError" else CorruptObject
+            raise kind(ours["message"], table=table) from None
         # A stream out of DuckDB raises OSError with DuckDB's text; others of
         # these types come from elsewhere and are not ours to explain.
         match = _PREFIX.match(str(error))

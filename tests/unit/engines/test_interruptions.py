@@ -69,18 +69,31 @@ def test_ctrl_c_stops_a_statement_of_a_transaction_and_leaves_nothing_behind(
         assert found == [{"n": 10}]
 
 
-class Interrupted:
-    """Data files whose reader is stopped by Ctrl-C."""
+class Failing:
+    """Data files that can't be read."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
     def open_input(self, key: str, size: int) -> Any:
-        raise KeyboardInterrupt
+        raise self.error
 
 
-def test_ctrl_c_within_a_file_that_duckdb_reads_is_ctrl_c() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        lv.StoreError("the store is away:\ntry again"),
+        lv.CorruptObject("t/a.parquet is missing: restore it"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_within_a_file_that_duckdb_reads_stays_what_it_is(error: BaseException) -> None:
     connection = duckdb.connect()
-    connection.register_filesystem(StoreFileSystem(Interrupted()))  # type: ignore[arg-type]
-    with pytest.raises(KeyboardInterrupt), translated("t"):
+    connection.register_filesystem(StoreFileSystem(Failing(error)))  # type: ignore[arg-type]
+    with pytest.raises(type(error)) as caught, translated("t"):
         connection.execute("FROM read_parquet('lakevilla://t/a.parquet?size=1000')")
+    assert str(caught.value) == str(error)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), KeyboardInterrupt("by the user")])
