@@ -157,7 +157,7 @@ def _metadata(info: Mapping[str, Any]) -> dict[str, object]:
         return told
     try:
         given = json.loads(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         given = None
     return {**told, **(given if isinstance(given, dict) else {"userMetadata": text})}
 

@@ -237,8 +237,7 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
     if is_integer(to) and (is_fractional(type_) or is_decimal(type_)):
         return _to(f"trunc({sql})", to)
     if is_decimal(to) and is_fractional(type_):
-        # By way of the shortest text, as the half of 1.005 is not one in binary.
-        return _to(_to(_to(_to(sql, "double"), "string"), _wider(to)), to)
+        return _decimal_of_fraction(_to(sql, "double"), to)
     if is_decimal(to) and is_decimal(type_):
         (precision, scale), new_scale = decimal_parts(type_), decimal_parts(to)[1]
         wide = min(MAX_PRECISION, precision - scale + new_scale + 1)
@@ -255,6 +254,18 @@ def _cast(sql: str, type_: str, to: str, shown: str) -> str:
     if to == "timestamp":
         return f"({_to(sql, 'timestamp_ntz')} AT TIME ZONE 'UTC')"
     return _to(sql, to)
+
+
+def _decimal_of_fraction(sql: str, to: str) -> str:
+    """By way of the shortest text, as the half of 1.005 is not one in binary.
+
+    The text of a small number has an exponent, and DuckDB (1.5) rounds such a text one
+    digit after the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals there is
+    next to nothing to round.
+    """
+    text = _to(sql, "string")
+    small = _to(_to(text, "decimal(38,37)"), to)
+    return f"(CASE WHEN abs({sql}) < 1e-3 THEN {small} ELSE {_to(_to(text, _wider(to)), to)} END)"
 
 
 def _wider(type_: str) -> str:

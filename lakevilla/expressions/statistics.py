@@ -115,7 +115,7 @@ def _decode(decoder: _Decoder, text: str | None) -> Any:
         return None
     try:
         return decoder.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
 
 
@@ -186,9 +186,15 @@ def _plain(raws: Sequence[bytes | None]) -> list[Any]:
     for raw in raws:
         if raw is None or raw[:1] in b"{[":
             found.append(None)
-        else:
-            found.append(msgspec.json.decode(raw))
+            continue
+        try:
+            found.append(_leaves.decode(raw))
+        except ValueError:
+            found.append(None)  # a number beyond all that can be told
     return found
+
+
+_leaves = msgspec.json.Decoder()
 
 
 def _integers(values: Sequence[Any]) -> pa.Array:
@@ -211,8 +217,14 @@ def _read_integers(raws: Sequence[bytes | None], type_: str) -> pa.Array:
 
 def _read_floats(raws: Sequence[bytes | None], type_: str) -> pa.Array:
     # NaN and infinities come as strings, or not at all: no bound.
-    values = [float(v) if type(v) in (int, float) else None for v in _plain(raws)]
-    return pa.array(values, arrow_type(type_))
+    return pa.array([_float(v) for v in _plain(raws)], arrow_type(type_))
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return float(value) if type(value) in (int, float) else None
+    except OverflowError:
+        return None
 
 
 def _read_decimals(raws: Sequence[bytes | None], type_: str) -> pa.Array:

@@ -14,7 +14,15 @@ from lakevilla.formats.base import Change
 from lakevilla.sublogs.codec import decode, encode
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
-__all__ = ["COMMITS_PREFIX", "CommitObject", "TablePart", "commit_key", "read_commit", "seal"]
+__all__ = [
+    "COMMITS_PREFIX",
+    "CommitObject",
+    "TablePart",
+    "commit_key",
+    "digest_of",
+    "read_commit",
+    "seal",
+]
 
 COMMITS_PREFIX = "_lakevilla/commits"
 
@@ -68,13 +76,13 @@ def commit_key(txn: str, digest: str) -> str:
 def seal(commit: CommitObject) -> tuple[str, bytes]:
     """The commit's hash and body."""
     body = encode(commit)
-    return _digest(body), body
+    return digest_of(body), body
 
 
 def read_commit(key: str, body: bytes) -> CommitObject:
     """Decode a commit object; its key tells whether these are the bytes that were decided."""
     commit = decode(key, body, CommitObject)
-    if commit_key(commit.txn, _digest(body)) != key:
+    if commit_key(commit.txn, digest_of(body)) != key:
         raise CorruptObject(
             f"{key} does not hold the bytes that its name was made of: restore it from a copy, "
             "or run `lakevilla doctor`",
@@ -83,5 +91,6 @@ def read_commit(key: str, body: bytes) -> CommitObject:
     return commit
 
 
-def _digest(body: bytes) -> str:
+def digest_of(body: bytes) -> str:
+    """The hash of an immutable object's body that goes into its name."""
     return blake3(body).hexdigest(length=16)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from lakevilla.global_log.leaves import Leaf, LeafMap
+from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
 __all__ = [
@@ -57,6 +58,8 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``left`` and ``entered`` are the ids of the table that went out of the lake by this
     commit, and of the one that came in: no later HEAD tells when that was.
+
+    ``summary`` is what it wrote there, where there was room to tell.
     """
 
     published: int
@@ -67,6 +70,7 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     first: int | None = None
     left: str | None = None
     entered: str | None = None
+    summary: Summary | None = None
 
 
 class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -325,10 +329,10 @@ def _leaving(commits: Sequence[CommitSummary]) -> int:
     sizes = [len(msgspec.json.encode(commit)) for commit in commits]
     if sum(sizes) <= COMMITS_BYTES:
         return by_number
-    # Down to half, so that not every commit from now on makes a page.
+    # Down to three quarters, so that not every commit from now on makes a page.
     # The last one stays: it tells what time HEAD is of.
     by_size, left = 0, sum(sizes)
-    while left > COMMITS_BYTES // 2 and by_size < len(sizes) - 1:
+    while left > COMMITS_BYTES * 3 // 4 and by_size < len(sizes) - 1:
         left -= sizes[by_size]
         by_size += 1
     return max(by_number, by_size)

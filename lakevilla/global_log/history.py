@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakevilla.errors import CorruptObject, VersionNotFound
+from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.head import CommitSummary, Head, Page, PageRef
-from lakevilla.global_log.repo import load_head, load_page
+from lakevilla.global_log.repo import load_page
 from lakevilla.store.effects import Program
 
-__all__ = ["Timeline", "is_forgotten"]
+__all__ = ["Timeline"]
 
 
 @dataclass(slots=True)
@@ -119,22 +119,11 @@ class Timeline:
     def _load(self, ref: PageRef) -> Program[Page | None]:
         try:
             return (yield from load_page(ref))
-        except CorruptObject:
-            if (yield from is_forgotten(ref.last_sequence)):
-                return None
-            raise
+        except VersionNotFound:
+            return None
 
     def _gone(self, sequence: int) -> VersionNotFound:
         return VersionNotFound(
             f"global version {sequence} is not kept any more: the lake's history begins with "
             f"version {self.head.history_start}; ask for that one or a newer one"
         )
-
-
-def is_forgotten(sequence: int) -> Program[bool]:
-    """Whether gc has let go of a commit since the HEAD at hand was read.
-
-    Then what that HEAD names may be missing, and nothing is wrong.
-    """
-    held = yield from load_head()
-    return held is not None and sequence <= held.head.history_start

@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import (
-    CommitOutcomeUnknown,
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
     StoreError,
     VersionNotFound,
 )
-from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
+from lakevilla.global_log.commits import CommitObject, commit_key, digest_of, read_commit
 from lakevilla.global_log.head import (
     HEAD_KEY,
     CommitSummary,
@@ -53,6 +52,7 @@ __all__ = [
     "commits_since",
     "create_head",
     "head_found",
+    "is_forgotten",
     "lake_key",
     "load_commit",
     "load_head",
@@ -212,23 +212,40 @@ def make_room(head: Head, ids: Ids) -> Program[PageRef | None]:
     """Move the oldest commits of ``head`` to a page if it is full.
 
     Returns the page to name in its successor, None if there is room. The page is
-    immutable and hash-named by nonce; one that loses the race is an orphan
-    for gc, and nothing else.
+    immutable and hash-named; one that loses the race is an orphan for gc, and nothing
+    else.
     """
     if not overfull(head):
         return None
     page = split_page(head, ids.nonce(), FORMAT)
     first, last = page.commits[0], page.commits[-1]
-    ref = PageRef(page.nonce, first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms)
-    outcome = yield from put(ref.key, encode(page), ABSENT)
+    body = encode(page)
+    ref = PageRef(
+        digest_of(body), first.sequence, last.sequence, first.timestamp_ms, last.timestamp_ms
+    )
+    outcome = yield from put(ref.key, body, ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
     return ref
 
 
 def load_page(ref: PageRef) -> Program[Page]:
+    """A page that HEAD names.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has let go of it since that HEAD was read.
+    CorruptObject
+        It is damaged, or is missing although the newest HEAD keeps it.
+    """
     outcome = yield from get(ref.key)
     if not isinstance(outcome, Found):
+        if (yield from is_forgotten(ref.last_sequence)):
+            raise VersionNotFound(
+                f"{ref.key} was removed: the lake's history up to commit {ref.last_sequence} is "
+                "not kept any more; ask again"
+            )
         raise CorruptObject(
             f"{ref.key} is missing: the lake's history before commit {ref.last_sequence} is lost; "
             "run `lakevilla doctor`",
@@ -236,9 +253,9 @@ def load_page(ref: PageRef) -> Program[Page]:
         )
     page = decode(ref.key, outcome.body, Page)
     sequences = [commit.sequence for commit in page.commits]
-    if page.nonce != ref.hash or sequences != list(
-        range(ref.first_sequence, ref.last_sequence + 1)
-    ):
+    # The first pages were named by their nonce.
+    is_named = ref.hash in (digest_of(outcome.body), page.nonce)
+    if not is_named or sequences != list(range(ref.first_sequence, ref.last_sequence + 1)):
         raise CorruptObject(
             f"{ref.key} is not the page of commits {ref.first_sequence} to {ref.last_sequence} "
             "that HEAD names: restore it from a copy, or run `lakevilla doctor`",
@@ -247,8 +264,23 @@ def load_page(ref: PageRef) -> Program[Page]:
     return page
 
 
+def is_forgotten(sequence: int) -> Program[bool]:
+    """Whether gc has let go of a commit since the HEAD at hand was read.
+
+    Then what that HEAD names may be missing, and nothing is wrong.
+    """
+    held = yield from load_head()
+    return held is not None and sequence <= held.head.history_start
+
+
 def pages_before(head: Head) -> Program[list[Page]]:
-    """All pages still kept, newest first."""
+    """All pages still kept, newest first.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has let go of some since HEAD was read.
+    """
     pages: list[Page] = []
     ref = head.page
     # The history begins after ``history_start``: gc deletes pages that end there.
@@ -272,7 +304,10 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
     found: tuple[CommitSummary, ...] = head.commits
     ref = head.page
     while ref is not None and ref.last_sequence > sequence:
-        page = yield from load_page(ref)
+        try:
+            page = yield from load_page(ref)
+        except VersionNotFound:
+            return None
         found = (*page.commits, *found)
         ref = page.previous
     if found and found[0].sequence > sequence + 1:
@@ -309,8 +344,11 @@ def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
         case Refused():
             yield from check_lake(location, head)
         case Unknown(reason=reason):
-            raise CommitOutcomeUnknown(
-                f"could not settle whether {key} was stored ({reason}): try again", table=location
+            # A claim that lands late is as good as one that did at once.
+            raise StoreError(
+                f"could not settle whether {key} was stored ({reason}), so nothing was committed: "
+                "try again",
+                table=location,
             )
 
 

@@ -21,6 +21,7 @@ __all__ = [
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\"(?:reason|code)\": *\"(\w+)\"")
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
+_URL = re.compile(r"https?://([^/\s]*)\S*")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 
 _HINTS = {
@@ -36,7 +37,9 @@ _HINTS = {
     'or connect with conditional_writes="check"',
 }
 
-_SERVER_ERRORS = (500, 502, 503, 504, 507, 509, 520, 522, 524)
+#: What a server says that will not do it. Any other 5xx, known or new, leaves it open: a gateway
+#: may say it of a server that has done it.
+_NOT_DONE = (501, 505)
 
 
 def classify_failure(text: str, reading: bool = False) -> Failure:
@@ -52,7 +55,8 @@ def classify_failure(text: str, reading: bool = False) -> Failure:
     if status == 429:
         # Turned away at the door, before the request was looked at.
         return Failure(f"{said}, slow down", ambiguous=False, throttled=True)
-    if status == 408 or status in _SERVER_ERRORS or code == "RequestTimeout":
+    is_server_error = status >= 500 and status not in _NOT_DONE
+    if status == 408 or is_server_error or code == "RequestTimeout":
         throttled = status == 503 or code == "SlowDown"
         return Failure(f"{said}, server error", ambiguous=not reading, throttled=throttled)
     return _permanent(f"{said}: {_HINTS.get(status, 'the store turned the request down')}")
@@ -60,12 +64,13 @@ def classify_failure(text: str, reading: bool = False) -> Failure:
 
 def _transport_failure(text: str, reading: bool) -> Failure:
     """No HTTP status: the request did not get through, or its answer did not."""
-    lower = text.lower()
-    if "redirect" in lower:
+    # What a bucket or a table is called says nothing of what went wrong.
+    words = _URL.sub("", text).lower()
+    if "redirect" in words:
         return _permanent(_HINTS[301])
-    if "badscheme" in lower:
+    if "badscheme" in words:
         return _permanent("plain http is off; set AWS_ALLOW_HTTP to true for a local endpoint")
-    if "169.254.169.254" in lower or "metadata.google" in lower or "credential" in lower:
+    if "credential" in words or any(map(_gives_credentials, _URL.findall(text))):
         return _permanent(
             "no credentials were found; pass them in storage_options or boto3_session"
         )
@@ -79,6 +84,10 @@ def _transport_failure(text: str, reading: bool) -> Failure:
             return Failure("the store's client failed", ambiguous=not reading)
         case other:
             return Failure(f"the connection broke ({other.lower()})", ambiguous=not reading)
+
+
+def _gives_credentials(host: str) -> bool:
+    return host.lower().startswith(("169.254.169.254", "metadata.google"))
 
 
 def _permanent(reason: str) -> Failure:

@@ -132,7 +132,8 @@ def _write(effect: Put, backoff: Backoff) -> Attempts:
         if isinstance(answer, Failure):
             may_have_landed = may_have_landed or answer.ambiguous
             if answer.permanent or backoff.exhausted():
-                if may_have_landed:
+                if may_have_landed or answer.conflict:
+                    # What is in conflict with it may be itself, sent twice by a gateway.
                     return (yield from _last_look(effect, answer.reason))
                 raise failed(effect, answer, backoff)
             yield backoff.pause(answer)

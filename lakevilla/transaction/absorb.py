@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakevilla.global_log.head import CommitSummary, Head, Touch
+from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import Tail
@@ -44,6 +45,8 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
 def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail) -> CommitSummary:
     entries = [tail.entries.get(version) for version in versions]
     known = [entry for entry in entries if entry is not None]
+    changes = [entry.change for entry in known]
+    columns = tail.snapshot.layout.physical.names
     opaque = len(known) < len(entries)  # cleaned up: it may have done anything
     touch = Touch(
         published=versions[-1],
@@ -56,5 +59,6 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
         ),
         data_change=opaque or any(entry.change.changes_data for entry in known),
         first=versions[0],
+        summary=None if opaque else summarize(changes, columns, SUMMARY_BYTES),
     )
     return CommitSummary(sequence, 0, "foreign", "", "", {location: touch})

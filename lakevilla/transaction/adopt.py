@@ -63,6 +63,7 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
             if _definition(new) != _definition(working.view):
                 reshaped.add(location)
             working.view = new
+            working.candidates.clear()
     first = len(txn.done) if found.redo_from is None else found.redo_from
     if found.redo_from is not None:
         table = txn.done[first].table

@@ -44,7 +44,7 @@ from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish_once import publish_once
 from lakevilla.transaction.reservation import reserved_ahead
-from lakevilla.transaction.tail import refresh
+from lakevilla.transaction.tail import look_above
 from lakevilla.transaction.validate import catch_up
 from lakevilla.transaction.waiting import wait_for_turn
 
@@ -142,20 +142,21 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
     files = list(txn.bodies)
     parts: list[Any] = [Put(file, txn.bodies[file], ANY) for file in files]
     parts.append(Put(key, body, ABSENT))
-    for location, working in txn.tables.items():
+    unguarded = [where for where, working in txn.tables.items() if not working.view.guarded]
+    parts.extend(look_above(context, location) for location in unguarded)
+    for location in txn.tables:
         state = head.tables.get(location)
         if (state is None or state.dropped) and not txn.read_only:
             # One that was dropped may have been let go, with its lake.json.
             parts.append(claim_table(location, head, context.ids))
-        if not working.view.guarded:
-            parts.append(refresh(context, location))
     if txn.key is not None:
         parts.append(bind_key(txn, txn.key))
     # Noted before they are asked for: an interruption in between leaves some of
     # them stored, and an abort must find them.
     txn.stored.extend([*files, key])
     outcomes = yield from parallel(parts)
-    for name, outcome in zip([*files, key], outcomes, strict=False):
+    made = len(files) + 1
+    for name, outcome in zip([*files, key], outcomes[:made], strict=True):
         if not isinstance(outcome, Stored):
             raise StoreError(
                 f"could not store {name}: nothing was committed, run the transaction again",
@@ -163,6 +164,11 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
             )
     for file in files:
         del txn.bodies[file]
+    outdated = [where for where, newer in zip(unguarded, outcomes[made:], strict=False) if newer]
+    if outdated:
+        # The race is lost: the newer HEAD tells what was published, and from where to look on.
+        yield from context.head()
+        yield from parallel([look_above(context, where, again=True) for where in outdated])
 
 
 def _check_files(txn: Transaction) -> Program[None]:

@@ -96,11 +96,15 @@ class Done:
 
 @dataclass(slots=True)
 class Working:
-    """A table as the transaction sees it: the bound view, and its own changes laid over."""
+    """A table as the transaction sees it: the bound view, and its own changes laid over.
+
+    ``candidates``: see ``overlap``; of the bound view.
+    """
 
     view: View
     snapshot: Snapshot
     probed: bool
+    candidates: dict[Expr | None, frozenset[int] | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, weakref_slot=True)

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from lakevilla.errors import CorruptObject, LakeVillaError, StoreError, UnsupportedFormat
+from lakevilla.errors import (
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    UnsupportedFormat,
+    VersionNotFound,
+)
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import (
     PAGES_PREFIX,
@@ -27,6 +33,7 @@ from lakevilla.global_log.keys import KEYS_PREFIX, is_key_object, load_key_objec
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.global_log.repo import (
     commits_since,
+    load_page,
     load_tables,
     make_room,
     pages_before,
@@ -113,7 +120,10 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     still_named = set() if history else (yield from _named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
     # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
-    kept = head.commits if history else (yield from commits_since(head, head.history_start)) or ()
+    kept = head.commits if history else (yield from commits_since(head, head.history_start))
+    if kept is None:  # another gc is at work: whose they are is for that one to tell
+        kept = head.commits
+        listed.commits.clear()
     doomed: list[str] = []
     for location, files in listed.data.items():
         doomed.extend((yield from _orphans(context, head, location, files)))
@@ -187,6 +197,8 @@ def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
         yield from pages_before(head)
     except StoreError:
         raise
+    except VersionNotFound:
+        return None  # another gc has let go of it meanwhile
     except LakeVillaError as error:
         return error
     return None
@@ -430,11 +442,17 @@ def _old_commits(
 
 
 def _named_pages(head: Head) -> Program[set[str]]:
-    """The pages that a HEAD reaches within the history that it keeps."""
+    """The pages that a HEAD reaches within the history that it keeps.
+
+    Those that another gc has let go of since are named by nobody any more.
+    """
     keys = set()
     ref = head.page
-    for page in (yield from pages_before(head)):
-        assert ref is not None
+    while ref is not None and ref.last_sequence > head.history_start:
+        try:
+            page = yield from load_page(ref)
+        except VersionNotFound:
+            break
         keys.add(ref.key)
         ref = page.previous
     return keys

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lakevilla.errors import CommitOutcomeUnknown, ConflictError, LakeVillaError, StoreError
+from lakevilla.formats.base import Layout
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -39,6 +40,7 @@ from lakevilla.global_log.repo import (
     replace_head,
     store_leaves,
 )
+from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.absorb import absorb
@@ -429,7 +431,9 @@ def _entries(
         if part is not None and not part.change.is_empty:
             pending = (*pending, PendingRef(sequence, commit.txn, digest, placement.logged))
         if part is not None:
-            touches[location] = _touch(part, placement.logged)
+            layout = txn.tables[location].snapshot.layout
+            share = SUMMARY_BYTES // len(commit.tables)
+            touches[location] = _touch(part, placement.logged, layout, share)
         elif location not in head.tables:
             # Only read, and new to HEAD: it enters, so that what it was read
             # at is held against later commits by everyone.
@@ -448,7 +452,7 @@ def _entries(
     return [*absorbed.commits, own], tables
 
 
-def _touch(part: TablePart, published: int) -> Touch:
+def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> Touch:
     change = part.change
     return Touch(
         published=published,
@@ -456,4 +460,5 @@ def _touch(part: TablePart, published: int) -> Touch:
         removes=bool(change.removes),
         metadata=change.metadata is not None or change.protocol is not None or part.dropped,
         data_change=change.changes_data,
+        summary=summarize([change], layout.physical.names, allowance),
     )

@@ -28,8 +28,8 @@ from lakevilla.global_log.head import (
     Touch,
     application_id,
 )
-from lakevilla.global_log.history import Timeline, is_forgotten
-from lakevilla.global_log.repo import HeldHead, load_tables
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.repo import HeldHead, is_forgotten, load_tables
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel

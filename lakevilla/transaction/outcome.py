@@ -7,7 +7,13 @@ HEAD, so that a delayed replacement of its owner can no longer match.
 
 from __future__ import annotations
 
-from lakevilla.errors import CommitOutcomeUnknown, CorruptObject, InvalidOperation
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    CorruptObject,
+    InvalidOperation,
+    StoreError,
+    VersionNotFound,
+)
 from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id
@@ -28,13 +34,26 @@ def outcome(context: Context, txn_id: str) -> Program[Outcome]:
     Raises
     ------
     CommitOutcomeUnknown
-        HEAD could not be replaced, so nothing could be settled.
+        HEAD could not be read or replaced, so nothing could be settled.
     """
     check_id(txn_id)
+    try:
+        return (yield from _settled(context, txn_id))
+    except StoreError as error:
+        # Whoever asks has been told "unknown", and is to be told nothing that sounds like no.
+        raise CommitOutcomeUnknown(
+            f"could not settle transaction {txn_id} ({error.message}): ask again", txn_id=txn_id
+        ) from error
+
+
+def _settled(context: Context, txn_id: str) -> Program[Outcome]:
     held = yield from context.head()
     if held is None:
         return Outcome("expired")
-    found = yield from find_in_history(held.head, txn_id)
+    try:
+        found = yield from find_in_history(held.head, txn_id)
+    except VersionNotFound:
+        return (yield from _settled(context, txn_id))  # gc was quicker: a newer HEAD tells
     if found is not None:
         return Outcome("committed", (yield from result_of(context, held.head, found)))
     if is_by_entry(txn_id):
@@ -101,7 +120,13 @@ def check_id(txn_id: object) -> None:
 
 
 def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
-    """A transaction's commit, in HEAD or in any page that is kept."""
+    """A transaction's commit, in HEAD or in any page that is kept.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has let go of a page since HEAD was read, so nothing may be inferred.
+    """
     found = find_commit(head.commits, txn_id)
     if found is not None:
         return found
@@ -146,10 +171,13 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
         if held is None:
             return None
         head = held.head
-        for txn_id in txn_ids:
-            found = yield from find_in_history(head, txn_id)
-            if found is not None:
-                return found
+        try:
+            for txn_id in txn_ids:
+                found = yield from find_in_history(head, txn_id)
+                if found is not None:
+                    return found
+        except VersionNotFound:
+            continue  # gc was quicker: a newer HEAD tells
         fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
         if not fresh:
             return None

@@ -345,11 +345,17 @@ class _Stats(msgspec.Struct):
     numRecords: int = 0
 
 
+_stats = msgspec.json.Decoder(_Stats)
+
+
 def _rows(file: DataFile) -> int:
     """Rows in a file, as its statistics tell; 0 where they do not."""
     if file.stats is None:
         return 0
-    rows = msgspec.json.decode(file.stats, type=_Stats).numRecords
+    try:
+        rows = _stats.decode(file.stats).numRecords
+    except (ValueError, RecursionError):
+        return 0  # another client's, and only ever a count
     return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
 
 

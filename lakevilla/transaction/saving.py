@@ -17,6 +17,7 @@ from lakevilla.errors import (
     StoreError,
     TransactionAborted,
     TransactionNotFound,
+    VersionNotFound,
 )
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since
@@ -45,6 +46,9 @@ from lakevilla.transaction.validate import examine
 from lakevilla.transaction.view import Placement, View, pending_parts
 
 __all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
+
+
+_states = msgspec.json.Decoder(TableState | None)
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -212,7 +216,10 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     check_id(txn_id)
     held = yield from context.head()
     if held is not None:
-        summary = yield from find_in_history(held.head, txn_id)
+        try:
+            summary = yield from find_in_history(held.head, txn_id)
+        except VersionNotFound:
+            return (yield from resume(context, txn_id, owner))  # gc was quicker: a newer HEAD tells
         if summary is not None:
             raise AlreadyCommitted(
                 f"transaction {txn_id} has committed: nothing is left to do",
@@ -329,8 +336,8 @@ def _working(
     for part in parts:
         snapshot = snapshot.apply(part.change)
     try:
-        state = msgspec.json.decode(saved.state, type=TableState | None)
-    except msgspec.DecodeError as error:
+        state = _states.decode(saved.state)
+    except (ValueError, RecursionError) as error:
         raise CorruptObject(
             f"{key}, the sublog of transaction {txn_id}, has an unreadable state of table "
             f"{location} ({error}): `lake.abort({txn_id!r})` ends it",

@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, Snapshot
-from lakevilla.store.effects import Program
+from lakevilla.global_log.head import TableState, application_id
+from lakevilla.store.effects import Program, parallel
 
 if TYPE_CHECKING:
     from lakevilla.transaction.context import Context
@@ -24,6 +26,7 @@ __all__ = [
     "Tail",
     "entry_at",
     "known_tail",
+    "look_above",
     "open_tail",
     "probe",
     "refresh",
@@ -32,6 +35,8 @@ __all__ = [
 ]
 
 _KEPT = 160
+#: Entries that are asked for in one round.
+_AT_ONCE = 64
 #: Log retention below which the design asks for a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
 
@@ -142,20 +147,27 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
 def probe(context: Context, tail: Tail) -> Program[Tail]:
     """Follow the log from the tip until a number is absent: one GET when nothing is new.
 
-    Where clean-up may take an entry away within two hours, an absent number
-    proves nothing even now: there the log is listed each time.
+    What HEAD tells to be there, and the number after it, is asked for in one round.
+    Where clean-up may take an entry away within two hours, an absent number proves
+    nothing even now: there the log is listed each time.
     """
     listed = None
-    if tail.tip >= 0 and context.format.log_retention_seconds(tail.snapshot) < _SHORT_SECONDS:
+    if _is_cleaned_up_soon(context, tail):
         listed = yield from context.format.open(tail.location, tail.location)
     known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
-        entry = yield from context.format.entry(tail.location, tail.tip + 1)
-        if entry is None:
+        numbers = range(tail.tip + 1, max(tail.tip, _told(context, tail)) + 2)[:_AT_ONCE]
+        entries: list[Entry | None] = yield from parallel(
+            [context.format.entry(tail.location, number) for number in numbers]
+        )
+        there = list(takewhile(lambda entry: entry is not None, entries))
+        for entry in there:
+            assert entry is not None
+            foreign = foreign or not entry.txn_ids
+            tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+        if len(there) < len(entries):
             break
-        foreign = foreign or not entry.txn_ids
-        tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
     if listed is not None and listed.version > tail.tip:
         # Clean-up has made a hole behind the known tip: the listed one counts.
         started = context.clock.elapsed()
@@ -166,6 +178,31 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True))
     return context.keep_tail(tail)
+
+
+def _is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
+    if tail.tip < 0:
+        return False
+    return context.format.log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
+
+
+def _told(context: Context, tail: Tail) -> int:
+    """Up to which version the newest known HEAD tells of the log's entries."""
+    state = _state(context, tail)
+    return -1 if state is None else state.published
+
+
+def _pending(context: Context, tail: Tail) -> int:
+    state = _state(context, tail)
+    return 0 if state is None else len(state.pending)
+
+
+def _state(context: Context, tail: Tail) -> TableState | None:
+    tables = None if context.held is None else context.held.head.tables
+    if tables is None or tables.missing([tail.location]):
+        return None
+    state = tables.get(tail.location)
+    return None if state is None or state.dropped else state
 
 
 def _made_anew(context: Context, tail: Tail) -> Program[bool]:
@@ -189,6 +226,41 @@ def refresh(context: Context, location: str) -> Program[Tail]:
     if tail is None:
         return (yield from open_tail(context, location, missing_ok=True))
     return (yield from probe(context, tail))
+
+
+def look_above(context: Context, location: str, *, again: bool = False) -> Program[bool]:
+    """Look for commits of other clients above all that HEAD tells of: one GET if there are none.
+
+    Unlike ``refresh`` it does not follow what HEAD tells of: validation may not need it.
+    Returns whether a commit of the lake is there that the newest known HEAD does not know. Then
+    HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
+    """
+    tail = known_tail(context, location)
+    if tail is None or _is_cleaned_up_soon(context, tail):
+        yield from refresh(context, location)
+        return False
+    started = context.clock.elapsed()
+    told = _told(context, tail)
+    first = max(tail.tip, told) + 1
+    # HEAD lags behind publishing: what is pending there mostly is in the log by now.
+    last = first if told < first - 1 else first + _pending(context, tail)
+    entries: list[Entry | None] = yield from parallel(
+        [context.format.entry(location, number) for number in range(first, last + 1)]
+    )
+    head = None if context.held is None else context.held.head
+    for entry in entries:
+        if entry is None:
+            return False
+        sequence = None if head is None else entry.applications.get(application_id(head))
+        if head is None or sequence is None:
+            break
+        if sequence > head.sequence and not again:
+            if entry.version == tail.tip + 1:
+                after = context.format.advance(tail.snapshot, entry)
+                context.keep_tail(tail.extended(entry, after, started))
+            return True
+    yield from probe(context, tail)
+    return False
 
 
 def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None]:

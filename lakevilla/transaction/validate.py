@@ -45,6 +45,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.adopt import adopt, stands
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
+from lakevilla.transaction.overlap import is_cleared, only_appends
 from lakevilla.transaction.replay import conflict
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.versions import firing
@@ -65,6 +66,7 @@ class Examination:
     ``views`` are the tables' states there, where they differ; ``redo_from`` the
     first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
     the logs as they were looked at: what is in them is validated, and no more.
+    ``passed``: tables with reads were passed over.
     ``lenient`` are the tables whose reads may be outdated, with the number of versions
     that came (told under ``slack`` only); ``behind`` those whose reads then are, see
     ``Transaction.behind``.
@@ -74,6 +76,7 @@ class Examination:
     tails: dict[str, Tail] = field(default_factory=dict)
     redo_from: int | None = None
     conflict: LakeVillaError | None = None
+    passed: bool = False
     lenient: dict[str, int] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
 
@@ -83,11 +86,21 @@ def examine(
 ) -> Program[Examination]:
     """Hold everything the transaction relied on against ``head`` and the known logs.
 
-    Tables that the transaction only appends to are passed over while nobody
-    changed their metadata, unless ``exact``: then a lost race costs no request
-    besides HEAD's. ``extending``: the transaction is to go on there, not to commit, so
-    all that it has read must hold at any level, and no rule is asked.
+    Tables of which nothing that it relies on can have been touched (``overlap``) are
+    passed over, unless ``exact``: then a lost race costs no request besides HEAD's.
+    ``extending``: the transaction is to go on there, not to commit, so all that it has
+    read must hold at any level, and no rule is asked.
     """
+    found = yield from _examined(txn, head, exact=exact, extending=extending)
+    if found.passed and found.conflict is None and found.redo_from is not None:
+        # What is redone is redone on the newer state of all that it reads.
+        found = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
+    return found
+
+
+def _examined(
+    txn: Transaction, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
+) -> Program[Examination]:
     found = Examination(behind=dict(txn.behind))
     nets: dict[str, NetChange] = {}
     examined = list(txn.tables.items())
@@ -104,11 +117,14 @@ def examine(
             # may have gone with the old one's data.
             found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
             return found
+        blind = only_appends(txn, location)
         if (
-            not exact
-            and _only_appends(txn, location)
-            and not _new_metadata(txn, head, location, tail)
+            head is not None
+            and not exact
+            and (blind or not whole)
+            and (yield from is_cleared(txn, head, location, tail))
         ):
+            found.passed = found.passed or not blind
             continue
         if state is not None and state.published > tail.tip:
             tail = yield from open_tail(txn.context, location, missing_ok=True)
@@ -226,40 +242,6 @@ def _is_another(txn: Transaction, location: str, state: TableState | None) -> bo
     view = txn.tables[location].view
     known = view.base.table_id if view.state is None else view.state.table_id
     return known != state.table_id
-
-
-def _only_appends(txn: Transaction, location: str) -> bool:
-    return not any(table == location for table, _ in txn.reads) and all(
-        isinstance(done.operation, Append) and done.operation.columns is None
-        if done.table == location
-        else location not in tables_read(done.operation)
-        for done in txn.done
-    )
-
-
-def _new_metadata(txn: Transaction, head: Head | None, location: str, tail: Tail) -> bool:
-    """Whether what came between may have changed the table's metadata, by summaries alone."""
-    old = txn.tables[location].view
-    for version in range(old.probed + 1, tail.tip + 1):
-        entry = tail.entries.get(version)
-        if entry is None or entry.change.metadata is not None or entry.change.protocol is not None:
-            return True
-    if head is None:
-        return False
-    state = head.tables.get(location)
-    if state is None or old.state is None:
-        # In neither HEAD: its log has told all. It entered or left the lake: look closer.
-        return state is not old.state
-    if state.dropped:
-        return True
-    first = head.commits[0].sequence if head.commits else head.sequence + 1
-    if txn.bound_sequence + 1 < first:
-        return True  # some have moved to a page: look closer
-    return any(
-        commit.tables[location].metadata
-        for commit in head.commits
-        if commit.sequence > txn.bound_sequence and location in commit.tables
-    )
 
 
 def _creates(txn: Transaction, location: str) -> bool:

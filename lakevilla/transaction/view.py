@@ -367,13 +367,17 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
     for ref in {**before.last, **after.last}:
         was_live = before.ends_live(ref, otherwise=after.began_live(ref))
         is_live = after.ends_live(ref, otherwise=before.began_live(ref))
+        changed = ref in after.changed or ref in before.changed
         if is_live and not was_live:
-            adds[ref] = after.added.get(ref) or before.restored(ref)
+            added = after.added.get(ref) or before.restored(ref)
+            # Its rows are new, though whoever added it last did so for its statistics alone.
+            adds[ref] = _changed(added) if changed else added
         elif was_live and not is_live:
             removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
         elif not is_live:
-            # Rows appended and then moved on, or moved here and then deleted.
-            untold = untold or ref in after.changed
+            # Rows appended and then moved on, or moved here and then deleted; or deleted by a
+            # commit that was voided since, and moved elsewhere by a client that never saw it.
+            untold = untold or changed
     contract = not _same_contract(old, new)
     metadata = (
         old.snapshot.metadata != new.snapshot.metadata

@@ -120,7 +120,7 @@ def parse_actions(body: bytes, key: str) -> list[Action]:
     """The actions of a JSON object of the log. Raises ``CorruptObject``."""
     try:
         actions = _decoder.decode_lines(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptObject(
             f"{key} is no delta log entry: {error}; restore the object or the table", key=key
         ) from None

@@ -154,7 +154,7 @@ def _hinted_version(location: str) -> Program[int]:
         try:
             version = msgspec.json.decode(outcome.body)["version"]
             return version if isinstance(version, int) else -1
-        except (msgspec.DecodeError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             return -1
     return -1
 

@@ -174,7 +174,7 @@ def high_water_mark(domains: Mapping[str, str], table: str) -> int:
         return -1
     try:
         return int(msgspec.json.decode(text)["rowIdHighWaterMark"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         raise CorruptObject(
             f"table {table} has a {ROW_TRACKING_DOMAIN} domain that cannot be read: {text!r}; "
             "restore its log",
@@ -189,7 +189,7 @@ def _row_ids_of(removes: Iterable[RemovedFile]) -> dict[str, tuple[int | None, i
 def _row_count(file: DataFile, table: str) -> int:
     try:
         count = msgspec.json.decode(file.stats or "{}")["numRecords"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         count = None
     if not isinstance(count, int):
         raise InvalidOperation(

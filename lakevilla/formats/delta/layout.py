@@ -192,8 +192,8 @@ class Definition:
                 continue
             name = ".".join(path)
             try:
-                sql = msgspec.json.decode(text)["expression"]["expression"]
-            except (msgspec.DecodeError, KeyError, TypeError):
+                sql = msgspec.convert(msgspec.json.decode(text)["expression"]["expression"], str)
+            except (ValueError, RecursionError, KeyError, TypeError):
                 raise CorruptObject(
                     f"column {name!r} of table {self.table} has an invariant that cannot be read: "
                     f"{text!r}; restore its log",
@@ -224,8 +224,10 @@ class Definition:
         if self.clustering is None:
             return []
         try:
-            columns = msgspec.json.decode(self.clustering)["clusteringColumns"]
-        except (msgspec.DecodeError, KeyError, TypeError):
+            columns = msgspec.convert(
+                msgspec.json.decode(self.clustering)["clusteringColumns"], list[list[str] | str]
+            )
+        except (ValueError, RecursionError, KeyError, TypeError):
             return []
         # Each column is a path of physical names; an old spelling has a top-level name.
         return [".".join(path) if isinstance(path, list) else str(path) for path in columns]

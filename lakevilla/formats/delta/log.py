@@ -302,14 +302,17 @@ class _Hint(msgspec.Struct, rename="camel"):
     v2_checkpoint: dict[str, Any] | None = None
 
 
+_hints = msgspec.json.Decoder(_Hint)
+
+
 def _hint(location: str) -> Program[_CheckpointFiles | None]:
     """Where ``_last_checkpoint`` points; None where it does not help."""
     outcome = yield from get(f"{log_directory(location)}/_last_checkpoint")
     if not isinstance(outcome, Found):
         return None
     try:
-        hint = msgspec.json.decode(outcome.body, type=_Hint)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        hint = _hints.decode(outcome.body)
+    except (ValueError, RecursionError):
         # It is written without a condition and only ever a hint: a torn one is no error.
         return None
     base = f"{log_directory(location)}/{hint.version:020}.checkpoint"

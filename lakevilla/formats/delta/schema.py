@@ -78,7 +78,7 @@ def parse_schema(text: object, table: str) -> list[Field]:
         fields = root["fields"]
         for field in fields:
             arrow_type(field["type"], lambda f: str(f["name"]), {})
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pa.ArrowInvalid) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptObject(
             f"table {table} has a schemaString that cannot be read: {error!r}; restore its log",
             table=table,

@@ -125,7 +125,7 @@ _decoder = msgspec.json.Decoder(float_hook=Decimal)
 def _decode(text: str) -> Mapping[str, Any]:
     try:
         value = _decoder.decode(text)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError, ArithmeticError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -144,7 +144,7 @@ def _typed(values: Mapping[str, Any], kind: pa.StructType) -> dict[str, Any]:
             continue
         try:
             result[field.name] = _scalar(value, field.type)
-        except (ValueError, TypeError, InvalidOperation, OverflowError):
+        except (ValueError, TypeError, KeyError, InvalidOperation, OverflowError):
             continue
     return result
 

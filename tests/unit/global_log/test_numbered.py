@@ -72,6 +72,30 @@ def test_a_new_process_finds_the_last_of_10_000():
     assert cost == {"rounds": 8, "requests": 24}
 
 
+@pytest.mark.parametrize(
+    ("count", "heads", "rounds"), [(10, 1, 4), (999, 1, 4), (1_000, 11, 6), (5_000, 11, 6)]
+)
+def test_a_new_process_lists_less_than_one_page_of_a_log_however_long(count, heads, rounds):
+    store, kinds = log_of(count), Counter()
+
+    class Counting:
+        def apply(self, effect):
+            kinds[type(effect).__name__] += 1
+            return store.apply(effect)
+
+        def list(self, prefix, start_after):
+            listed = store.list(prefix, start_after)
+            kinds["List"] += 1
+            kinds["listed"] += len(listed)
+            return listed
+
+    number, cost = found(Counting(), 0, is_far=True)
+    assert number == count
+    assert cost["rounds"] == rounds
+    assert kinds.pop("listed") < 1_000
+    assert kinds == {"Get": 2, "Head": heads, "List": 1}
+
+
 @pytest.mark.parametrize("is_far", [True, False])
 def test_it_finds_the_newest_of_a_log_of_any_length(monkeypatch, is_far):
     monkeypatch.setattr(numbered, "_PAGE", 3)

@@ -26,6 +26,8 @@ def broke(kind: str, detail: str = "") -> str:
         (said(500), {"ambiguous"}),
         (said(502), {"ambiguous"}),
         (said(504), {"ambiguous"}),
+        (said(523), {"ambiguous"}),
+        (said(599), {"ambiguous"}),
         (said(408), {"ambiguous"}),
         (said(400, "RequestTimeout"), {"ambiguous"}),
         (said(503), {"ambiguous", "throttled"}),
@@ -35,12 +37,14 @@ def broke(kind: str, detail: str = "") -> str:
         (said(400, "ExpiredToken"), {"permanent"}),
         (said(404, "NoSuchBucket"), {"permanent"}),
         (said(501), {"permanent"}),
+        (said(505), {"permanent"}),
         (broke("Timeout"), {"ambiguous"}),
         (broke("Request"), {"ambiguous"}),
         (broke("Connect"), set()),
         (broke("Unknown", "BadScheme"), {"permanent"}),
         ("Error after redirect", {"permanent"}),
         ("Error performing PUT http://169.254.169.254/latest/api/token", {"permanent"}),
+        ("Error performing token request: no credential was found", {"permanent"}),
         ("something new", {"ambiguous"}),
     ],
 )
@@ -52,6 +56,17 @@ def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
     assert {name for name in names if getattr(failure, name)} == flags
     assert "hunter2" not in failure.reason
     assert failure.reason
+
+
+@pytest.mark.parametrize("name", ["credentials", "redirects", "badscheme", "x169.254.169.254"])
+def test_what_a_bucket_or_a_table_is_called_does_not_make_a_write_in_doubt_a_no(name: str) -> None:
+    url = f"https://{name}.example.com/{name}/_lakevilla/HEAD.json"
+    for kind in ("Timeout", "Request"):
+        text = (
+            f"Generic S3 error: Error performing PUT {url} in 30s - {broke(kind, f'url ({url})')}"
+        )
+        assert classify_failure(text) == classify_failure(broke(kind))
+        assert classify_failure(text).ambiguous
 
 
 def test_a_read_leaves_nothing_in_doubt() -> None:

@@ -155,6 +155,12 @@ def test_attempts_in_doubt_to_the_end_are_unknown_after_a_last_look() -> None:
     assert isinstance(outcome_of(REPLACE, *doubts, BUSY, retry_limit=3), Unknown)
 
 
+def test_a_conflict_to_the_end_may_be_with_our_own_write_sent_twice() -> None:
+    conflicts = [CONFLICT, FOUND_OLD] * 2 + [CONFLICT]
+    assert outcome_of(REPLACE, *conflicts, FOUND_OURS, retry_limit=3) == Stored(NEW)
+    assert isinstance(outcome_of(REPLACE, *conflicts, FOUND_OLD, retry_limit=3), Unknown)
+
+
 def test_a_read_back_that_fails_leads_to_the_same_write_again() -> None:
     assert outcome_of(CREATE, TIME_OUT, BUSY, Stored(NEW)) == Stored(NEW)
     assert outcome_of(CREATE, TIME_OUT, BUSY, Refused(), FOUND_OURS) == Stored(NEW)

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -199,14 +199,6 @@ def test_what_a_store_raises_reaches_the_program_too() -> None:
 
     with pytest.raises(ZeroDivisionError):
         runner.run(program())
-
-
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Python's own handler, which a process that was started in the background does not have."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("ctrl_c")

@@ -1,0 +1,138 @@
+"""Summaries: what a commit wrote in one table, short enough to stand in HEAD (design, section 9).
+
+Whoever validates asks of each commit since his own state whether it can touch what he
+relies on. A summary answers that without a request, or says that it can't tell: bounds
+of a few columns for each file that came, a fingerprint for each that went. It may be
+taken for more than the commit wrote, and never for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.formats.base import Change, FileRef
+
+__all__ = ["SUMMARY_BYTES", "Added", "Summary", "fingerprint", "statistics_text", "summarize"]
+
+#: What the summaries of one commit take in HEAD at most, all its tables together.
+SUMMARY_BYTES = 448
+#: Of which columns: these many that lead the table. Keys mostly do.
+_COLUMNS = 4
+_FINGERPRINT = 11
+
+#: Least and greatest value as the log spells them, and the number of nulls. Never parsed
+#: here: a number that were read and written again might come out on the wrong side.
+Bounds = tuple[msgspec.Raw, msgspec.Raw, int | None]
+
+
+class Added(msgspec.Struct, frozen=True, array_like=True):
+    """A file that a commit added: as much of its statistics as there was room for."""
+
+    rows: int | None
+    bounds: dict[str, Bounds]
+    partition_values: dict[str, str | None]
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All files that a commit added to a table, and the ``fingerprint`` of all it removed."""
+
+    added: tuple[Added, ...] = ()
+    removed: tuple[int, ...] = ()
+
+
+class _Statistics(msgspec.Struct, rename="camel", omit_defaults=True):
+    num_records: int | None = None
+    min_values: dict[str, msgspec.Raw] = {}
+    max_values: dict[str, msgspec.Raw] = {}
+    null_count: dict[str, msgspec.Raw] = {}
+
+
+_decoder = msgspec.json.Decoder(_Statistics)
+_NULL = msgspec.Raw(b"null")
+
+
+def fingerprint(ref: FileRef) -> int:
+    """A short hash of a file's identity. Equal ones may be different files."""
+    path, vector = ref
+    name = path if vector is None else f"{path}\0{vector}"
+    return int.from_bytes(blake3(name.encode()).digest(4), "big")
+
+
+def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int) -> Summary | None:
+    """What the changes wrote, in at most ``allowance`` bytes of JSON; None if there is no room.
+
+    Parameters
+    ----------
+    changes
+        Of one table, in order.
+    columns
+        Physical names of the table's columns, the most telling first.
+    allowance
+        Bytes.
+    """
+    adds = [file for change in changes for file in change.adds]
+    removed = sorted({fingerprint(file.ref) for change in changes for file in change.removes})
+    left = allowance - _FINGERPRINT * len(removed)
+    if left < 0:
+        return None
+    added = []
+    for number, file in enumerate(adds):
+        share = left // (len(adds) - number)
+        short = _shortened(file.stats, file.partition_values, columns, share)
+        if short is None:
+            return None
+        left -= len(msgspec.json.encode(short)) + 1
+        added.append(short)
+    return Summary(tuple(added), tuple(removed))
+
+
+def statistics_text(added: Added) -> str:
+    """The statistics as the log's JSON, with the columns that are known."""
+    bounds = added.bounds
+    return msgspec.json.encode(
+        {
+            "numRecords": added.rows,
+            "minValues": {name: least for name, (least, _, _) in bounds.items()},
+            "maxValues": {name: greatest for name, (_, greatest, _) in bounds.items()},
+            "nullCount": {name: nulls for name, (_, _, nulls) in bounds.items()},
+        }
+    ).decode()
+
+
+def _shortened(
+    stats: str | None,
+    partition_values: dict[str, str | None],
+    columns: Sequence[str],
+    allowance: int,
+) -> Added | None:
+    """The file with as many columns as there is room for; None if that tells nothing of it."""
+    try:
+        known = _Statistics() if stats is None else _decoder.decode(stats)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        known = _Statistics()
+    short = Added(known.num_records, {}, partition_values)
+    if len(msgspec.json.encode(short)) >= allowance:
+        return None
+    for name in columns[:_COLUMNS]:
+        bounds = _bounds(known, name)
+        if bounds is None:
+            continue
+        wider = msgspec.structs.replace(short, bounds={**short.bounds, name: bounds})
+        if len(msgspec.json.encode(wider)) < allowance:
+            short = wider
+    return short if short.bounds or partition_values else None
+
+
+def _bounds(known: _Statistics, name: str) -> Bounds | None:
+    least = known.min_values.get(name, _NULL)
+    greatest = known.max_values.get(name, _NULL)
+    nulls = bytes(known.null_count.get(name, _NULL))
+    if not nulls.isdigit() and nulls != b"null":
+        return None  # of a nested column
+    count = int(nulls) if nulls.isdigit() else None
+    if bytes(least) == bytes(greatest) == b"null" and count is None:
+        return None
+    return least, greatest, count
