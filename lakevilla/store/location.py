@@ -103,7 +103,7 @@ def normalise_location(root: str, name_or_uri: str) -> str:
     """A table's one location in the lake at ``root``: what its keys begin with.
 
     Relative to the root for a table under it, however it was spelled
-    (``orders``, ``orders/``, ``s3a://lake//orders``, ``file:///lake/orders``),
+    (``orders``, ``orders/``, ``s3a://lake//orders``, ``file:///lake/orders``, a link to it),
     else an absolute URI or path. Giving the result back in gives it again.
 
     Raises
@@ -117,9 +117,10 @@ def normalise_location(root: str, name_or_uri: str) -> str:
         path = _clean(name_or_uri, name_or_uri)
         if not path:
             raise InvalidOperation(f"table name {name_or_uri!r} is empty; name a path below {root}")
-        return path
-    given = parse_location(name_or_uri)
-    if given.scheme == "file":
+        if base.scheme != "file":
+            return path
+        given = _local(f"{base.path}/{path}")
+    elif (given := parse_location(name_or_uri)).scheme == "file":
         _refuse_dots(given.path, name_or_uri)
         given = _local(unquote(given.path) if "://" in name_or_uri else given.path)
     if given.store != base.store:

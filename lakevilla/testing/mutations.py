@@ -33,6 +33,7 @@ from lakevilla.transaction import (
     group,
     history,
     idempotency,
+    overlap,
     publish,
     reconcile,
     replay,
@@ -219,12 +220,11 @@ def publish_before_commit_point() -> Iterator[None]:
 def no_probe_before_validation() -> Iterator[None]:
     """Foreign commits during the upload are not looked for."""
 
-    def refresh(context: Any, location: str) -> Program[Tail]:
+    def look_above(context: Any, location: str, *, again: bool = False) -> Program[bool]:
         yield from ()
-        tail: Tail = context.tails[location]
-        return tail
+        return False
 
-    with _attribute(commit, "refresh", refresh):
+    with _attribute(commit, "look_above", look_above):
         yield
 
 
@@ -237,6 +237,18 @@ def not_validated() -> Iterator[None]:
         return validate.Examination()
 
     with _attribute(group, "examine", examine):
+        yield
+
+
+@_planted(kinds=("lists", "skew"))
+def all_cleared_by_summaries() -> Iterator[None]:
+    """What summaries tell of is taken for what touches nothing."""
+
+    def may_touch(*_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with _attribute(overlap, "_may_touch", may_touch):
         yield
 
 
@@ -262,11 +274,11 @@ def answered_for_all() -> Iterator[None]:
     """Whoever was lost with its leader's attempt is told that it was committed with it."""
     original = group._lost
 
-    def lost(context: Any, lane: Any, attempt: Any, newer: Any) -> Program[None]:
-        yield from original(context, lane, attempt, newer)
+    def lost(context: Any, lane: Any, attempt: Any, newer: Any, **told: Any) -> Program[None]:
+        yield from original(context, lane, attempt, newer, **told)
         _, *others = attempt.candidates.items()
-        told = {one: group.Settled(newer, mine) for one, mine in others if one.answer is None}
-        lane.answer(told)
+        won = {one: group.Settled(newer, mine) for one, mine in others if one.answer is None}
+        lane.answer(won)
 
     with _attribute(group, "_lost", lost):
         yield

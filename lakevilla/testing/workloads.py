@@ -610,8 +610,8 @@ def _conclude(
         if core.state == "committed":
             world.end(attempt, "committed")
             return "over"
-        if core.tried:
-            return "over"
+        if core.tried and core.state != "failed":
+            return "over"  # it was not the commit that said no
         world.end(attempt, "aborted")
         again = "over"
     yield from _quietly(_undo(core))

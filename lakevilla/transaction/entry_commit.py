@@ -17,6 +17,7 @@ from lakevilla.transaction.adopt import adopt
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
+from lakevilla.transaction.replay import conflict
 from lakevilla.transaction.tail import entry_at, open_tail, probe
 from lakevilla.transaction.validate import examine
 
@@ -54,6 +55,10 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             yield from _move(txn)
             yield from txn.store_bodies()
             tail = yield from open_tail(context, location)
+        if tail.snapshot.guarded:
+            # Since then all go through HEAD, and nobody looks for entries that do not.
+            reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
+            raise txn.fail(conflict(txn, location, reason))
         version = tail.tip + 1
         info = _info(txn, location)
         change = yield from entry_change(txn, location)

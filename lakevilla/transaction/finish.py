@@ -57,16 +57,28 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         return result
     if not txn.through_head:
         location = txn.done[0].table
-        entry_version = yield from commit_by_entry(txn)
+        try:
+            entry_version = yield from commit_by_entry(txn)
+        except StoreError as error:
+            # Safe to say so: where an entry may have landed it is ``CommitOutcomeUnknown``.
+            raise txn.fail(
+                StoreError(
+                    f"nothing of transaction {txn.id} was committed: {error.message}",
+                    table=location,
+                    txn_id=txn.id,
+                )
+            ) from error
         return _committed(txn, {location: entry_version}, None)
     try:
         decided = yield from decide(txn)
     except StoreError as error:
-        if not txn.tried:
+        if not (txn.tried and txn.shared):
+            # Each replacement of HEAD that was sent for it was refused: where one may have
+            # landed it is ``CommitOutcomeUnknown`` (``group``).
             txn.fail(error)
             raise
-        # A replacement of HEAD was under way when the store failed: only whoever
-        # reads what became of it can tell.
+        # Saved or resumed: another process may have been at its commit point as well, and
+        # only whoever reads what became of that can tell.
         raise CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed "
             f"({error.message}): ask `lake.outcome({txn.id!r})`",

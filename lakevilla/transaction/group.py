@@ -200,10 +200,11 @@ def _lead(context: Context, lane: Lane[Candidate], mine: Candidate) -> Program[N
     """Replace HEAD until the leader's own candidate is answered."""
     while mine.answer is None:
         attempt = _left_behind(lane)
+        in_doubt = attempt is not None
         if attempt is None:
             attempt = yield from _prepare(context, lane)
         if attempt is not None:
-            yield from _carry_out(context, lane, attempt)
+            yield from _carry_out(context, lane, attempt, in_doubt=in_doubt)
             if mine.answer is None:
                 yield from _back_off(context, mine.races)
 
@@ -264,8 +265,13 @@ def _looked_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
     return None
 
 
-def _carry_out(context: Context, lane: Lane[Candidate], attempt: _Attempt) -> Program[None]:
+def _carry_out(
+    context: Context, lane: Lane[Candidate], attempt: _Attempt, *, in_doubt: bool = False
+) -> Program[None]:
     """Send the replacement, and tell its candidates what became of it.
+
+    ``in_doubt``: it was sent before, and may have landed or may yet. Then an error of this
+    sending says nothing of that one; else it says that nothing was committed.
 
     Safe if this is cut short anywhere: the attempt is left behind for the next leader.
     """
@@ -277,6 +283,7 @@ def _carry_out(context: Context, lane: Lane[Candidate], attempt: _Attempt) -> Pr
                 break
             # The very same write again: it can land once at most, because it
             # matches a HEAD that it replaces itself.
+            in_doubt = True
             outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
             decided = HeldHead(new, outcome.token)
@@ -286,8 +293,9 @@ def _carry_out(context: Context, lane: Lane[Candidate], attempt: _Attempt) -> Pr
         newer = yield from _met(context, outcome)
     except StoreError as error:
         # Each is told by an error of its own: it is raised in a thread of its own.
+        failed = _unknown if in_doubt else _refused
         lane.answer(
-            {one: Failed(StoreError(error.message)) for one in attempt.candidates}, settled=True
+            {one: failed(one.txn, error.message) for one in attempt.candidates}, settled=True
         )
         return
     if newer is None or (
@@ -295,7 +303,7 @@ def _carry_out(context: Context, lane: Lane[Candidate], attempt: _Attempt) -> Pr
     ):
         lane.answer({one: _unknown(one.txn) for one in attempt.candidates}, settled=True)
         return
-    yield from _lost(context, lane, attempt, newer)
+    yield from _lost(context, lane, attempt, newer, in_doubt=in_doubt)
 
 
 def _decided(
@@ -315,18 +323,25 @@ def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
     return newer
 
 
-def _unknown(txn: Transaction) -> Failed:
+def _unknown(txn: Transaction, why: str = "") -> Failed:
     return Failed(
         CommitOutcomeUnknown(
-            f"could not settle whether transaction {txn.id} was committed: "
-            f"ask `lake.outcome({txn.id!r})`",
+            f"could not settle whether transaction {txn.id} was committed"
+            + (f" ({why})" if why else "")
+            + f": ask `lake.outcome({txn.id!r})`",
             txn_id=txn.id,
         )
     )
 
 
+def _refused(txn: Transaction, why: str) -> Failed:
+    return Failed(
+        StoreError(f"nothing of transaction {txn.id} was committed: {why}", txn_id=txn.id)
+    )
+
+
 def _lost(
-    context: Context, lane: Lane[Candidate], attempt: _Attempt, newer: HeldHead
+    context: Context, lane: Lane[Candidate], attempt: _Attempt, newer: HeldHead, *, in_doubt: bool
 ) -> Program[None]:
     """Another HEAD came first, or is our own whose acknowledgement was lost: look for each."""
     answers: dict[Candidate, Answer] = {}
@@ -335,6 +350,8 @@ def _lost(
             continue
         txn = candidate.txn
         found = yield from _looked_for(candidate, newer)
+        if in_doubt and isinstance(found, Failed):
+            found = _unknown(txn, found.error.message)  # it may be in what could not be read
         if found is not None:
             answers[candidate] = found
             continue

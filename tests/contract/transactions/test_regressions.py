@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from tests.builders import (
     interrupted,
     is_entry,
     is_head,
+    values,
 )
 
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)
@@ -640,3 +642,38 @@ def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_
     for client in (maker, other, local_place.connect()):
         assert sorted(client.snapshot().read("t")["id"].to_pylist()) == [0, 1]
     assert local_place.connect().doctor().ok
+
+
+def test_a_table_that_is_reached_by_a_link_is_one_table(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", [{"id": 1}])
+        os.symlink(f"{local_place.root}/t", f"{local_place.root}/link")
+        with lake.transaction() as txn:
+            txn.append("link", [{"id": 2}])
+            txn.append("t", [{"id": 3}])
+        assert txn.result is not None
+        assert list(txn.result.versions or {}) == ["t"]
+    assert values(local_place.delta("t").to_pyarrow_table()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
+def test_a_commit_by_a_table_s_own_entry_does_not_get_past_a_guard_that_came_meanwhile(
+    local_place: Place, features: lv.Feature
+) -> None:
+    with local_place.connect() as slow, local_place.connect() as lake:
+        lake.create_table("t", [{"id": 1, "balance": 100}])
+        txn = slow.transaction(features)
+        txn.update("t", {"balance": "balance - 10"}, where="id = 1")
+        lake.guard("t")
+        reader = lake.transaction()
+        (row,) = reader.read("t").to_pylist()
+        reader.update("t", {"balance": row["balance"] - 1}, where="id = 1")
+        with pytest.raises(lv.ConflictError, match="guarded meanwhile"):
+            txn.commit()
+        reader.commit()
+        # Run again, it goes through HEAD like all others.
+        slow.run(
+            lambda txn: txn.update("t", {"balance": "balance - 10"}, where="id = 1"),
+            features=features,
+        )
+        assert lake.snapshot().read("t").to_pylist() == [{"id": 1, "balance": 89}]

@@ -116,7 +116,11 @@ MOST = 2**63 - 1
         ("n % -1 = 0", {"n": -MOST - 1}, True),
         ("n / 2 = 1.5", {"n": 3}, True),
         ("cast(cast(v as double) / 100000 as decimal(5,1)) = 0", {"v": Decimal("6.90")}, True),
-        ("cast(cast(v as double) / 100000 as decimal(5,5)) = 0.00007", {"v": Decimal("6.90")}, True),
+        (
+            "cast(cast(v as double) / 100000 as decimal(5,5)) = 0.00007",
+            {"v": Decimal("6.90")},
+            True,
+        ),
         ("cast(cast(v as double) / 100000 as decimal(5,4)) = 0.0001", {"v": Decimal("5")}, True),
         ("cast(-cast(v as double) / 100000 as decimal(5,1)) = 0", {"v": Decimal("6.90")}, True),
         ("n in ()", {"n": None}, False),

@@ -118,3 +118,15 @@ def test_any_plain_name_is_kept_and_spelled_below_the_root_gives_itself(
     assert normalise_location(root, name) == name
     assert normalise_location(root, f"{root}//{name}/") == name
     assert check_key(name) == name
+
+
+def test_a_name_below_the_root_that_is_a_link_is_what_it_points_to(tmp_path: Path) -> None:
+    (tmp_path / "lake" / "t").mkdir(parents=True)
+    (tmp_path / "beside").mkdir()
+    os.symlink(tmp_path / "lake" / "t", tmp_path / "lake" / "ln")
+    os.symlink(tmp_path / "beside", tmp_path / "lake" / "out")
+    root = str(tmp_path / "lake")
+    assert normalise_location(root, "ln") == "t"
+    assert normalise_location(root, "ln/inner") == "t/inner"
+    assert normalise_location(root, "out") == str((tmp_path / "beside").resolve())
+    assert normalise_location(root, "absent") == "absent"
