@@ -22,6 +22,7 @@ _MAY_BE_ZERO = {
     "max_age_seconds",
     "wait_timeout_seconds",
     "outcome_retention_seconds",
+    "reuse_after_seconds",
 }
 
 #: Longer ones are mistakes of units.
@@ -61,6 +62,13 @@ class Settings:
         below VACUUM's (7 days) and Iceberg's orphan removal (3 days) retention.
     outcome_retention_seconds : float
         How long ``outcome`` and idempotency keys remember a transaction.
+    reuse_after_seconds : float
+        How long after the data of a table was deleted ``create_table`` refuses its path.
+        Must be longer than ``publish_timeout_seconds`` and one request of any client with all
+        its retries (``retry_limit`` times ``request_timeout_seconds`` and
+        ``retry_cap_seconds``) together, and have room for what clocks differ: whoever had begun
+        to publish a commit to the old table would write it into the new one, which nobody could
+        read then. 0 only where nobody else writes.
     foreign_staleness_seconds : float
         How old a probe for commits of other clients may be; 0 probes each time.
     row_check_limit_bytes : int
@@ -103,6 +111,7 @@ class Settings:
     escalate_after: int = 3
     max_age_seconds: float = 24 * 3600.0
     outcome_retention_seconds: float = 7 * 24 * 3600.0
+    reuse_after_seconds: float = 600.0
     foreign_staleness_seconds: float = 0.0
     row_check_limit_bytes: int = 64 * 1024 * 1024
     max_redos: int = 10

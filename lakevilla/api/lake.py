@@ -60,6 +60,7 @@ from lakevilla.store.runner import Runner
 from lakevilla.transaction import (
     core,
     doctor,
+    emptying,
     gc,
     operating,
     outcome,
@@ -69,6 +70,7 @@ from lakevilla.transaction import (
     watching,
 )
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.emptied import is_half_deleted
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import publish_or_tell
 from lakevilla.transaction.idempotency import KeyUse
@@ -339,23 +341,35 @@ class Lake:
                 txn.create_table(
                     name, data_or_schema, partition_by=partition_by, properties=properties
                 )
-        except TableExists:
+        except TableExists as error:
             if not exist_ok:
                 raise
+            try:
+                return self.table(name)
+            except TableNotFound:
+                raise error from None  # its name is taken, and no table is there
         return self.table(name)
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
         """Take a table out of the lake; with ``delete_data`` its files go too, for good.
+
+        The name of a table whose data was deleted can be used again ten minutes later
+        (``reuse_after_seconds``): before that ``create_table`` raises ``TableExists``, because a
+        commit to the old table may still be on its way to its log. To begin anew at once, choose
+        another name, or ``overwrite`` the table instead of dropping it. A deletion that was
+        interrupted is finished by calling this again, or by ``gc``.
 
         A new table of that name is safe with all who commit through HEAD. Those who commit
         by the table's own log entry (``Feature.NONE``, ``Feature.R``), and other clients, may
         believe for an hour (``checked_tip_seconds``) that the old one is still there: where
         there are such, choose a new name.
         """
-        with self.transaction() as txn:
-            txn.drop_table(name)
+        location = self._location(name)
+        if not (delete_data and self.runner.run(is_half_deleted(self.context, location))):
+            with self.transaction() as txn:
+                txn.drop_table(name)
         if delete_data:
-            self.runner.run(operating.delete_data(self.context, self._location(name)))
+            self.runner.run(emptying.delete_data(self.context, location))
 
     def register(self, name: str | Mapping[str, str], uri: str | None = None) -> None:
         """Take existing tables into the lake, in one step.

@@ -209,7 +209,8 @@ class Transaction(Workings):
             columns = check_columns(columns)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
-            return self._run(self._core.scan(location, columns, predicate))
+            rows = self._run(self._core.scan(location, columns, predicate))
+        return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(location, rows))
 
     def changes(
         self,

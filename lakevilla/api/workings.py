@@ -43,6 +43,7 @@ from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction import core, saving
 from lakevilla.transaction.deferred import perform_deferred
+from lakevilla.transaction.made_anew import explain, explained
 from lakevilla.transaction.perform import read_source
 
 if TYPE_CHECKING:
@@ -181,6 +182,14 @@ class Workings:
         self._lake.ensure_safe_store()
         self._run(self._core.enter([location], "append" if verb == "append" else "write"))
         return location
+
+    def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """A table's rows; that a file went with the table while they were read is a conflict."""
+        try:
+            yield from rows
+        except (LakeVillaError, OSError) as error:
+            self._run(explain(self._core, [location], error))
+            raise
 
     def _done(self, program: Program[core.Done]) -> OperationResult:
         done = self._run(program)
@@ -414,7 +423,8 @@ class Workings:
             location = self._written(statement.table, "merge")
             layout = self._run(self._core.layout(location))
             source = self._query_source(statement.source, params, views, layout.schema)
-            rows = self._run(read_source(self._lake.context, source, self._core.lookup))
+            reading = read_source(self._lake.context, source, self._core.lookup)
+            rows = self._run(explained(self._core, source.tables.values(), reading))
             together = self._together(params)
             together.use(source.params)
             return self._merge_builder(

@@ -104,7 +104,12 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table in HEAD: log[..published] plus ``pending``, and never anything else."""
+    """A table in HEAD: log[..published] plus ``pending``, and never anything else.
+
+    ``emptied_ms``: when somebody last noted that he deletes the data of a table that was
+    dropped; until ``emptying`` is taken out again he is not through
+    (docs/design/0013-names-used-again.md).
+    """
 
     table_id: str
     published: int
@@ -112,6 +117,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     guarded: bool = False
     dropped: bool = False
     format: Literal["delta", "iceberg"] = "delta"
+    emptying: bool = False
+    emptied_ms: int | None = None
 
 
 class TableMap(LeafMap[TableState]):

@@ -51,6 +51,7 @@ __all__ = [
     "claim_table",
     "commits_since",
     "create_head",
+    "fetch_sound",
     "head_found",
     "is_forgotten",
     "lake_key",
@@ -153,6 +154,25 @@ def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program
     """The same for registered names."""
     if head is not None:
         yield from _fetch(head.names, head.names.missing(names))
+
+
+def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
+    """Fetch all leaves of tables and names that can be read; what is wrong with the others."""
+    damaged: list[CorruptObject] = []
+    maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
+    for found in maps:
+        missing = found.missing()
+        told = yield from parallel([_damage(found, ref) for ref in missing])
+        damaged.extend(error for error in told if error is not None)
+    return damaged
+
+
+def _damage(found: LeafMap[Any], ref: LeafRef) -> Program[CorruptObject | None]:
+    try:
+        yield from _fetch(found, [ref])
+    except CorruptObject as error:
+        return error
+    return None
 
 
 def _fetch(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:

@@ -52,7 +52,8 @@ class _Step:
     """Commits that are told as one: mostly a single one, ``commits[-1]``.
 
     A ``reconcile`` commit is told with what it has replaced: between them there are
-    states that no log ever showed, and whose files may be gone.
+    states that no log ever showed, and whose files may be gone. One by which the table came
+    back into the lake is told with that by which it left: between them there was none.
     """
 
     commits: tuple[CommitSummary, ...]
@@ -62,8 +63,9 @@ class _Step:
         return self.commits[-1]
 
     @property
-    def reconciles(self) -> bool:
-        return self.commit.kind == "reconcile"
+    def is_net(self) -> bool:
+        """Told as the difference of the states before and after, not by what the commit did."""
+        return len(self.commits) > 1 or self.commit.kind == "reconcile"
 
 
 def changes_seen(
@@ -106,7 +108,8 @@ def changes(
     """The rows of a table changed after global version ``since``, up to that of ``past``.
 
     In the columns of the bound version. A table that entered the lake in between
-    comes with all its rows, by the commit by which it entered.
+    comes with all its rows, by the commit by which it entered; one that left it and came
+    back with what is different since.
 
     Raises
     ------
@@ -151,10 +154,18 @@ def changes(
 def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[_Step]:
     """The commits in order, each ``reconcile`` together with what it stands for."""
     start = 0
+    parted: CommitSummary | None = None
+    #: By the sequence of the commit by which it came back: that of the one by which it left.
+    since_left: dict[int, int] = {}
     for index, commit in enumerate(commits):
         touch = commit.tables[location]
         if touch.entered is not None and touch.left is None:
-            start = index  # what was under that name before is another life of the table
+            if parted is not None and parted.tables[location].left == touch.entered:
+                since_left[commit.sequence] = parted.sequence
+            else:
+                start = index  # what was under that name before is another table
+        if touch.left is not None:
+            parted = commit if touch.entered is None else None
     steps: list[_Step] = []
     left = list(commits[start:])
     while left:
@@ -163,6 +174,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
         while left and left[-1].sequence >= lowest:
             commit = left.pop()
             told.append(commit)
+            lowest = min(lowest, since_left.get(commit.sequence, lowest))
             if commit.kind == "reconcile":
                 kept = [sequence for sequence in commit.replaces if sequence > since]
                 lowest = min(lowest, commit.sequence - 1, *kept)
@@ -176,7 +188,7 @@ def _changed(
     """What a step did to the table, each file that it removed told in full."""
     commit = step.commit
     touch = commit.tables[location]
-    if step.reconciles:
+    if step.is_net:
         before = yield from past_at(timeline, step.commits[0].sequence - 1)
         if location not in before.head.tables:
             # It came in with the first of them.

@@ -17,6 +17,7 @@ from lakevilla.errors import (
     LakeVillaError,
     StoreError,
     TransactionAborted,
+    VersionNotFound,
 )
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import CommitSummary, Head
@@ -211,8 +212,13 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
             # The one that was let go first is through: HEAD has moved.
             yield from catch_up(txn)
             return None
-        # Before the examination: publishing may meet foreign commits.
-        yield from _relieve(txn, newest_of(txn.context, held))
+        try:
+            # Before the examination: publishing may meet foreign commits.
+            yield from _relieve(txn, newest_of(txn.context, held))
+        except VersionNotFound:
+            # It was replaced so long ago that gc has let go of a leaf: a newer one tells.
+            yield from txn.context.head()
+            continue
         candidate = Candidate(txn, commit, digest, held, let_pass=held.head.reserved)
         answer = yield from commit_together(candidate)
         held = _settled(txn, answer)

@@ -184,10 +184,14 @@ class Context:
         Its numbers then say nothing of the log that is there. (A client that replaces a
         table in its log gives it another id too: that costs a LIST until HEAD knows it. One that
         is dropped and not made again stays known: a list that is behind would not show its log.)
+        While the leaf is not at hand nobody can tell, so the log is not relied on: who can
+        fetch it does so first.
         """
         tables = None if self.held is None else self.held.head.tables
-        if tables is None or tail.tip < 0 or tables.missing([tail.location]):
+        if tables is None or tail.tip < 0:
             return False
+        if tables.missing([tail.location]):
+            return True
         state = tables.get(tail.location)
         return not (state is None or state.dropped or state.table_id == tail.snapshot.table_id)
 

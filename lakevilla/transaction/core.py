@@ -23,6 +23,7 @@ from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     StoreError,
+    TableNotFound,
     TransactionAborted,
     VersionNotFound,
 )
@@ -53,6 +54,7 @@ from lakevilla.transaction.deferred import NOT_PERFORMED, is_put_off, perform_de
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.history import Past, view_at
 from lakevilla.transaction.idempotency import KeyUse, enter_key
+from lakevilla.transaction.made_anew import explained, made_anew, replaced, seen
 from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import Performed, check_append_only, perform
 from lakevilla.transaction.queueing import enter, leave
@@ -299,10 +301,11 @@ class Transaction:
             return
         wanted = list(locations)
         if not creating:
-            unknown = [where for where in wanted if known_tail(self.context, where) is None]
-            yield from parallel([open_tail(self.context, w, missing_ok=True) for w in unknown])
+            tails = yield from parallel(
+                [open_tail(self.context, where, missing_ok=True) for where in wanted]
+            )
             # Where there is no log a name may be misspelt: nothing is left behind there.
-            wanted = [where for where in wanted if _has_log(known_tail(self.context, where))]
+            wanted = [tail.location for tail in tails if tail.tip >= 0]
         places = 0 if self.queue is None else len(self.queue.places)
         yield from enter(self, dict.fromkeys(wanted, access))
         if self.queue is not None and len(self.queue.places) > places:
@@ -344,11 +347,18 @@ class Transaction:
             held = self.held
             try:
                 view, probed = yield from self._view(location, probing)
-            except VersionNotFound:
-                # Clean-up has taken the log that the bound state needs; a newer
-                # HEAD needs less of it.
-                if (yield from extend(self)) and self.held is not held:
-                    continue
+            except (TableNotFound, VersionNotFound, CorruptObject, StoreError) as error:
+                gone = yield from replaced(self, [location])
+                if gone or isinstance(error, VersionNotFound):
+                    # The log is another table's by now, or clean-up has taken what the
+                    # bound state needs: a newer HEAD means what is there, or needs less.
+                    moved = yield from extend(self)
+                    if not moved and self._reads_newest:
+                        self.held = self.context.held
+                    if self.held is not held:
+                        continue
+                if gone:
+                    raise made_anew(self, location) from error
                 raise
             if view.placement.stale:
                 # The log has a commit of the lake that the bound HEAD does not know.
@@ -442,6 +452,11 @@ class Transaction:
     def add_table(self, location: str, view: View) -> None:
         """Take in a table that this transaction creates."""
         self.tables[location] = Working(view, view.snapshot, probed=True)
+
+    def forget_table(self, location: str) -> None:
+        """Let go of a table that nothing relies on: it is opened anew when it is next used."""
+        del self.tables[location]
+        self._fresh.discard(location)
 
     def _join_head(self) -> Program[None]:
         self.through_head = True
@@ -565,9 +580,13 @@ class Transaction:
         self, location: str, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
         """Rows for which ``where`` is true, streamed."""
-        table = yield from self.see(location, where)
-        predicate = None if where is None else bind(where, table.layout.schema)
-        return (yield from self.context.engine.scan(table, columns, predicate))
+
+        def see() -> Program[pa.RecordBatchReader]:
+            table = yield from self.see(location, where)
+            predicate = None if where is None else bind(where, table.layout.schema)
+            return (yield from self.context.engine.scan(table, columns, predicate))
+
+        return (yield from seen(self, [location], see))
 
     def query(
         self,
@@ -578,11 +597,15 @@ class Transaction:
     ) -> Program[pa.Table]:
         """One SELECT; ``tables`` maps its names to locations. All their rows count as seen."""
         self.check_open("sql")
-        yield from self.touch(tables.values(), probing=True, access="read")
-        inputs = {}
-        for alias, location in tables.items():
-            inputs[alias] = yield from self.see(location, None)
-        return (yield from self.context.engine.query(sql, inputs, views, params))
+
+        def see() -> Program[pa.Table]:
+            yield from self.touch(tables.values(), probing=True, access="read")
+            inputs = {}
+            for alias, location in tables.items():
+                inputs[alias] = yield from self.see(location, None)
+            return (yield from self.context.engine.query(sql, inputs, views, params))
+
+        return (yield from seen(self, list(dict.fromkeys(tables.values())), see))
 
     def append(
         self, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
@@ -696,7 +719,11 @@ class Transaction:
         if reading:
             yield from self.store_bodies(location)
         name = file_namer(self.context, self.id, self.through_head)
-        performed = yield from perform(self.context, operation, working.snapshot, name, self.lookup)
+        performed = yield from explained(
+            self,
+            {location: None, **reading},
+            perform(self.context, operation, working.snapshot, name, self.lookup),
+        )
         check_append_only(working.snapshot, performed, verb)
         return self._note(operation, performed)
 
@@ -751,10 +778,6 @@ class Transaction:
     _fresh: set[str] = field(default_factory=set)
     #: It has taken a place after it was bound.
     _placed_since: bool = False
-
-
-def _has_log(tail: Tail | None) -> bool:
-    return tail is not None and tail.tip >= 0
 
 
 def _covers(head: Head | None, tail: Tail, sequence: int) -> bool:

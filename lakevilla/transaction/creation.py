@@ -11,8 +11,12 @@ from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.formats.base import Change
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
+from lakevilla.transaction.emptied import is_emptied
+from lakevilla.transaction.emptying import make_free
 from lakevilla.transaction.nested import outer_paths, outer_table
+from lakevilla.transaction.replay import conflict
 from lakevilla.transaction.tail import open_tail
+from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import Placement, View
 
 if TYPE_CHECKING:
@@ -34,21 +38,33 @@ def create_change(
     ------
     TableExists
         HEAD has the table, even dropped, while its log exists; or there is a
-        log that HEAD does not know: ``register`` takes it in.
+        log that HEAD does not know: ``register`` takes it in. Or its data was deleted
+        a short time ago.
     """
     yield from txn.bind([location])
     head = txn.head
     yield from load_tables(head, [location, *outer_paths(location)])
     state = None if head is None else head.tables.get(location)
+    emptied = is_emptied(state)
+    if emptied and (yield from make_free(txn.context, location)):
+        # HEAD has moved, by our own hand: so does what is to be committed on it.
+        if not (yield from extend(txn)):
+            raise conflict(txn, location, "what lay in its log was deleted")
+        head = txn.head
+        yield from load_tables(head, [location, *outer_paths(location)])
+        state = None if head is None else head.tables.get(location)
     dropped = state is not None and state.dropped
     if dropped:
         txn.context.tails.pop(location, None)  # the log may have been deleted since
     tail = yield from open_tail(txn.context, location, missing_ok=True)
     if (state is not None and not dropped) or tail.tip >= 0 or location in txn.tables:
+        why = "exists already: choose another name, or write to it"
+        if dropped:
+            why = "was dropped and its log still exists: `register` revives it"
+        if dropped and emptied:
+            why = "was dropped with its data, and another table lies there now: `register` it"
         raise TableExists(
-            f"table {location} was dropped and its log still exists: `register` revives it"
-            if dropped
-            else f"table {location} exists already: choose another name, or write to it",
+            f"table {location} {why}",
             table=location,
             txn_id=txn.id,
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.repo import commits_since, load_tables
+from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, application_id
+from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.doctor_objects import look_at_objects
+from lakevilla.transaction.emptied import report_emptied
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.queue_report import report_queues
 from lakevilla.transaction.tail import Tail, open_tail, probe
@@ -39,7 +42,7 @@ def doctor(context: Context) -> Program[Report]:
                 "moved and is read-only; `lakevilla doctor --adopt` gives it a new identity",
             )
         )
-    yield from load_tables(head)
+    head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
     told = yield from parallel([_table(context, head, location) for location in locations])
     findings.extend(finding for some in told for finding in some)
@@ -48,9 +51,30 @@ def doctor(context: Context) -> Program[Report]:
     found = yield from report_queues(context, head)
     findings.extend(found.findings)
     findings.extend((yield from _history(context, head)))
-    findings.extend((yield from look_at_objects(context, head, there)))
+    known = {finding.key for finding in findings if finding.key is not None}
+    findings.extend((yield from look_at_objects(context, head, there, known)))
+    findings.extend((yield from report_emptied(context, head)))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
+
+
+def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
+    """HEAD with what can be read of its maps; leaves that are damaged or missing are told."""
+    damaged = yield from fetch_sound(head)
+    findings.extend(
+        Finding(
+            "error",
+            error.kind,
+            f"{error.message} (the tables and names in it can't be used, nor told of here)",
+            key=error.key,
+        )
+        for error in damaged
+    )
+    if not damaged:
+        return head
+    return msgspec.structs.replace(
+        head, tables=TableMap(head.tables.at_hand()), names=NameMap(head.names.at_hand())
+    )
 
 
 def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
@@ -82,7 +106,8 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
     except LakeVillaError as error:
-        return [Finding("error", error.kind, error.message, table=location, txn_id=error.txn_id)]
+        key = getattr(error, "key", None)
+        return [Finding("error", error.kind, error.message, location, error.txn_id, key)]
     findings = []
     times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
     for index, ref in enumerate(waiting):
@@ -126,7 +151,8 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
         try:
             told = yield from context.commit_object(commit.txn, commit.hash)
         except LakeVillaError as error:
-            findings.append(Finding("error", error.kind, error.message, txn_id=commit.txn))
+            key = getattr(error, "key", None)
+            findings.append(Finding("error", error.kind, error.message, None, commit.txn, key))
             continue
         if told.quiet:
             continue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
-from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key
+from lakevilla.global_log.commits import COMMITS_PREFIX, commit_key, read_commit
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.keys import KEYS_PREFIX, KeyRecord
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key
@@ -17,10 +17,18 @@ from lakevilla.transaction.context import Context
 
 __all__ = ["look_at_objects"]
 
+#: Commit objects asked for in one round.
+_AT_ONCE = 64
 
-def look_at_objects(context: Context, head: Head, tables: Iterable[str]) -> Program[list[Finding]]:
-    """Commit objects that are missing, keys that can't be read, ``tables`` that others may take."""
-    findings = yield from _commits(context, head)
+
+def look_at_objects(
+    context: Context, head: Head, tables: Iterable[str], known: Container[str]
+) -> Program[list[Finding]]:
+    """Commit objects that are missing or damaged, keys that can't be read, whose ``tables`` are.
+
+    Those ``known`` have been told of already.
+    """
+    findings = yield from _commits(context, head, known)
     listed = yield from list_objects(KEYS_PREFIX)
     told = yield from parallel(
         [
@@ -32,17 +40,39 @@ def look_at_objects(context: Context, head: Head, tables: Iterable[str]) -> Prog
     return findings
 
 
-def _commits(context: Context, head: Head) -> Program[list[Finding]]:
-    """Told by a LIST alone. Those that are pending have been read, and told of, already."""
+def _commits(context: Context, head: Head, known: Container[str]) -> Program[list[Finding]]:
     # A commit object is stored before HEAD names it, so a LIST after HEAD was read has it.
     there = {info.key for info in (yield from list_objects(COMMITS_PREFIX))}
-    missing = [one for one in (yield from _kept(head)) if _key_of(one) not in there]
-    if not missing:
-        return []
+    kept = [one for one in (yield from _kept(head)) if _key_of(one) not in known]
+    read = [one for one in kept if _key_of(one) in there]
+    findings: list[Finding] = []
+    for first in range(0, len(read), _AT_ONCE):
+        told = yield from parallel([_commit(one) for one in read[first : first + _AT_ONCE]])
+        findings.extend(finding for finding in told if finding is not None)
+    missing = [one for one in kept if _key_of(one) not in there]
+    return findings + ((yield from _missing(context, head, missing)) if missing else [])
+
+
+def _commit(commit: CommitSummary) -> Program[Finding | None]:
+    """Read again, though it may be cached: what counts is what lies in the store."""
+    key = _key_of(commit)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        return None  # gc has let it go since it was listed
+    try:
+        read_commit(key, outcome.body)
+    except LakeVillaError as error:
+        told = f"commit {commit.sequence} of the lake can't be looked at or redone any more"
+        return Finding("error", error.kind, f"{error.message}; {told}", txn_id=commit.txn, key=key)
+    return None
+
+
+def _missing(
+    context: Context, head: Head, missing: Iterable[CommitSummary]
+) -> Program[list[Finding]]:
     # Unless gc has let the history go since.
     held = yield from context.head()
     begins = head.history_start if held is None else held.head.history_start
-    pending = {(r.txn, r.hash) for state in head.tables.values() for r in state.pending}
     return [
         Finding(
             "error",
@@ -53,7 +83,7 @@ def _commits(context: Context, head: Head) -> Program[list[Finding]]:
             key=_key_of(one),
         )
         for one in missing
-        if one.sequence > begins and (one.txn, one.hash) not in pending
+        if one.sequence > begins
     ]
 
 

@@ -50,6 +50,7 @@ from lakevilla.sublogs.operations import staged_keys
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.emptying import clean_emptied
 from lakevilla.transaction.fallen import fallen_leaves
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
@@ -138,11 +139,13 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     doomed.extend((yield from fallen_leaves(context, head, listed.leaves, dry_run=dry_run)))
     ended |= {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, markers, ended)))
+    emptied = yield from clean_emptied(context, head, dry_run=dry_run)
     if not dry_run:
         yield from parallel([delete(key) for key in doomed])
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be deleted" if dry_run else "was deleted"
     findings = [Finding("note", "garbage", f"{key} {word}", key=key) for key in doomed]
+    findings += emptied
     findings += [
         Finding(
             "note",

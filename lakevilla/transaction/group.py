@@ -46,9 +46,10 @@ from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.lane import Lane, Member, pass_through
+from lakevilla.transaction.replay import conflict
 from lakevilla.transaction.reservation import remaining, reserved_ahead
-from lakevilla.transaction.tail import Tail
 from lakevilla.transaction.validate import Examination, examine
+from lakevilla.transaction.view import is_another
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
@@ -398,12 +399,12 @@ def _admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | A
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     found = yield from examine(txn, head)
+    if found.conflict is None and found.redo_from is None:
+        found.conflict = yield from _of_another(txn, head, found)
     if found.conflict is not None or found.redo_from is not None:
         return Declined(base, found)
     page = yield from make_room(head, txn.context.ids)
-    commits, tables = yield from _entries(
-        txn, head, found.tails, candidate.commit, candidate.digest
-    )
+    commits, tables = yield from _entries(txn, head, found, candidate.commit, candidate.digest)
     return successor(
         head,
         nonce=txn.context.ids.nonce(),
@@ -413,6 +414,30 @@ def _admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | A
         page=page,
         reserved=remaining(txn, head),
     )
+
+
+def _of_another(txn: Transaction, head: Head, found: Examination) -> Program[ConflictError | None]:
+    """The conflict of a transaction whose table is not the one that HEAD means.
+
+    Validation has found it to be the same. This is looked at once more where it would be written
+    down: with the id of another table in HEAD its log is nobody's, and its rows are lost.
+    """
+    for location, tail in found.tails.items():
+        known = head.tables.get(location)
+        table_id = _table_id(txn, found, location)
+        if known is None or known.dropped or known.table_id == table_id:
+            continue
+        # Another client may have replaced the table in its own log, which is the same table.
+        replaced = table_id == tail.snapshot.table_id and tail.tip >= 0
+        if not replaced or (yield from is_another(txn.context, known, tail)):
+            return conflict(txn, location, "it was dropped or replaced, and made anew")
+    return None
+
+
+def _table_id(txn: Transaction, found: Examination, location: str) -> str:
+    """The table's id as it was examined: a client may have replaced it since it was read."""
+    view = found.views.get(location)
+    return (txn.tables[location] if view is None else view).snapshot.table_id
 
 
 def is_fenced(head: Head, txn_id: str) -> bool:
@@ -429,16 +454,16 @@ def _written_of(txn: Transaction, reserved: Iterable[Reservation]) -> set[Reserv
 def _entries(
     txn: Transaction,
     head: Head,
-    tails: Mapping[str, Tail],
+    found: Examination,
     commit: CommitObject,
     digest: str,
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
     """The commits and table states that the transaction adds to ``head``.
 
-    ``tails`` are those that were examined, and nothing newer: a foreign commit
+    The tails are those that were examined, and nothing newer: a foreign commit
     above them was not validated, so it must count as one that came after.
     """
-    absorbed = yield from absorb(txn.context, head, tails)
+    absorbed = yield from absorb(txn.context, head, found.tails)
     sequence = head.sequence + len(absorbed.commits) + 1
     tables: dict[str, TableState] = {}
     touches: dict[str, Touch] = {}
@@ -457,7 +482,7 @@ def _entries(
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.tables[location]
         state = TableState(
-            table_id=working.snapshot.table_id,
+            table_id=_table_id(txn, found, location),
             published=placement.logged,
             pending=pending,
             guarded=working.view.base.guarded and working.snapshot.guarded,

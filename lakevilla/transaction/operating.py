@@ -1,4 +1,4 @@
-"""Operating on a lake's table map: register, unregister, delete data, settle keys."""
+"""Operating on a lake's table map: register, unregister, settle keys."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, delete, list_objects, parallel, sleep
+from lakevilla.store.effects import Program, delete, parallel, sleep
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.nested import is_within, nested_tables
+from lakevilla.transaction.emptied import refuse_half_deleted, refuse_strays
 from lakevilla.transaction.outcome import outcome
 from lakevilla.transaction.publish import Published, publish_table
 from lakevilla.transaction.tail import open_tail, probe
 
-__all__ = ["delete_data", "outcome_of_key", "register", "replace_until_stored", "unregister"]
+__all__ = ["outcome_of_key", "register", "replace_until_stored", "unregister"]
 
 _MAX_RACES = 200
 
@@ -66,6 +66,7 @@ def register(
 ) -> Program[None]:
     """Take tables into HEAD at the versions found; one replacement for all of them."""
     tails = {}
+    yield from refuse_strays(context, locations.values())
     for name, location in locations.items():
         context.tails.pop(location, None)
         tails[location] = yield from open_tail(context, location)
@@ -97,6 +98,7 @@ def register(
                     f"name {name!r} is registered for {known}: unregister it first", table=name
                 )
             state = head.tables.get(location)
+            refuse_half_deleted(location, state)
             if known is None and name != location:
                 if state is not None and not state.dropped:
                     yield from load_names(head)
@@ -214,48 +216,6 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         ours = True  # it says nothing to anybody
     if ours:
         yield from delete(lake_key(location))
-
-
-def delete_data(context: Context, location: str) -> Program[None]:
-    """Delete all objects of a dropped table; the log goes last, so that no reader sees half.
-
-    What is pending on it is published and taken out of HEAD first: else it would
-    be published into the empty directory by whoever comes next.
-    """
-
-    def change(head: Head) -> Program[Head | None]:
-        yield from load_tables(head, [location])
-        state = head.tables.get(location)
-        if state is None or not state.pending:
-            return None
-        if not state.dropped:
-            raise InvalidOperation(
-                f"table {location} was registered again meanwhile: its data stays", table=location
-            )
-        published = yield from publish_table(context, head, location)
-        _check_complete(published, location)
-        if published.head is not head:
-            return (yield from change(published.head))
-        settled = TableState(state.table_id, published.tail.tip, dropped=True)
-        return successor(
-            head,
-            nonce=context.ids.nonce(),
-            now_ms=context.now_ms(),
-            tables={location: settled},
-        )
-
-    head = yield from replace_until_stored(context, change)
-    listed = yield from list_objects(location)
-    yield from load_tables(head)
-    nested = nested_tables(location, [info.key for info in listed], head)
-    objects = [info for info in listed if not is_within(info.key, nested)]
-    log = [info.key for info in objects if info.key.startswith(f"{location}/_delta_log/")]
-    data = [info.key for info in objects if not info.key.startswith(f"{location}/_delta_log/")]
-    # The newest log entries go first: what is left of the log is a table that was.
-    yield from parallel([delete(key) for key in data])
-    for key in sorted(log, reverse=True):
-        yield from delete(key)
-    context.tails.pop(location, None)
 
 
 def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:

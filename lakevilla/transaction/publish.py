@@ -69,6 +69,7 @@ def publish_table(
     limit = context.settings.publish_timeout_seconds
     limit = limit if patience_seconds is None else patience_seconds
     deadline = context.clock.elapsed() + limit
+    looked = context.clock.elapsed() - _age(context, head)
     helped = False
     tail = yield from open_tail(context, location, missing_ok=True)
     for attempt in range(_MAX_ATTEMPTS):
@@ -95,6 +96,14 @@ def publish_table(
             head = newer
             tail = yield from open_tail(context, location, missing_ok=True)
             continue
+        if context.clock.elapsed() - looked > context.settings.publish_timeout_seconds:
+            # Since then the table may have been dropped, its data deleted, and another made in
+            # its place: to that log this entry must not come (0013).
+            looked = context.clock.elapsed()
+            held = yield from context.head()
+            head = head if held is None else held.head
+            tail = yield from open_tail(context, location, missing_ok=True)
+            continue
         fitting = len(waiting) if unfit is None else unfit
         count = _batch(parts[:fitting], tail)
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
@@ -102,6 +111,12 @@ def publish_table(
             helped = True
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
     return Published(head, tail, complete=False, helped=helped)
+
+
+def _age(context: Context, head: Head) -> float:
+    """For how many seconds HEAD may have been at hand, at most, as far as clocks agree."""
+    newest_ms = head.commits[-1].timestamp_ms if head.commits else 0
+    return max(0.0, context.clock.now() - newest_ms / 1000)
 
 
 def _batch(parts: Sequence[TablePart], tail: Tail) -> int:

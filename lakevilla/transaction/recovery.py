@@ -20,6 +20,7 @@ from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.sweeping import give_up_places
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
+from lakevilla.transaction.view import is_another
 
 __all__ = ["abort", "adopt_lake", "checkpoint", "recover"]
 
@@ -118,10 +119,22 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
 
 
 def checkpoint(context: Context, location: str, version: int) -> Program[None]:
-    """Write the checkpoint of a published version."""
+    """Write the checkpoint of a published version, if it is of the table that HEAD means now.
+
+    Whoever has put his entry in a table's log may have known an older table of that name, and
+    a checkpoint of that one would hide the new one's rows from every reader.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
     tail = yield from open_tail(context, location)
     if tail.tip < version:
         tail = yield from probe(context, tail)
+    if tail.tip < version:
+        return  # its log was deleted meanwhile
+    if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
+        return
     snapshot = yield from snapshot_at(context, tail, version)
     yield from context.format.checkpoint(snapshot)
 
@@ -153,7 +166,9 @@ def adopt_lake(context: Context) -> Program[None]:
         yield from load_names(head)
         tables = {}
         for location, state in head.tables.items():
-            if not _is_external(location):
+            if not _is_external(location) and state.dropped:
+                tables[location] = msgspec.structs.replace(state, pending=())
+            elif not _is_external(location):
                 tail = yield from open_tail(context, location, missing_ok=True)
                 tables[location] = msgspec.structs.replace(state, published=tail.tip, pending=())
         new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())

@@ -13,14 +13,16 @@ from blake3 import blake3
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
+    ConflictError,
     CorruptObject,
+    LakeVillaError,
     StoreError,
     TransactionAborted,
     TransactionNotFound,
     VersionNotFound,
 )
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
-from lakevilla.global_log.repo import commits_since
+from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.results import Counts
 from lakevilla.store.base import ANY, Found, Match, Stored
 from lakevilla.store.effects import Program, delete, get, parallel, put
@@ -41,9 +43,9 @@ from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.outcome import check_id, find_in_history, result_of
 from lakevilla.transaction.queueing import Queue
 from lakevilla.transaction.record import HeldRecord, change_record, create_record, delete_record
-from lakevilla.transaction.tail import open_tail, probe, snapshot_at
+from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
 from lakevilla.transaction.validate import examine
-from lakevilla.transaction.view import Placement, View, pending_parts
+from lakevilla.transaction.view import Placement, View, is_another, pending_parts
 
 __all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
 
@@ -212,6 +214,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         It has ended.
     TransactionNotFound
         Nothing was saved under that id.
+    ConflictError
+        A table of it was dropped, or made anew.
     """
     check_id(txn_id)
     held = yield from context.head()
@@ -287,7 +291,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     txn.tried = True
     for location, saved in sublog.tables.items():
         key = sublog_key(txn_id, record.sublog)
-        txn.tables[location] = yield from _working(context, txn_id, key, location, saved)
+        txn.tables[location] = yield from _working(txn, key, location, saved)
     for operation in sublog.operations:
         done = Done(
             operation.operation,
@@ -322,19 +326,10 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
     return decode(key, outcome.body, Sublog)
 
 
-def _working(
-    context: Context, txn_id: str, key: str, location: str, saved: SavedTable
-) -> Program[Working]:
+def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Program[Working]:
     """The state that the transaction was bound to, built again from what its sublog says."""
+    context, txn_id = txn.context, txn.id
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)
-    tail = yield from open_tail(context, location, missing_ok=True)
-    if tail.tip < saved.logged:
-        tail = yield from probe(context, tail)
-    base = yield from snapshot_at(context, tail, saved.logged)
-    parts = yield from pending_parts(context, location, refs)
-    snapshot = base
-    for part in parts:
-        snapshot = snapshot.apply(part.change)
     try:
         state = _states.decode(saved.state)
     except (ValueError, RecursionError) as error:
@@ -345,9 +340,52 @@ def _working(
             table=location,
             txn_id=txn_id,
         ) from None
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < saved.logged:
+        tail = yield from probe(context, tail)
+    try:
+        base = yield from snapshot_at(context, tail, saved.logged)
+    except VersionNotFound as error:
+        if not (yield from _is_gone(txn, location, state, tail, gone=True)):
+            raise
+        raise _made_anew(txn, location) from error
+    if (yield from _is_gone(txn, location, state, tail)):
+        raise _made_anew(txn, location)
+    parts = yield from pending_parts(context, location, refs)
+    snapshot = base
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
     placement = Placement(saved.logged, refs, saved.hidden)
     view = View(location, state, placement, tuple(parts), base, snapshot, saved.probed)
     return Working(view, snapshot, saved.probed_for_reading)
+
+
+def _is_gone(
+    txn: Transaction, location: str, state: TableState | None, tail: Tail, *, gone: bool = False
+) -> Program[bool]:
+    """Whether HEAD, or the log, has another table now in place of the saved one.
+
+    With ``gone`` one that was dropped is gone too: its log has been deleted.
+    """
+    if state is None or state.dropped:
+        return False
+    assert txn.head is not None
+    yield from load_tables(txn.head, [location])
+    now = txn.head.tables.get(location)
+    if now is None or now.dropped:
+        return gone
+    return now.table_id != state.table_id or (yield from is_another(txn.context, state, tail))
+
+
+def _made_anew(txn: Transaction, location: str) -> LakeVillaError:
+    return txn.fail(
+        ConflictError(
+            f"transaction {txn.id} was saved on table {location}, which was dropped or made anew "
+            f"since, so it can't commit: run it again; `lake.abort({txn.id!r})` ends this one",
+            table=location,
+            txn_id=txn.id,
+        )
+    )
 
 
 def forget(txn: Transaction) -> Program[None]:

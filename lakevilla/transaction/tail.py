@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, Snapshot
 from lakevilla.global_log.head import TableState, application_id
+from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def known_tail(context: Context, location: str) -> Tail | None:
-    """The cached tail while it still counts."""
+    """The cached tail while it still counts, as far as can be told without a request."""
     tail = context.tails.get(location)
     if tail is None or context.is_anothers(tail):
         return None
@@ -113,6 +114,7 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     TableNotFound
         There is no log, unless ``missing_ok``: then the tip is -1.
     """
+    yield from _load_state(context, location)
     tail = known_tail(context, location)
     if tail is not None and (tail.tip >= 0 or missing_ok):
         return tail
@@ -142,6 +144,25 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
             seen_at=started,
         )
     return context.keep_tail(tail)
+
+
+def _load_state(context: Context, location: str) -> Program[None]:
+    """Have at hand what the newest known HEAD says of a table whose log is known.
+
+    Without it nobody can tell whether that log is still the one that HEAD means.
+    """
+    held = context.held
+    while held is not None and location in context.tails:
+        if not held.head.tables.missing([location]):
+            return
+        try:
+            yield from load_tables(held.head, [location])
+        except VersionNotFound:
+            # Nobody has looked at HEAD here for so long that gc has been quicker.
+            yield from context.head()
+            if context.held is held:
+                raise
+        held = context.held  # another thread may have seen a newer one
 
 
 def probe(context: Context, tail: Tail) -> Program[Tail]:
@@ -222,6 +243,7 @@ def _made_anew(context: Context, tail: Tail) -> Program[bool]:
 
 def refresh(context: Context, location: str) -> Program[Tail]:
     """The log's tip now: one GET while the known one counts, else a LIST."""
+    yield from _load_state(context, location)
     tail = known_tail(context, location)
     if tail is None:
         return (yield from open_tail(context, location, missing_ok=True))
@@ -272,7 +294,7 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
     entry = yield from context.format.entry(tail.location, version)
     if entry is not None:
         current = context.tails.get(tail.location, tail)
-        if current.tip >= version:
+        if current.tip >= version and _is_same_log(current, tail):
             entries = {**current.entries, version: entry}
             context.keep_tail(dataclasses.replace(current, entries=entries))
     return entry
@@ -292,6 +314,12 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location
         ) from error
     current = context.tails.get(tail.location, tail)
-    snapshots = {**current.snapshots, version: snapshot}
-    context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
+    if _is_same_log(current, tail):
+        snapshots = {**current.snapshots, version: snapshot}
+        context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
     return snapshot
+
+
+def _is_same_log(current: Tail, tail: Tail) -> bool:
+    """Of a table that was made anew, what was read of the one is not noted for the other."""
+    return current.snapshot.table_id == tail.snapshot.table_id

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakevilla.errors import TableNotFound
 from lakevilla.store.effects import Program
 from lakevilla.transaction.features import Feature
-from lakevilla.transaction.tail import known_tail
+from lakevilla.transaction.tail import open_tail
 from lakevilla.transaction.validate import catch_up
 from lakevilla.transaction.waiting import wait_for_turn
 
@@ -39,8 +39,8 @@ def take_turn(txn: Transaction, locations: Sequence[str]) -> Program[None]:
         return
     yield from txn.enter(locations, "write")
     for location in locations:
-        tail = known_tail(txn.context, location)
-        if tail is None or tail.tip < 0:
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        if tail.tip < 0:
             raise TableNotFound(
                 f"there is no table at {location}: `tables()` lists those of the lake",
                 table=location,

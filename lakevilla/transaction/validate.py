@@ -108,15 +108,15 @@ def _examined(
     for location, working in examined:
         old = working.view
         state = None if head is None else head.tables.get(location)
+        if _is_another(txn, location, state):
+            # Nothing that was made for the one fits the other, not even appended files: they
+            # may have gone with the old one's data. Its log is not looked at: it may be going.
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
             continue  # no version came, so no rule can fire
-        if _is_another(txn, location, state):
-            # Nothing that was made for the one fits the other, not even appended files: they
-            # may have gone with the old one's data.
-            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
-            return found
         blind = only_appends(txn, location)
         if (
             head is not None

@@ -276,6 +276,13 @@ def build_view(
             raise
         assert state is not None, "only HEAD can know of more than the log"
         raise _made_anew(location, state, tail) from error
+    if (
+        state is not None
+        and placement.logged == state.published >= 0
+        and base.table_id != state.table_id
+    ):
+        # Read from the store just now, where the known log has given way to another.
+        raise _made_anew(location, state, tail)
     snapshot = base
     for part in parts:
         if not part.change.is_empty:
@@ -289,8 +296,15 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
     The id at ``published`` tells, and is looked at only where the tip's id is not the
     known one: what comes after may change the id of one and the same table (REPLACE).
     """
-    if state.published < 0 or tail.tip < 0 or tail.snapshot.table_id == state.table_id:
+    if tail.tip < 0 or tail.snapshot.table_id == state.table_id:
         return False
+    if state.published < 0:
+        # Its creation is decided, and is not in HEAD's part of the log yet. A log that another
+        # client began first is for publishing to settle; one that LakeVilla began is an older one.
+        first = yield from entry_at(context, tail, 0)
+        if first is None or not first.txn_ids or first.change.metadata is None:
+            return False
+        return first.change.metadata.get("id") != state.table_id
     if tail.tip < state.published:
         return True
     try:

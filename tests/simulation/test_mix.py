@@ -9,7 +9,7 @@ from lakevilla.testing import campaign
 from lakevilla.testing.meetings import meeting
 from lakevilla.testing.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
 
-SEEDS = 40
+SEEDS = 60
 #: None stands for a client without LakeVilla; there is one, so it never meets its like.
 PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, None), 2)}
 PAIRS -= {meeting(None, None)}

@@ -4,7 +4,6 @@ import pytest
 
 from lakevilla.testing.queue_mutations import MUTATIONS
 
-from . import test_fairness as fairness
 from . import test_queues as queues
 from .commits import RCT, RCTI
 
@@ -44,8 +43,8 @@ CATCHERS = {
     "stale_not_swept": lambda: (
         queues.test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(RCT)
     ),
-    "state_before_marker": lambda: (
-        fairness.test_long_transaction_among_queued_ones_commits_and_does_nothing_twice(RCTI, 60)
+    "state_before_marker": (
+        queues.test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken
     ),
     "time_out_shifts": lambda: (
         queues.test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(

@@ -497,3 +497,21 @@ def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_re
     assert sorted(len(m.ids) for m in (one, two)) == [1, 2]
     found = settled(simulation)
     assert (7 in found["a"]) + (7 in found["b"]) == 1
+
+
+def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
+    """Else the operation would be done on an outdated state, and again at the commit."""
+    simulation = lake()
+
+    def late(client):
+        txn = begin(client, RCTI)
+        yield from add_to(txn, "a", 1)
+        yield from add_to(txn, "b", 1)
+        yield from commit(txn)
+        return txn.redos
+
+    one = Process(simulation, late, "late").until("b/_lakevilla/markers")
+    # Decided meanwhile and not published: HEAD alone tells of it.
+    Process(simulation, increment("b"), "rival").until("b/_delta_log")
+    assert one.finish() == 0
+    assert settled(simulation) == {"a": {0: 101, 1: 100}, "b": {0: 102, 1: 100}}

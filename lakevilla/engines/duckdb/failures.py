@@ -35,6 +35,8 @@ _OURS = re.compile(
     r"(?:[A-Z][A-Za-z ]* Error: )?(?P<kind>StoreError|CorruptObject): (?P<message>.*?)\n\nAt:\n",
     re.DOTALL,
 )
+# A query has no names but its tables': DuckDB takes a file of theirs that is gone for a directory.
+_GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """)
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 
 
@@ -100,6 +102,13 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
     if not message[1:2].isupper():  # "SELECT clause ..." stays as it is
         message = message[:1].lower() + message[1:]
     message = where + message
+    gone = _GONE.search(text)
+    if gone is not None:
+        return StoreError(
+            f"{where}data file {gone['path']} is gone; check that it was not vacuumed, "
+            "then try again",
+            table=table,
+        )
     lower = text.lower()
     if kind == "Out of Memory Error":
         return InvalidOperation(

@@ -105,7 +105,8 @@ def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> N
         before = record(place, txn.id)
         watched.until_written(txn.id, 3)
         after = record(place, txn.id)
-        assert after.heartbeat >= before.heartbeat + 3
+        # The first of the three may have been stored when `before` was read, and counted after.
+        assert after.heartbeat >= before.heartbeat + 2
         assert (after.claim, after.tickets, after.tables) == (
             before.claim,
             txn._core.queue.tickets,  # type: ignore[union-attr]

@@ -363,7 +363,7 @@ def test_a_log_that_was_cleaned_up_is_a_version_that_is_not_there(place: Place) 
 
 
 def test_a_table_made_anew_under_the_name_is_not_the_one_of_then(place: Place) -> None:
-    with place.connect() as lake:
+    with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         with lake.transaction() as txn:
             txn.append("a", rows(2))
@@ -380,7 +380,7 @@ def test_a_table_made_anew_under_the_name_is_not_the_one_of_then(place: Place) -
 
 
 def test_what_is_not_kept_is_said_once(place: Place) -> None:
-    with place.connect() as lake:
+    with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("a", rows(1))
         for number in (2, 3):
             with lake.transaction() as txn:

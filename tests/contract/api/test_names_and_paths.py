@@ -269,7 +269,7 @@ def test_a_dropped_table_is_gone_for_all_verbs_until_it_is_registered_again(plac
 
 
 def test_dropping_with_the_data_leaves_a_place_for_a_new_table(place: Place) -> None:
-    with place.connect() as lake:
+    with place.connect(settings=lv.Settings(reuse_after_seconds=0)) as lake:
         lake.create_table("t", {"id": [1]})
         lake.create_table("kept", {"id": [1]})
         lake.drop_table("t", delete_data=True)

@@ -38,6 +38,8 @@ from tests.builders import (
 )
 
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)
+#: Who creates where a table was dropped a moment ago, and knows that nobody writes there.
+AT_ONCE = lv.Settings(reuse_after_seconds=0)
 
 
 class _Closed(WrappedStore):
@@ -341,7 +343,7 @@ def test_unregister_lets_a_table_go_after_reconciling_what_was_pending(local_pla
 def test_a_table_made_again_after_its_data_was_deleted_is_claimed_again(tmp_path: Path) -> None:
     place, elsewhere = Place(str(tmp_path / "lake")), Place(str(tmp_path / "other"))
     rows = pa.Table.from_pylist(accounts(2))
-    with place.connect() as lake, elsewhere.connect() as rival:
+    with place.connect(settings=AT_ONCE) as lake, elsewhere.connect() as rival:
         lake.create_table("bank", rows)
         lake.drop_table("bank", delete_data=True)
         lake.create_table("bank", rows)
@@ -531,7 +533,7 @@ def test_a_table_dropped_with_its_data_before_it_was_published_does_not_come_bac
     assert other.recover().findings == ()
     with pytest.raises(lv.TableNotFound):
         place.connect().table("t")
-    place.connect().create_table("t", pa.Table.from_pylist(accounts(1)))
+    place.connect(settings=AT_ONCE).create_table("t", pa.Table.from_pylist(accounts(1)))
     with other.snapshot() as state:
         assert state.read("t").num_rows == 1
 
@@ -552,7 +554,7 @@ LEFT = {"append": [0, 1, 99], "overwrite": [99], "delete": [], "alter": [0, 1]}
 def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its_successors(
     local_place: Place, write: str, known: int, length: int, features: lv.Feature
 ) -> None:
-    maker, other = local_place.connect(), local_place.connect(settings=QUICK)
+    maker, other = local_place.connect(settings=AT_ONCE), local_place.connect(settings=QUICK)
     maker.create_table("t", pa.Table.from_pylist(accounts(2)))
     for number in range(known):
         other.run(lambda txn, number=number: txn.append("t", [{"id": 10 + number, "balance": 0}]))
@@ -629,7 +631,7 @@ def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
 def test_what_was_begun_on_a_table_is_not_committed_to_the_one_that_was_made_in_its_place(
     local_place: Place, write: str, published: int
 ) -> None:
-    maker, other = local_place.connect(), local_place.connect(settings=QUICK)
+    maker, other = local_place.connect(settings=AT_ONCE), local_place.connect(settings=QUICK)
     maker.create_table("t", pa.Table.from_pylist(accounts(2)))
     for number in range(published):
         other.run(lambda txn, number=number: txn.append("t", [{"id": 10 + number, "balance": 0}]))
