@@ -276,10 +276,11 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
         sequence = None if head is None else entry.applications.get(application_id(head))
         if head is None or sequence is None:
             break
+        if entry.version == tail.tip + 1:
+            # Nothing is missing between: publishing need not read it again.
+            tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+            context.keep_tail(tail)
         if sequence > head.sequence and not again:
-            if entry.version == tail.tip + 1:
-                after = context.format.advance(tail.snapshot, entry)
-                context.keep_tail(tail.extended(entry, after, started))
             return True
     yield from probe(context, tail)
     return False
