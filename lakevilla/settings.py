@@ -93,8 +93,9 @@ class Settings:
     publish_timeout_seconds : float
         How long ``commit`` tries to publish what it has decided.
     checked_tip_seconds : float
-        A cached tip older than this is listed anew (log clean-up may have
-        removed its number).
+        A cached tip older than this is listed anew (log clean-up may have removed its
+        number), and one older than half of ``reuse_after_seconds`` (the table may have been
+        dropped, and another be there).
     target_file_size_bytes : int
         Data files are cut at about this size.
     memory_limit_bytes : int
@@ -129,6 +130,13 @@ class Settings:
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
+
+    @property
+    def trusted_tip_seconds(self) -> float:
+        """How long a tip that was read counts: no longer than no table can be made in its place."""
+        if not self.reuse_after_seconds:
+            return self.checked_tip_seconds
+        return min(self.checked_tip_seconds, self.reuse_after_seconds / 2)
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -359,10 +359,9 @@ class Lake:
         another name, or ``overwrite`` the table instead of dropping it. A deletion that was
         interrupted is finished by calling this again, or by ``gc``.
 
-        A new table of that name is safe with all who commit through HEAD. Those who commit
-        by the table's own log entry (``Feature.NONE``, ``Feature.R``), and other clients, may
-        believe for an hour (``checked_tip_seconds``) that the old one is still there: where
-        there are such, choose a new name.
+        Other clients than LakeVilla's may still believe then that the old one is there, and so
+        may LakeVilla's with ``reuse_after_seconds=0`` that commit by the table's own log entry
+        (``Feature.NONE``, ``Feature.R``): where there are such, choose a new name.
         """
         location = self._location(name)
         if not (delete_data and self.runner.run(is_half_deleted(self.context, location))):

@@ -80,7 +80,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             entry = context.format.parse_entry(location, version, body)
             newer = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
             context.keep_tail(newer)
-            if context.clock.elapsed() - tail.seen_at > context.settings.checked_tip_seconds:
+            if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
                 yield from _is_newest(txn, location, version)
             if context.format.checkpoint_due(version, newer.snapshot):
                 context.checkpoints_due.append((location, version))
@@ -116,6 +116,10 @@ def _move(txn: Transaction) -> Program[None]:
     found = yield from examine(txn, None, exact=True)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
+    for location, view in found.views.items():
+        if view.base.table_id != txn.tables[location].view.base.table_id:
+            # Its files may have gone with the old one's data, even appended ones.
+            raise txn.fail(conflict(txn, location, "it was replaced, or dropped and made anew"))
     yield from adopt(txn, None, found)
 
 

@@ -175,7 +175,7 @@ def _create(
             message = f"publishing version {version} of {tail.location}: {outcome.reason}"
             context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
         return (yield from probe(context, tail)), False
-    if context.clock.elapsed() - tail.seen_at > context.settings.checked_tip_seconds:
+    if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
         # The process slept so long that log clean-up may have taken the number
         # away before ours was created: look again whether anybody sees it
         # (hazard 10). If not, the entry is where nobody reads.

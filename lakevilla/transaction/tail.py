@@ -103,7 +103,7 @@ def known_tail(context: Context, location: str) -> Tail | None:
     if tail is None or context.is_anothers(tail):
         return None
     age = context.clock.elapsed() - tail.seen_at
-    return tail if age < context.settings.checked_tip_seconds else None
+    return tail if age < context.settings.trusted_tip_seconds else None
 
 
 def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> Program[Tail]:

@@ -353,3 +353,28 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
         assert other.ahead_seconds
     assert log_of(place) == [f"{number:020}.json" for number in range(2)]
     assert values(place.connect().snapshot().read("t")) == [100, 101]
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
+@pytest.mark.parametrize("when", ["begun before the drop", "begun after the new one was made"])
+def test_a_writer_by_log_entry_that_knew_the_old_table_does_not_write_into_the_new_one(
+    place: Place, lake: lv.Lake, clock: Clock, features: lv.Feature, when: str
+) -> None:
+    lake.create_table("t", rows(0))
+    with connected(place, clock) as other:
+        for number in range(1, 5):
+            other.run(lambda txn, n=number: txn.append("t", rows(n)), features=features)
+        txn = None
+        if when == "begun before the drop":
+            txn = other.transaction(features)
+            txn.append("t", rows(9))
+        lake.drop_table("t", delete_data=True)
+        clock.ahead_seconds += WINDOW + 60
+        lake.create_table("t", rows(100))
+        append(lake, 101)
+        if txn is not None:
+            with pytest.raises(lv.ConflictError, match="made anew"):
+                txn.commit()
+        other.run(lambda txn: txn.append("t", rows(102)), features=features)
+    assert values(place.connect().snapshot().read("t")) == [100, 101, 102]
+    assert sorted(row["id"] for row in place.delta_rows("t")) == [100, 101, 102]
