@@ -52,13 +52,10 @@ class Published:
         return None
 
 
-def publish_table(
-    context: Context, head: Head, location: str, *, patience_seconds: float | None = None
-) -> Program[Published]:
+def publish_table(context: Context, head: Head, location: str) -> Program[Published]:
     """Publish all that ``head`` shows as pending on one table.
 
-    Stops when ``patience_seconds`` have passed (default: the setting
-    ``publish_timeout_seconds``). What a foreign writer has made unfit is
+    Stops after ``publish_timeout_seconds``. What a foreign writer has made unfit is
     reconciled first.
 
     Raises
@@ -67,12 +64,12 @@ def publish_table(
         The table has come to require what LakeVilla must not write without.
     """
     limit = context.settings.publish_timeout_seconds
-    limit = limit if patience_seconds is None else patience_seconds
     deadline = context.clock.elapsed() + limit
     looked = context.clock.elapsed() - _age(context, head)
     helped = False
     tail = yield from open_tail(context, location, missing_ok=True)
-    for attempt in range(_MAX_ATTEMPTS):
+    attempt, looked_again = 0, -1
+    while attempt < _MAX_ATTEMPTS:
         yield from load_tables(head, [location])
         state = head.tables.get(location)
         if state is not None and tail.tip < state.published:
@@ -95,11 +92,12 @@ def publish_table(
                 break
             head = newer
             tail = yield from open_tail(context, location, missing_ok=True)
+            attempt += 1
             continue
-        if context.clock.elapsed() - looked > context.settings.publish_timeout_seconds:
+        if context.clock.elapsed() - looked > limit and looked_again < attempt:
             # Since then the table may have been dropped, its data deleted, and another made in
             # its place: to that log this entry must not come (0013).
-            looked = context.clock.elapsed()
+            looked, looked_again = context.clock.elapsed(), attempt
             held = yield from context.head()
             head = head if held is None else held.head
             tail = yield from open_tail(context, location, missing_ok=True)
@@ -107,6 +105,7 @@ def publish_table(
         fitting = len(waiting) if unfit is None else unfit
         count = _batch(parts[:fitting], tail)
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
+        attempt += 1
         if not stored:
             helped = True
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)

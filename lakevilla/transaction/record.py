@@ -73,7 +73,7 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
             txn_id=txn.id,
         )
     if isinstance(outcome, Stored):
-        _hold(txn, record, outcome.token)
+        _hold(txn, record, outcome.token, first=True)
         context.renewed(txn)
         return
     found = outcome.current
@@ -81,7 +81,7 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
     if found is None or current is None or current.claim != txn.claim:
         raise txn.fail(_taken(txn))
     # An earlier attempt of ours, whose answer was lost, has landed after all.
-    _hold(txn, current, found.token)
+    _hold(txn, current, found.token, first=True)
     yield from change_record(txn, sublog=sublog)
 
 
@@ -119,6 +119,8 @@ def renew(txn: Transaction) -> Program[bool]:
     if held is None or txn.state not in ("open", "failed"):
         return False
     verdict = yield from _replace(txn, held, {})
+    if txn.record is None or txn.record.record.txn != held.record.txn:
+        return True  # it has let go of that record meanwhile, and may have another one
     txn.ousted = verdict in ("taken", "gone")
     return not txn.ousted
 
@@ -151,11 +153,16 @@ def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Prog
     return "stored" if current.nonce == new.nonce else "again"
 
 
-def _hold(txn: Transaction, record: TxnRecord, token: Token) -> None:
+def _hold(txn: Transaction, record: TxnRecord, token: Token, *, first: bool = False) -> None:
     """Remember what is on the store. The other thread may be ahead; then the next write is
     refused, and finds out.
+
+    One that it has deleted meanwhile must not come back: without a record a transaction
+    stores a new one, before it takes a place.
     """
     held = txn.record
+    if record.txn != txn.id or (held is None and not first):
+        return
     if held is None or held.record.heartbeat <= record.heartbeat:
         txn.record = HeldRecord(record, token, txn.context.clock.elapsed())
 

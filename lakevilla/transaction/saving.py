@@ -285,7 +285,6 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     txn.shared = True
     if Feature.CT in txn.features:
         txn.queue = Queue.resumed(record.tickets)
-    context.renewed(txn)
     # The old owner may be at its commit point right now: its files are no
     # longer this process's alone to delete.
     txn.tried = True
@@ -310,6 +309,8 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         # The caller may have run again with his key meanwhile, and committed.
         txn.key = KeyUse(*sublog.key)
         yield from enter_key(txn, txn.key)
+    # Not before: of one that could not be read nobody would ever say that it has ended.
+    context.renewed(txn)
     return txn
 
 

@@ -11,15 +11,18 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.repo import load_head
 from lakevilla.settings import Settings
-from lakevilla.store.effects import Sleep, sleep
+from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
 from lakevilla.testing import invariants
+from lakevilla.testing.reader import run_now
 from lakevilla.testing.workloads import SCHEMA, context_of
 from lakevilla.transaction import recovery
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 from lakevilla.transaction.idempotency import KeyUse
+from lakevilla.transaction.queueing import leave
+from lakevilla.transaction.record import renew
 
 from .commits import (
     RCT,
@@ -34,6 +37,7 @@ from .commits import (
     begin,
     lake,
     read,
+    simulation_client,
 )
 
 HEAD = "HEAD.json"
@@ -515,3 +519,24 @@ def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
     Process(simulation, increment("b"), "rival").until("b/_delta_log")
     assert one.finish() == 0
     assert settled(simulation) == {"a": {0: 101, 1: 100}, "b": {0: 102, 1: 100}}
+
+
+@pytest.mark.parametrize("lands", ["before the deletion", "after it"])
+def test_a_renewal_that_ends_after_the_record_was_deleted_does_not_bring_it_back(lands):
+    simulation = lake()
+    client = simulation_client(simulation, "one")
+    txn = begin(client, RCTI)
+    run_now(simulation.store, add_to(txn, "a", 1))
+    renewal = renew(txn)
+    request = next(renewal)
+    if lands == "before the deletion":
+        answer = simulation.store.apply(request)
+    run_now(simulation.store, leave(txn))
+    if lands == "after it":
+        answer = simulation.store.apply(request)
+    with pytest.raises(StopIteration) as ended:
+        renewal.send(answer)
+        renewal.send(simulation.store.apply(Get(request.key)))
+    assert ended.value.value is True
+    assert txn.record is None
+    assert not txn.ousted
