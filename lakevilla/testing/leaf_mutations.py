@@ -7,15 +7,12 @@ from typing import Any
 
 from lakevilla.global_log import repo
 from lakevilla.global_log.leaves import LeafMap, Plan
-from lakevilla.settings import Settings
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla.testing.mutations import MUTATIONS, _attribute, _instead, _planted
 from lakevilla.transaction import fallen
 
 __all__ = ["MUTATIONS"]
-
-_HASTY = Settings(max_age_seconds=1.0, outcome_retention_seconds=7200.0)
 
 
 @_planted(kinds=("lists", "transfer"), short=True)
@@ -76,15 +73,7 @@ def leaf_beside_its_place() -> Iterator[None]:
         yield
 
 
-@_planted(
-    215,
-    kinds=("lists", "transfer"),
-    collects=True,
-    settings=_HASTY,
-    transactions=5,
-    short=True,
-    intensity=2.0,
-)
+@_planted(for_histories=False)
 def leaf_deleted_before_its_head() -> Iterator[None]:
     """What HEAD does not name is garbage, be its HEAD on its way or not."""
 

@@ -5,11 +5,20 @@ from dataclasses import replace
 
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.heads import is_head
-from lakevilla.global_log.leaves import LEAVES_PREFIX, is_mark
+from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMark, is_mark
+from lakevilla.global_log.repo import load_head
 from lakevilla.settings import Settings
-from lakevilla.sublogs.codec import decode
+from lakevilla.store.base import ABSENT
+from lakevilla.store.effects import put
+from lakevilla.sublogs.codec import FORMAT, decode, encode
 from lakevilla.testing import campaign
-from lakevilla.testing.plan import draw
+from lakevilla.testing.leaf_mutations import MUTATIONS
+from lakevilla.testing.plan import draw, small_limits
+from lakevilla.testing.reader import run_now
+from lakevilla.testing.workloads import context_of
+from lakevilla.transaction.fallen import fallen_leaves
+
+from .commits import Process, balances, lake, transfer
 
 HISTORIES = 24
 
@@ -39,3 +48,30 @@ def test_histories_whose_head_lists_leaves_keep_every_promise():
     assert seen["histories that cut a leaf"] > 2, seen
     assert seen["stored"] > seen["named"], "some were stored for a HEAD that lost its race"
     assert seen["deleted"] > 0, seen
+
+
+def doomed_while_a_head_is_on_its_way():
+    """What gc would delete just after a writer has stored its leaves, by a mark of long ago."""
+    with small_limits(True):
+        simulation = lake()
+        writer = Process(simulation, transfer).until("HEAD.json")
+        context = context_of(writer.client)
+        store = simulation.store
+        head = run_now(store, load_head()).head
+        named = tuple(ref.key for ref in head.tables.refs)
+        assert named, "else there are no leaves"
+        long_ago = context.now_ms() - int(context.settings.max_age_seconds * 2000)
+        mark = LeafMark(FORMAT, "0", head.replacement, long_ago, named)
+        run_now(store, put(mark.key, encode(mark), ABSENT))
+        listed = [key for key in store.objects if key.startswith(LEAVES_PREFIX)]
+        doomed = run_now(store, fallen_leaves(context, head, listed, dry_run=False))
+        writer.finish()
+        newer = run_now(store, load_head()).head
+        assert balances(simulation)["a"][0] == 99
+        return {ref.key for ref in newer.tables.refs}.intersection(doomed)
+
+
+def test_a_leaf_is_kept_whose_head_is_on_its_way():
+    assert not doomed_while_a_head_is_on_its_way()
+    with MUTATIONS["leaf_deleted_before_its_head"].plant():
+        assert doomed_while_a_head_is_on_its_way(), "the planted bug shows"
