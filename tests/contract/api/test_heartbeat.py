@@ -112,7 +112,9 @@ def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> N
             txn._core.queue.tickets,  # type: ignore[union-attr]
             ("orders",),
         )
-        assert [thread.daemon for thread in threads()] == [True]
+        # Another test's may be about to end; none of them keeps the process alive.
+        assert threads()
+        assert all(thread.daemon for thread in threads())
         txn.commit()
         assert lake.snapshot().read("orders", where="id = 1")["qty"].to_pylist() == [11]
 
