@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,11 @@ def accounts(count: int, balance: int = 100) -> list[dict[str, Any]]:
 def in_order(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows sorted by all of their columns that sort."""
     return sorted(rows.to_pylist(), key=lambda row: [repr(value) for value in row.values()])
+
+
+def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """The rows, each as often as it is there, in no order."""
+    return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def values(rows: pa.Table, column: str = "id") -> list[Any]:

@@ -33,6 +33,7 @@ __all__ = [
     "TableFormat",
     "data_files",
     "file_ref",
+    "file_refs",
     "removal",
 ]
 
@@ -177,6 +178,11 @@ def _data_file(row: dict[str, Any]) -> DataFile:
         tags=None if row["tags"] is None else dict(row["tags"]),
         raw_path=row["raw_path"],
     )
+
+
+def file_refs(files: pa.Table) -> list[FileRef]:
+    """The identities of the rows of a ``FILES_SCHEMA`` table, in order."""
+    return list(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
 
 
 def file_ref(file: DataFile | RemovedFile) -> FileRef:

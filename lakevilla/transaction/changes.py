@@ -8,7 +8,7 @@ it added, and what is in both is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,10 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
     Change,
     DataFile,
-    FileRef,
     RemovedFile,
     Snapshot,
     data_files,
+    file_refs,
     removal,
 )
 from lakevilla.global_log.head import CommitSummary, Head, application_id
@@ -233,13 +233,9 @@ def _net(
 
 def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
     """The files that are not among the others."""
-    known = set(_refs(others))
-    numbers = [number for number, ref in enumerate(_refs(files)) if ref not in known]
+    known = set(file_refs(others))
+    numbers = [number for number, ref in enumerate(file_refs(files)) if ref not in known]
     return data_files(files.take(pa.array(numbers, pa.int64())))
-
-
-def _refs(files: pa.Table) -> Iterator[FileRef]:
-    return zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True)
 
 
 def _foreign(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
 from lakevilla.expressions.tree import Expr, Literal
-from lakevilla.formats.base import FileRef, Layout, Snapshot
+from lakevilla.formats.base import FileRef, Layout, Snapshot, file_refs
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.view import NetChange, View
@@ -47,7 +47,7 @@ def judge(
     came = yield from only(new.snapshot, where, net.adds)
     if gone.num_rows == 0 and came.num_rows == 0:
         return Verdict.UNTOUCHED
-    if net.only_moves(_refs(gone), _refs(came)):
+    if net.only_moves(file_refs(gone), file_refs(came)):
         return Verdict.MOVED
     size = pc.sum(gone["size"]).as_py() or 0
     size += pc.sum(came["size"]).as_py() or 0
@@ -72,12 +72,8 @@ def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> P
     paths = pa.array(sorted({path for path, _ in refs}), pa.string())
     candidates = files.filter(pc.is_in(files["path"], value_set=paths))
     wanted = set(refs)
-    keep = [ref in wanted for ref in _refs(candidates)]
+    keep = [ref in wanted for ref in file_refs(candidates)]
     return candidates.filter(pa.array(keep, pa.bool_()))
-
-
-def _refs(files: pa.Table) -> list[FileRef]:
-    return list(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
 
 
 def still_fits(old: Layout, new: Layout) -> bool:

@@ -49,7 +49,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         # The next number may be taken only on top of the tip that the
         # transaction was held against. Another thread of this process, or its
         # publishing in the background, may have followed the log further; and
-        # a tip that is over an hour old is listed anew.
+        # a tip that was read long ago is listed anew.
         tail = yield from open_tail(context, location)
         while tail.tip != txn.tables[location].view.probed:
             yield from _move(txn)
@@ -152,7 +152,7 @@ def _is_newest(txn: Transaction, location: str, version: int) -> Program[None]:
         pass  # stored it is, and whether that counts nobody can tell now
     if entry is None or txn.id not in entry.txn_ids:
         raise CommitOutcomeUnknown(
-            f"transaction {txn.id} took over an hour to commit and table {location} may have been "
+            f"transaction {txn.id} took so long to commit that table {location} may have been "
             f"cleaned up meanwhile: its version {version} can't be relied on; look for its rows",
             table=location,
             txn_id=txn.id,

@@ -23,7 +23,7 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.columns import columns
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import DataFile, FileRef, Layout
+from lakevilla.formats.base import DataFile, Layout, file_refs
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
@@ -101,7 +101,7 @@ def optimize(
     for numbers in chosen:
         some = files.take(pa.array(numbers, pa.int64()))
         made = yield from _moved(txn, TableInput(sized, some), z_order_by)
-        bins.append(Bin(_refs(some), made))
+        bins.append(Bin(tuple(file_refs(some)), made))
     yield from txn.store_bodies(location)
     told = [] if predicate is None else [render_sql(predicate)]
     parameters = {"predicate": json.dumps(told), "targetSize": str(target)}
@@ -172,10 +172,6 @@ def _partitions(files: pa.Table) -> list[list[int]]:
 
 def _key(values: list[tuple[str, str | None]] | None) -> object:
     return tuple(sorted(values or ()))
-
-
-def _refs(files: pa.Table) -> tuple[FileRef, ...]:
-    return tuple(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
 
 
 def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:

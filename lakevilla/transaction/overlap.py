@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, FileRef
+from lakevilla.formats.base import Change, FileRef, file_refs
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
 from lakevilla.global_log.summaries import Summary, fingerprint, statistics_text
 from lakevilla.store.effects import Program, parallel
@@ -203,10 +203,8 @@ def _candidates(working: Working, where: Expr | None) -> Program[frozenset[int] 
     """Fingerprints of the files that may hold such a row in the bound state; None: too many."""
     if where not in working.candidates:
         files = yield from working.view.snapshot.files(where)
-        few = files if files.num_rows <= _MOST_CANDIDATES else None
-        working.candidates[where] = None if few is None else frozenset(map(fingerprint, _refs(few)))
+        known = None
+        if files.num_rows <= _MOST_CANDIDATES:
+            known = frozenset(map(fingerprint, file_refs(files)))
+        working.candidates[where] = known
     return working.candidates[where]
-
-
-def _refs(files: pa.Table) -> Iterable[FileRef]:
-    return zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True)

@@ -7,7 +7,6 @@ is the difference of two states, in which a file counts whatever its writer said
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, interrupted, is_entry, make_place
+from tests.builders import Place, bag, interrupted, is_entry, make_place
 
 #: What other clients do, each with dataChange as deltalake tells it.
 FOREIGN = ("optimize", "update", "append", "delete")
@@ -29,10 +28,6 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def rows(*ids: int) -> list[dict[str, int]]:
     return [{"id": number, "n": 0} for number in ids]
-
-
-def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def applied(before: pa.Table, changed: pa.Table) -> dict[tuple[Any, ...], int]:

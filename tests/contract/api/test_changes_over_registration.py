@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +12,7 @@ from deltalake import DeltaTable
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
-from tests.builders import Place, WrappedStore, interrupted, is_entry, make_place
+from tests.builders import Place, WrappedStore, bag, interrupted, is_entry, make_place
 
 
 @pytest.fixture
@@ -23,10 +22,6 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def rows(*ids: int) -> list[dict[str, int]]:
     return [{"id": number, "n": 0} for number in ids]
-
-
-def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def replayed(lake: lv.Lake, since: int, until: int) -> dict[tuple[Any, ...], int]:
