@@ -2,11 +2,20 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.fixtures.s3", "tests.fixtures.signals"]
+pytest_plugins = ["tests.fixtures.s3", "tests.fixtures.signals", "tests.fixtures.spark"]
 
 # `make test` draws the same examples each time, `make soak` new ones.
 settings.register_profile("repeatable", derandomize=True)
 if not os.environ.get("LAKEVILLA_SOAK"):
     settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the Spark session runs first, and in one worker: a session takes its time."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
