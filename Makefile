@@ -1,4 +1,5 @@
-# Every target makes its own environment first; all it needs is Python 3.11.
+# Every target makes its own environment first; all it needs is Python 3.11, and Java 17
+# for the tests with Spark.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +12,7 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
-.PHONY: help demo test lint format soak integration bench-smoke clean
+.PHONY: help demo java test lint format soak integration bench-smoke clean
 
 help:
 	@echo "make demo         what LakeVilla does, in two minutes, on local files"
@@ -29,8 +30,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/lakevilla demo
 
-test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not soak and not integration'
+# The tests with Spark are one group, so that one worker starts one session for them.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+java:
+	@tests/java.sh
+
+test: java $(STAMP)
+	$(PYTEST) -m 'not soak and not integration'
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -41,13 +48,13 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(STAMP)
+soak: java $(STAMP)
 	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-200000} \
-		$(BIN)/python -m pytest -n $(WORKERS) --timeout 0 -m 'not integration'
+		$(PYTEST) --timeout 0 -m 'not integration'
 	$(BIN)/python bench/rewrite_memory.py --gigabytes 4 --limit-gigabytes 1.5
 
 integration: $(STAMP)
-	$(BIN)/python tests/integration/with_minio.py -- $(BIN)/python -m pytest -n $(WORKERS) tests/contract/store tests/integration
+	$(BIN)/python tests/integration/with_minio.py -- $(PYTEST) tests/contract/store tests/integration
 
 bench-smoke: $(STAMP)
 	$(BIN)/python -m bench.smoke

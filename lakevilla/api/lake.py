@@ -8,13 +8,15 @@ import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
+from lakevilla.api.batches import BatchFunction
 from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.history import lake_history
@@ -25,6 +27,7 @@ from lakevilla.api.tables import Capabilities, Table
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.workings import is_callers
 from lakevilla.clock import Clock, SystemClock
+from lakevilla.engines.base import Engine
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
     CorruptObject,
@@ -128,7 +131,7 @@ class Lake:
         self.runner = Runner(store, ids, settings, checked=is_relied_on if checks else None)
         engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
-            root, clock, ids, settings, DeltaFormat(), engine, notify=self._notify
+            root, clock, ids, settings, DeltaFormat(), self._engine(engine), notify=self._notify
         )
         self.context.replaces = self._replaces
         self._on_event = on_event
@@ -141,6 +144,10 @@ class Lake:
         begin_anew_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
         self._lock = threading.Lock()
+
+    def _engine(self, embedded: DuckDBEngine) -> Engine:
+        """The engine of the lake's transactions."""
+        return embedded
 
     # -- life --------------------------------------------------------------------
 
@@ -166,6 +173,11 @@ class Lake:
             owner = self._background_pid
         if pool is not None and owner == os.getpid():
             pool.shutdown(wait=True)
+
+    @contextmanager
+    def beside(self, frame: object) -> Iterator[None]:
+        """A block in which frames come from where ``frame`` does; they may be used together."""
+        yield
 
     def __repr__(self) -> str:
         return f"<lakevilla.Lake {self.root}>"
@@ -269,7 +281,11 @@ class Lake:
             state.key = KeyUse(key, version)
             if version is not None:
                 state.applications = {key: version}
-        return Transaction(self, state, wait=wait, durability=durability)
+        return self.begun(state, wait=wait, durability=durability)
+
+    def begun(self, state: core.Transaction, **options: Any) -> Transaction:
+        """A transaction's state in the hands of its user; ``options`` are ``Workings``'s."""
+        return Transaction(self, state, **options)
 
     def run(
         self,
@@ -315,6 +331,42 @@ class Lake:
             return called
 
         return decorate
+
+    def foreach_batch(
+        self, fn: Callable[[Transaction, Any], object], *, query_id: str, **transaction_options: Any
+    ) -> Callable[[Any, int], None]:
+        """The function for Spark's ``writeStream.foreachBatch``: each batch takes effect once.
+
+        ``fn(txn, batch_df)`` may write many tables; all of it commits together, under the
+        idempotency key ``(query_id, batch_id)``. A batch that Spark hands over again, after
+        a restart or a kill, is done already and skipped; one that was not committed is run
+        anew. A ``query_id`` belongs to one streaming query and its checkpoint, for ever:
+        a new checkpoint counts its batches from 0 and needs a new ``query_id``.
+
+        Parameters
+        ----------
+        fn : callable
+            Must have no other side effects; is called again on a conflict.
+        query_id : str
+            Names the streaming query in the lake.
+        **transaction_options
+            As ``run`` takes them, but for ``idempotency_key``.
+
+        Raises
+        ------
+        InvalidOperation
+            The query has no name, or an option is not understood.
+        """
+        _check_options(transaction_options)
+        check_callable(fn)
+        if not isinstance(query_id, str) or not query_id:
+            raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
+        if "idempotency_key" in transaction_options:
+            raise InvalidOperation(
+                "foreach_batch makes the idempotency_key of query_id and the batch's number: "
+                "leave it out"
+            )
+        return BatchFunction(self, fn, query_id, transaction_options)
 
     # -- tables ------------------------------------------------------------------
 
@@ -520,8 +572,7 @@ class Lake:
         AlreadyCommitted, TransactionAborted, TransactionNotFound
         """
         self.ensure_safe_store()
-        state = self.runner.run(saving.resume(self.context, txn_id, self._owner))
-        return Transaction(self, state)
+        return self.begun(self.runner.run(saving.resume(self.context, txn_id, self._owner)))
 
     def abort(self, txn_id: str) -> None:
         """Abort a transaction, another client's too; it can never commit afterwards.

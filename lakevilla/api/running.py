@@ -120,7 +120,7 @@ def _attempt(
                 return None
         else:
             given = {name: options[name] for name in ("wait", "durability") if name in options}
-            txn = Transaction(lake, state, **given)
+            txn = lake.begun(state, **given)
             txn.keeps_place = True
             return txn
     txn = lake.transaction(**options)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakevilla.api.history import moment
 from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
+from lakevilla.results import OperationResult
 
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
@@ -117,7 +118,7 @@ class Snapshot:
         """One SELECT over all tables at this version."""
         with self._kept():
             rows = self._txn.sql(query, params, views=views)
-        if not isinstance(rows, pa.Table):
+        if isinstance(rows, OperationResult):
             raise InvalidOperation("a snapshot runs one SELECT: it writes nothing")
         return rows
 

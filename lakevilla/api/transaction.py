@@ -10,7 +10,6 @@ from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
-from lakevilla import frames
 from lakevilla.api.checks import check_columns, check_number
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
@@ -333,44 +332,21 @@ class Transaction(Workings):
             raise InvalidOperation(f"upsert into {table} needs at least one key column")
         with self._alone("upsert", table):
             location = self._written(table, "upsert")
-            source = self._materialised(location, data)
-            columns = {name.lower(): name for name in source.schema.names}
+            rows, stored = self._keyed_rows(location, data, names)
+            columns = {name.lower(): name for name in rows.names}
             on: Expr | None = None
             for name in names:
-                column = columns.get(name.lower())
-                if column is None:
-                    raise InvalidOperation(
-                        f"upsert into {table}: the data has no key column {name}", table=table
-                    )
-                if source[column].null_count:
-                    raise InvalidOperation(
-                        f"upsert into {table}: key column {name} has NULL; a key must have a value",
-                        table=table,
-                    )
+                column = columns[name.lower()]
                 equal = Call("=", (Column((column,), "target"), Column((column,), "source")))
                 on = equal if on is None else Call("and", (on, equal))
             assert on is not None
             keyed = {name.lower() for name in names}
-            every: dict[str, Expr] = {
-                name: Column((name,), "source") for name in source.schema.names
-            }
+            every: dict[str, Expr] = {name: Column((name,), "source") for name in rows.names}
             rest = {name: value for name, value in every.items() if name.lower() not in keyed}
             clauses = [MergeClauseRecord("not_matched_insert", None, every)]
             if rest:
                 clauses.insert(0, MergeClauseRecord("matched_update", None, rest))
-            if source.group_by([columns[k] for k in keyed]).aggregate([]).num_rows != len(source):
-                raise InvalidOperation(
-                    f"upsert into {table}: the data has two rows for one key; keep one of them",
-                    table=table,
-                )
-            return self._merge(
-                location,
-                source.schema,
-                lambda: self._stored_source(source),
-                on,
-                ("source", "target"),
-                tuple(clauses),
-            )
+            return self._merge(location, rows, stored, on, ("source", "target"), tuple(clauses))
 
     def merge(
         self,
@@ -390,14 +366,13 @@ class Transaction(Workings):
             raise InvalidOperation(f"merge: both aliases are {source_alias!r}: choose two names")
         with self._alone("merge", table):
             location = self._written(table, "merge")
-            layout = self._run(self._core.layout(location))
-            rows = self._source_rows(source, layout.table, layout.schema)
+            rows, stored = self._merge_rows(location, source)
             together = self._together(params)
             builder = self._merge_builder(
                 table,
                 location,
-                rows.schema,
-                lambda: self._stored_source(rows),
+                rows,
+                stored,
                 together.predicate(on),
                 together,
                 (source_alias, target_alias),
@@ -417,21 +392,14 @@ class Transaction(Workings):
         with self._alone("create_table", name):
             self._core.check_open("create_table")
             location = self._resolve(name)
-            is_schema = isinstance(data_or_schema, pa.Schema)
-            source = None if is_schema else frames.open_data(data_or_schema)
-            schema = (
-                frames.schema_of(data_or_schema, table=name)
-                if source is None
-                else frames.schema_of(source, table=name)
-            )
+            schema, source = self._schema_of(data_or_schema, name)
             partition = [partition_by] if isinstance(partition_by, str) else list(partition_by)
             self._lake.ensure_safe_store()
             created = self._core.create(location, schema, partition, dict(properties or {}))
             self._run(created)
             if source is not None:
-                layout = self._run(self._core.layout(location))
-                reader = frames.to_reader(source, table=name, schema=layout.schema)
-                self._run(self._core.append(location, reader))
+                rows, _ = self._incoming(location, source, None)
+                self._run(self._core.append(location, rows))
 
     def drop_table(self, name: str) -> None:
         """Take a table out of the lake; its data stays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -49,7 +49,7 @@ from lakevilla.transaction.perform import read_source
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
 
-__all__ = ["Workings", "is_callers"]
+__all__ = ["TWO_ROWS", "Workings", "is_callers", "key_columns"]
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ T = TypeVar("T")
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
 _NO_COLUMNS = pa.schema([])
+TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 #: The transactions of this process that somebody still holds, by id.
 _IN_USE: WeakValueDictionary[str, Workings] = WeakValueDictionary()
@@ -262,6 +263,34 @@ class Workings:
         wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
         return reader, reader.schema.serialize().to_pybytes() if wider else None
 
+    def _schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
+        """The columns of a new table, and its rows; None for a schema alone."""
+        if isinstance(data_or_schema, pa.Schema):
+            return frames.schema_of(data_or_schema, table=name), None
+        source = frames.open_data(data_or_schema)
+        return frames.schema_of(source, table=name), source
+
+    def _merge_rows(
+        self, location: str, data: object
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """The columns of a merge's source, and what stores its rows."""
+        layout = self._run(self._core.layout(location))
+        rows = self._source_rows(data, layout.table, layout.schema)
+        return rows.schema, lambda: self._stored_source(rows)
+
+    def _keyed_rows(
+        self, location: str, data: object, keys: Sequence[str]
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """As ``_merge_rows``, of rows that must have a value for each key, and no key twice."""
+        rows = self._materialised(location, data)
+        columns = key_columns(rows.schema, keys)
+        for name in columns:
+            if rows[name].null_count:
+                raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
+        if rows.group_by(columns).aggregate([]).num_rows != len(rows):
+            raise InvalidOperation(TWO_ROWS)
+        return rows.schema, lambda: self._stored_source(rows)
+
     def _materialised(self, location: str, data: object) -> pa.Table:
         layout = self._run(self._core.layout(location))
         rows = self._source_rows(data, layout.table, layout.schema)
@@ -441,7 +470,7 @@ class Workings:
         """A source that a redo, or a helper, can read again (hazard 25)."""
         if rows.nbytes <= _INLINE_BYTES:
             return InlineSource(_ipc(rows))
-        keys = []
+        keys, counts = [], []
         for part in _parts(rows):
             # Never a name again, by another attempt or whoever resumes it: operations that
             # have their rows there may have to be redone.
@@ -450,7 +479,18 @@ class Workings:
             self._run(put(key, _ipc(part), ANY))
             self._core.stored.append(key)
             keys.append(key)
-        return StagedSource(tuple(keys))
+            counts.append(part.num_rows)
+        columns = rows.schema.serialize().to_pybytes()
+        return StagedSource(tuple(keys), tuple(counts), columns)
+
+
+def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
+    """The columns that are an upsert's keys, as they are spelled in the data."""
+    columns = {name.lower(): name for name in schema.names}
+    for name in keys:
+        if name.lower() not in columns:
+            raise InvalidOperation(f"the data has no key column {name}")
+    return [columns[name] for name in dict.fromkeys(key.lower() for key in keys)]
 
 
 def _ipc(rows: pa.Table) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -27,6 +27,8 @@ __all__ = [
     "MergeClause",
     "MergeSpec",
     "Rewrite",
+    "Rows",
+    "StagedRows",
     "TableInput",
     "Written",
     "target_file_size",
@@ -34,7 +36,11 @@ __all__ = [
 
 #: Gives a new unique path, relative to the table, for a data file in a
 #: partition directory ("" for none): the name carries the transaction's id.
+#: An engine that writes in other processes pickles it.
 FileNamer = Callable[[str], str]
+
+#: Rows to be written: a stream, or what an engine made of a frame of its own kind.
+Rows = Any
 
 
 def target_file_size(layout: Layout, settings: Settings) -> int:
@@ -66,6 +72,18 @@ class TableInput:
 
     layout: Layout
     files: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows that lie on the store, to be read as often as they are needed.
+
+    ``keys`` are Arrow IPC streams of ``schema``, and ``counts`` how many rows each holds.
+    """
+
+    keys: tuple[str, ...]
+    counts: tuple[int, ...]
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +143,7 @@ class MergeSpec(msgspec.Struct, frozen=True):
 class Engine(Protocol):
     """Rows of one or more tables. All predicates are bound trees (``expressions.bind``)."""
 
-    def write(
-        self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
-    ) -> Program[tuple[Written, ...]]:
+    def write(self, layout: Layout, data: Rows, name: FileNamer) -> Program[tuple[Written, ...]]:
         """Write rows, already cast to ``layout.schema``, into files with statistics.
 
         Checks NOT NULL and constraints before any file is stored. No rows, no files.
@@ -146,7 +162,11 @@ class Engine(Protocol):
         """Delete rows; files whose rows all match are removed without being rewritten."""
 
     def merge(
-        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+        self,
+        table: TableInput,
+        source: pa.RecordBatchReader | StagedRows,
+        spec: MergeSpec,
+        name: FileNamer,
     ) -> Program[Rewrite]:
         """Merge a source. Two source rows for one target row raise ``InvalidOperation``."""
 

@@ -47,9 +47,14 @@ class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
 
 
 class StagedSource(msgspec.Struct, frozen=True, tag="staged"):
-    """Rows in Arrow IPC streams under the transaction's own directory."""
+    """Rows in Arrow IPC streams under the transaction's own directory.
+
+    ``counts`` are the rows of each; ``columns`` is their schema, as an Arrow schema message.
+    """
 
     keys: tuple[str, ...]
+    counts: tuple[int, ...]
+    columns: bytes
 
 
 class QuerySource(msgspec.Struct, frozen=True, tag="query"):

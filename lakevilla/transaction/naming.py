@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lakevilla.clock import SystemClock
 from lakevilla.engines.base import FileNamer
+from lakevilla.ids import Ids
 
 if TYPE_CHECKING:
     from lakevilla.transaction.context import Context
@@ -24,4 +27,23 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
 
 
 def file_namer(context: Context, txn: str, through_head: bool) -> FileNamer:
-    return lambda partition: file_path(partition, txn, through_head, context.ids.nonce()[:16])
+    return _Namer(context.ids, txn, through_head)
+
+
+@dataclass(frozen=True, slots=True)
+class _Namer:
+    ids: Ids
+    txn: str
+    through_head: bool
+
+    def __call__(self, partition: str) -> str:
+        return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # In another process it draws from that one's randomness: each attempt of a task
+        # has names of its own, so none writes over another's file.
+        return _namer, (self.txn, self.through_head)
+
+
+def _namer(txn: str, through_head: bool) -> _Namer:
+    return _Namer(Ids(SystemClock()), txn, through_head)

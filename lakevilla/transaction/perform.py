@@ -17,6 +17,7 @@ from lakevilla.engines.base import (
     MergeClause,
     MergeSpec,
     Rewrite,
+    StagedRows,
     TableInput,
     Written,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "merge_spec",
     "perform",
     "read_source",
+    "staged_rows",
 ]
 
 TRUE = Literal("boolean", "true")
@@ -213,12 +215,14 @@ def _merge(
     context: Context, operation: Merge, snapshot: Snapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
     layout = snapshot.layout
-    source = yield from read_source(context, operation.source, lookup)
+    source: StagedRows | pa.RecordBatchReader
+    if isinstance(operation.source, StagedSource):
+        source = staged_rows(operation.source)
+    else:
+        source = (yield from read_source(context, operation.source, lookup)).to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
     files = yield from snapshot.files()
-    rewrite = yield from context.engine.merge(
-        TableInput(layout, files), source.to_reader(), spec, name
-    )
+    rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
     return _rewritten(layout.location, rewrite)
 
 
@@ -291,6 +295,12 @@ def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.
                 views[alias] = rows.to_reader()
             params = {key: _constant(value) for key, value in source.params.items()}
             return (yield from context.engine.query(source.sql, inputs, views, params))
+
+
+def staged_rows(source: StagedSource) -> StagedRows:
+    """A stored source, as engines know it."""
+    schema = pa.ipc.read_schema(pa.py_buffer(source.columns))
+    return StagedRows(source.keys, source.counts, schema)
 
 
 def _constant(value: Expr) -> object:

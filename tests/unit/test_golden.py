@@ -83,7 +83,7 @@ OPERATIONS = (
     Delete("t", WHERE),
     Merge(
         "t",
-        StagedSource(("_lakevilla/txns/x/source-0000.arrow",)),
+        StagedSource(("_lakevilla/txns/x/source-0000.arrow",), (3,), b"columns"),
         WHERE,
         "source",
         "target",

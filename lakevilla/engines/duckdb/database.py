@@ -32,9 +32,10 @@ class Database:
     threads never meet on one.
     """
 
-    def __init__(self, data: DataAccess, settings: Settings) -> None:
+    def __init__(self, data: DataAccess, settings: Settings, threads: int | None = None) -> None:
         self._data = data
         self._settings = settings
+        self._threads = threads
         self._lock = threading.Lock()
         self._owner = -1
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -59,7 +60,7 @@ class Database:
 
     def isolated(self) -> duckdb.DuckDBPyConnection:
         """A database of its own, for SQL that may see nothing but what it is given."""
-        connection = _connect(self._data, self._settings, self.directory)
+        connection = _connect(self._data, self._settings, self.directory, self._threads)
         # A query opens its files more than once: to plan, and to run.
         with translated(None):
             connection.execute("SET parquet_metadata_cache = true")
@@ -80,7 +81,7 @@ class Database:
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
-                connection = _connect(self._data, self._settings, directory)
+                connection = _connect(self._data, self._settings, directory, self._threads)
                 # The engine's own joins name the smaller side last. DuckDB would
                 # guess at 1000 rows a file and build its hash table of the larger.
                 with translated(None):
@@ -94,7 +95,9 @@ class Database:
             return self._connection
 
 
-def _connect(data: DataAccess, settings: Settings, directory: str) -> duckdb.DuckDBPyConnection:
+def _connect(
+    data: DataAccess, settings: Settings, directory: str, threads: int | None
+) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -107,6 +110,7 @@ def _connect(data: DataAccess, settings: Settings, directory: str) -> duckdb.Duc
             # Local files are in the system's cache already; a second copy here
             # would fill the memory limit.
             "enable_external_file_cache": data.local_path("_lakevilla") is None,
+            **({} if threads is None else {"threads": threads}),
         },
     )
     with translated(None):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import (
@@ -13,18 +14,20 @@ from lakevilla.engines.base import (
     FileNamer,
     MergeSpec,
     Rewrite,
+    StagedRows,
     TableInput,
     Written,
 )
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.digest import digest
-from lakevilla.engines.duckdb.merge import merge
+from lakevilla.engines.duckdb.merge import merge, numbered
 from lakevilla.engines.duckdb.query import query
 from lakevilla.engines.duckdb.relation import read_files
 from lakevilla.engines.duckdb.rewrite import CHANGE_TYPE, Rewriter, expression_sql
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writer import Writer
 from lakevilla.engines.duckdb.zorder import in_z_order
+from lakevilla.engines.staged import read_staged
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
@@ -51,6 +54,8 @@ class DuckDBEngine:
         Memory limit, file sizes.
     ids : Ids
         Stamps the files that are written.
+    threads : int, optional
+        As many as the machine has cores if not given.
 
     Notes
     -----
@@ -58,9 +63,11 @@ class DuckDBEngine:
     process its own, and every call works on a connection of its own.
     """
 
-    def __init__(self, data: DataAccess, settings: Settings, ids: Ids) -> None:
+    def __init__(
+        self, data: DataAccess, settings: Settings, ids: Ids, *, threads: int | None = None
+    ) -> None:
         self._data, self._settings, self._ids = data, settings, ids
-        self._database = Database(data, settings)
+        self._database = Database(data, settings, threads)
 
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
@@ -96,9 +103,23 @@ class DuckDBEngine:
         return (yield from self._whole(rewriter, rewriter.delete(where)))
 
     def merge(
-        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+        self,
+        table: TableInput,
+        source: pa.RecordBatchReader | StagedRows,
+        spec: MergeSpec,
+        name: FileNamer,
     ) -> Program[Rewrite]:
         """Merge a source; see ``engines.base.MergeClause`` for the rules."""
+        rewrite, _ = yield from self.merge_part(table, numbered(self._rows(source)), spec, name)
+        return rewrite
+
+    def merge_part(
+        self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
+    ) -> Program[tuple[Rewrite, np.ndarray]]:
+        """Merge into some of a table's files, from a source whose rows are ``numbered``.
+
+        Also the numbers of those source rows that match a row of these files.
+        """
         rewriter = yield from self._rewriter(table, name)
         return (yield from self._whole(rewriter, merge(rewriter, source, spec)))
 
@@ -154,6 +175,9 @@ class DuckDBEngine:
         for number, (table_name, table) in enumerate(tables.items()):
             inputs[table_name] = yield from read_files(self._data, table, f"table{number}")
         return query(self._database, sql, inputs, views, params)
+
+    def _rows(self, source: pa.RecordBatchReader | StagedRows) -> pa.RecordBatchReader:
+        return read_staged(self._data, source) if isinstance(source, StagedRows) else source
 
     def _writer(self, layout: Layout, name: FileNamer) -> Writer:
         return Writer(self._database, self._data, self._settings, layout, name, self._now_ms())

@@ -6,7 +6,10 @@ numbers: small beside the rows themselves, and DuckDB spills them to disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
@@ -20,18 +23,24 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile
 from lakevilla.store.effects import Program
 
-__all__ = ["merge"]
+__all__ = ["merge", "numbered"]
 
 # A source row's number, and the clause that acts on a row.
-_SOURCE, _CLAUSE = '"__lakevilla_source"', '"__lakevilla_clause"'
+_NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
+_SOURCE, _CLAUSE = f'"{_NUMBER.name}"', '"__lakevilla_clause"'
 # What a row takes in a file, for a guess at how many a table has.
 _ROW_BYTES = 20
 _UPDATES = ("matched_update", "not_matched_by_source_update")
 _DELETES = ("matched_delete", "not_matched_by_source_delete")
 
 
-def merge(rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec) -> Program[Rewrite]:
-    """Merge ``source`` into the rewriter's table."""
+def merge(
+    rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec
+) -> Program[tuple[Rewrite, np.ndarray]]:
+    """Merge ``source``, whose rows are ``numbered``, into the rewriter's table.
+
+    Also the numbers of the source rows that match a row of it.
+    """
     statement = _Merge(rewriter, spec, source.schema)
     tap = Tap(source.schema, source)
     with translated(statement.table, (tap,)):
@@ -43,7 +52,7 @@ def merge(rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec) -> 
     inserted = yield from statement.insert()
     changes = yield from statement.record()
     rows_updated, rows_deleted, rows_matched = counts
-    return Rewrite(
+    rewrite = Rewrite(
         written=updated.written + inserted.written,
         removed=updated.removed,
         change_files=changes,
@@ -53,6 +62,21 @@ def merge(rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec) -> 
         rows_deleted=rows_deleted,
         rows_copied=updated.rows_copied - rows_updated,
     )
+    return rewrite, statement.matched_sources()
+
+
+def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchReader:
+    """The rows with a number each, in order: what tells them apart."""
+    schema = source.schema.append(_NUMBER)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = start
+        for batch in source:
+            numbers = pa.array(np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
+            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 class _Merge:
@@ -67,10 +91,7 @@ class _Merge:
     def load(self, tap: Tap) -> None:
         """Keep the source: it is read more than once, and may come from a stream."""
         self._cursor.register("__lakevilla_stream", tap.reader)
-        self._cursor.execute(
-            f"CREATE TEMP TABLE source AS SELECT *, row_number() OVER () AS {_SOURCE} "
-            "FROM __lakevilla_stream"
-        )
+        self._cursor.execute("CREATE TEMP TABLE source AS SELECT * FROM __lakevilla_stream")
 
     def pair(self) -> None:
         """Tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
@@ -131,6 +152,12 @@ class _Merge:
                 "(SELECT count(*) FROM (SELECT DISTINCT file, row FROM pairs)) FROM actions"
             ).fetchall()
         return int(updated), int(deleted), int(matched)
+
+    def matched_sources(self) -> np.ndarray:
+        """The numbers of the source rows that match a target row."""
+        with translated(self.table):
+            found = self._cursor.execute("SELECT DISTINCT source FROM pairs").fetchnumpy()
+        return np.asarray(found["source"], np.int64)
 
     def rewrite_hits(self) -> Program[Rewrite]:
         """Rewrite the files with an updated or a deleted row; drop those with no other."""

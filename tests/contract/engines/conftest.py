@@ -18,6 +18,8 @@ _WAYS = {
 }
 
 
-@pytest.fixture(params=_WAYS)
+@pytest.fixture(params=[*_WAYS, pytest.param("spark", marks=pytest.mark.xdist_group("spark"))])
 def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    if request.param == "spark":
+        return Lake(str(tmp_path), spark=request.getfixturevalue("spark"))
     return Lake(str(tmp_path), **_WAYS[request.param])

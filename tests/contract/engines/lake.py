@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import re
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 
+from lakevilla import errors
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite, TableInput, Written
 from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.spark import SparkEngine, SparkRows
+from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.tasks import Place
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Expr
@@ -27,6 +34,9 @@ from lakevilla.store.files import DataFiles
 from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 class Lake:
     """One directory or bucket, an engine on it, and the verbs of a one-table transaction."""
@@ -37,15 +47,21 @@ class Lake:
         options: Mapping[str, str] | None = None,
         settings: Settings | None = None,
         remote: bool = False,
+        spark: SparkSession | None = None,
     ) -> None:
         self.root, self.options = root, dict(options or {})
         self.settings = settings or Settings()
         ids = Ids(SystemClock())
         self.runner = Runner(open_store(root, self.options or None), ids, self.settings)
         data: Any = DataFiles(self.runner)
-        self.engine = DuckDBEngine(_Remote(data) if remote else data, self.settings, ids)
+        embedded = DuckDBEngine(_Remote(data) if remote else data, self.settings, ids)
+        self.engine: Any = embedded
+        self.spark = spark
+        if spark is not None:
+            place = Place(root, self.options or None, self.settings)
+            self.engine = SparkEngine(lambda: spark, lambda: place, embedded, ids)
         self.format = DeltaFormat()
-        self._names = itertools.count()
+        self.name = Names()
 
     def make(self, name: str, rows: pa.Table, **options: Any) -> None:
         write_deltalake(
@@ -58,9 +74,6 @@ class Lake:
     def input(self, name: str) -> TableInput:
         snapshot = self.open(name)
         return TableInput(snapshot.layout, self.runner.run(snapshot.files()))
-
-    def name(self, directory: str) -> str:
-        return f"{directory}/new-{next(self._names):05d}.parquet".lstrip("/")
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """What deltalake reads."""
@@ -76,11 +89,13 @@ class Lake:
     ) -> pa.Table:
         table = self.input(name)
         condition = None if where is None else predicate(where, table.layout)
+        if self.spark is not None:
+            return collected(self.engine.frame(table, columns, condition))
         return self.runner.run(self.engine.scan(table, columns, condition)).read_all()
 
     def append(self, name: str, rows: pa.Table) -> tuple[Written, ...]:
         snapshot = self.open(name)
-        reader = rows.cast(snapshot.layout.schema).to_reader()
+        reader = self._incoming(rows.cast(snapshot.layout.schema))
         written = self.runner.run(self.engine.write(snapshot.layout, reader, self.name))
         self.commit(name, Rewrite(written=written), "WRITE")
         return written
@@ -132,9 +147,29 @@ class Lake:
             self.commit(name, rewrite, operation)
         return rewrite
 
+    def _incoming(self, rows: pa.Table) -> Any:
+        if self.spark is None:
+            return rows.to_reader()
+        frame = self.spark.createDataFrame(rows, spark_schema(rows.schema))
+        return SparkRows(frame.coalesce(1), rows.schema)
+
     def _store(self, name: str, path: str, body: bytes | None) -> None:
         if body is not None:
             self.runner.run(put(f"{name}/{path}", body, ANY))
+
+
+class Names:
+    """New names for files; another process makes others."""
+
+    def __init__(self) -> None:
+        self._made = itertools.count()
+        self._nonce = uuid.uuid4().hex[:8]
+
+    def __call__(self, directory: str) -> str:
+        return f"{directory}/new-{next(self._made):05d}-{self._nonce}.parquet".lstrip("/")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Names, ()
 
 
 class _Remote:
@@ -148,6 +183,17 @@ class _Remote:
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
         return self._data.open_input(key, size)
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """What Spark reads; it must name the library's own error where there is one."""
+    try:
+        return frame.toArrow()
+    except PySparkException as error:
+        named = re.findall(r"lakevilla\.errors\.(\w+): (.*)", str(error))
+        assert named, str(error)
+        kind, message = named[-1]
+        raise getattr(errors, kind)(message) from error
 
 
 def predicate(where: str, layout: Layout) -> Expr:

@@ -1,0 +1,302 @@
+"""The verbs of ``engines.base.Engine`` as Spark jobs; what is small is done in the driver."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lakevilla.engines.base import (
+    FileNamer,
+    MergeSpec,
+    Rewrite,
+    StagedRows,
+    TableInput,
+    Written,
+)
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.spark.jobs import parallelism, run_job, scanned
+from lakevilla.engines.spark.rows import SparkRows, spark_schema
+from lakevilla.engines.spark.tasks import (
+    Bins,
+    DeleteTask,
+    InsertTask,
+    MergeTask,
+    Place,
+    Report,
+    ScanTask,
+    Source,
+    StageTask,
+    Task,
+    TellTask,
+    UpdateTask,
+    WriteTask,
+    joined,
+    no_files,
+    unmatched,
+)
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import ChangeFile, Layout
+from lakevilla.formats.delta.paths import file_key
+from lakevilla.ids import Ids
+from lakevilla.store.effects import Program, delete, parallel
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SparkEngine"]
+
+#: A task reads about so many bytes, or less where that leaves cores without work; as Spark does.
+_MOST_BYTES = 128 * 1024 * 1024
+_LEAST_BYTES = 4 * 1024 * 1024
+
+
+class SparkEngine:
+    """Rows of tables by way of a Spark session.
+
+    Parameters
+    ----------
+    session : callable
+        Gives the session; asked for each job.
+    place : callable
+        Tells how workers reach the lake; asked for each job, as credentials expire.
+    embedded : DuckDBEngine
+        Does in the driver what is no job: rows that are here, queries over them, digests of
+        files below ``row_check_limit_bytes``.
+    ids : Ids
+        Names jobs.
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        place: Callable[[], Place],
+        embedded: DuckDBEngine,
+        ids: Ids,
+    ) -> None:
+        self._session, self._place, self._embedded, self._ids = session, place, embedded, ids
+        self._parallelism = 0
+
+    # -- frames ------------------------------------------------------------------
+
+    def frame(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> DataFrame:
+        """Rows for which ``where`` is true, as a DataFrame: read when it is used."""
+        schema = table.layout.schema
+        if columns is not None:
+            missing = [column for column in columns if column not in schema.names]
+            if missing:
+                raise InvalidOperation(
+                    f"table {table.layout.table}: there is no column {', '.join(missing)}; "
+                    f"its columns are {', '.join(schema.names)}",
+                    table=table.layout.table,
+                )
+            schema = pa.schema([schema.field(column) for column in columns])
+        bins = self._bins(table)
+        task = ScanTask(self._place(), bins, None if columns is None else tuple(columns), where)
+        return scanned(self._session(), task, len(bins.files), spark_schema(schema))
+
+    def stage(
+        self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]
+    ) -> StagedRows:
+        """Put a DataFrame's rows aside on the store: it is run once, and read from there."""
+        task = StageTask(self._place(), table, schema, prefix, tuple(keys))
+        reports = self._run(frame, task, f"table {table}")
+        staged = [one for report in reports for one in report.staged]
+        return StagedRows(tuple(key for key, _ in staged), tuple(n for _, n in staged), schema)
+
+    # -- the protocol's verbs ------------------------------------------------------
+
+    def write(
+        self, layout: Layout, data: SparkRows | pa.RecordBatchReader, name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows into files with statistics; see ``engines.base.Engine``."""
+        if not isinstance(data, SparkRows):
+            return (yield from self._embedded.write(layout, data, name))
+        task = WriteTask(self._place(), layout, name)
+        return (yield from self._rewritten(layout, data.frame, task)).written
+
+    def scan(
+        self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
+    ) -> Program[pa.RecordBatchReader]:
+        """Rows for which ``where`` is true, streamed through the driver in bounded memory."""
+        return (yield from self._embedded.scan(table, columns, where))
+
+    def update(
+        self, table: TableInput, assignments: Mapping[str, Expr], where: Expr, name: FileNamer
+    ) -> Program[Rewrite]:
+        """Rewrite the files that hold a row for which ``where`` is true."""
+        bins = self._bins(table)
+        task = UpdateTask(self._place(), bins, dict(assignments), where, name)
+        return (yield from self._rewritten(table.layout, bins, task))
+
+    def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
+        """Delete rows; a file whose rows all match is removed, not rewritten."""
+        bins = self._bins(table)
+        task = DeleteTask(self._place(), bins, where, name)
+        return (yield from self._rewritten(table.layout, bins, task))
+
+    def merge(
+        self,
+        table: TableInput,
+        source: pa.RecordBatchReader | StagedRows,
+        spec: MergeSpec,
+        name: FileNamer,
+    ) -> Program[Rewrite]:
+        """Merge a source: first into the files, then what matched no row of any of them."""
+        layout = table.layout
+        rows = source if isinstance(source, StagedRows) else source.read_all()
+        count = sum(source.counts) if isinstance(source, StagedRows) else rows.num_rows
+        into, new = _apart(spec)
+        found = np.zeros(count, bool)
+        merged = Rewrite()
+        if table.files.num_rows:
+            carried = Source(rows if isinstance(rows, StagedRows) else _ipc(rows))
+            bins = self._bins(table)
+            task = MergeTask(self._place(), bins, carried, into, name)
+            reports = yield from self._reported(layout, bins, task)
+            merged = joined([report.rewrite for report in reports])
+            for report in reports:
+                if report.matched is not None:
+                    found[report.matched] = True
+        if not new.clauses or found.all():
+            return merged
+        if isinstance(rows, StagedRows):
+            places = self._session().range(0, len(rows.keys), 1, len(rows.keys))
+            matched = np.packbits(found).tobytes()
+            insert = InsertTask(self._place(), layout, rows, matched, new, name)
+            inserted = yield from self._rewritten(layout, places, insert, besides=merged)
+        else:
+            rest = unmatched(rows.to_reader(), ~found)
+            try:
+                inserted = yield from self._embedded.merge(
+                    TableInput(layout, no_files()), rest, new, name
+                )
+            except (Exception, KeyboardInterrupt):
+                yield from _withdraw(layout, merged)
+                raise
+        return joined([merged, inserted])
+
+    def compact(
+        self, table: TableInput, z_order_by: Sequence[str], name: FileNamer
+    ) -> Program[tuple[Written, ...]]:
+        """The same rows in new files; in the driver, one partition's files at a time."""
+        return (yield from self._embedded.compact(table, z_order_by, name))
+
+    def tell(
+        self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files that tell every row of the files as inserted, or as deleted."""
+        bins = self._bins(table)
+        task = TellTask(self._place(), bins, change_type, name)
+        return (yield from self._rewritten(table.layout, bins, task)).change_files
+
+    def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
+        """A digest of the multiset of rows for which ``where`` is true; in the driver."""
+        return (yield from self._embedded.matching_rows(table, where))
+
+    def query(
+        self,
+        sql: str,
+        tables: Mapping[str, TableInput],
+        views: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+    ) -> Program[pa.Table]:
+        """One SELECT in DuckDB's dialect; in the driver. See ``frame`` for Spark's own."""
+        return (yield from self._embedded.query(sql, tables, views, params))
+
+    # -- jobs --------------------------------------------------------------------
+
+    def _bins(self, table: TableInput) -> Bins:
+        """The files in bins of about equal bytes, one a task; one of no files if there are none."""
+        sizes = table.files.column("size").to_pylist()
+        if not self._parallelism:
+            self._parallelism = parallelism(self._session())
+        share = -(-sum(sizes) // self._parallelism)
+        limit = min(_MOST_BYTES, max(_LEAST_BYTES, share))
+        count = max(1, min(len(sizes), -(-sum(sizes) // limit)))
+        # The largest first, each into the bin with the fewest bytes so far.
+        bins: list[list[int]] = [[] for _ in range(count)]
+        loads = [(0, number) for number in range(count)]
+        for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
+            load, number = heapq.heappop(loads)
+            bins[number].append(place)
+            heapq.heappush(loads, (load + sizes[place], number))
+        # Statistics have served their turn when the files were chosen.
+        stats = table.files.schema.get_field_index("stats")
+        files = table.files.set_column(stats, "stats", pa.nulls(table.files.num_rows, pa.string()))
+        return Bins(
+            table.layout,
+            tuple(_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins),
+        )
+
+    def _rewritten(
+        self,
+        layout: Layout,
+        over: DataFrame | Bins,
+        task: Task,
+        *,
+        besides: Rewrite | None = None,
+    ) -> Program[Rewrite]:
+        reports = yield from self._reported(layout, over, task, besides=besides)
+        return joined([report.rewrite for report in reports])
+
+    def _reported(
+        self,
+        layout: Layout,
+        over: DataFrame | Bins,
+        task: Task,
+        *,
+        besides: Rewrite | None = None,
+    ) -> Program[list[Report]]:
+        """Run a job; if one of its tasks has failed, take back what the others have stored.
+
+        What a task that did not report has stored is gc's: nobody knows its names.
+        """
+        frame = over
+        if isinstance(over, Bins):
+            frame = self._session().range(0, len(over.files), 1, len(over.files))
+        try:
+            reports = self._run(frame, task, f"table {layout.table}")
+            error = next((one.error for one in reports if one.error is not None), None)
+        except (Exception, KeyboardInterrupt):
+            yield from _withdraw(layout, besides or Rewrite())
+            raise
+        if error is not None:
+            done = joined([report.rewrite for report in reports] + [besides or Rewrite()])
+            yield from _withdraw(layout, done)
+            raise error
+        return reports
+
+    def _run(self, frame: DataFrame, task: Task, about: str) -> list[Report]:
+        kind = type(task).__name__.removesuffix("Task").lower()
+        tag = f"lakevilla-{kind}-{self._ids.nonce()[:12]}"
+        return run_job(self._session(), frame, task, job=f"{about}: job {tag}", tag=tag)
+
+
+def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
+    """The merge without what it inserts, and what it inserts alone."""
+    new = tuple(clause for clause in spec.clauses if clause.kind == "not_matched_insert")
+    old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
+    aliases = spec.source_alias, spec.target_alias
+    return MergeSpec(spec.on, *aliases, old), MergeSpec(spec.on, *aliases, new)
+
+
+def _withdraw(layout: Layout, rewrite: Rewrite) -> Program[None]:
+    paths = [one.file.path for one in rewrite.written]
+    paths += [file.path for file, _ in rewrite.change_files]
+    yield from parallel([delete(file_key(layout.location, path)) for path in paths])
+
+
+def _ipc(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())

@@ -1,0 +1,124 @@
+"""Jobs: a task for each partition of a DataFrame, and what the tasks report.
+
+Nothing but reports comes to the driver. Only the DataFrame API is used, so a job
+runs on a classic session and on Spark Connect alike, and a worker needs no
+more than Python with LakeVilla.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakevilla.engines.spark.rows import first_line
+from lakevilla.engines.spark.tasks import Report, ScanTask, Task
+from lakevilla.errors import InvalidOperation, LakeVillaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["parallelism", "run_job", "scanned"]
+
+#: A worker that lacks what a task needs says so instead of reporting.
+_LACKS = "LakeVilla is missing: "
+#: The last line of a Python traceback within Spark's message.
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
+
+
+def run_job(
+    session: SparkSession, frame: DataFrame, task: Task, *, job: str, tag: str
+) -> list[Report]:
+    """Run ``task`` on each partition of ``frame``; the reports, or the first error reported.
+
+    ``job`` names it in messages. ``tag`` is the job's own: if the caller is
+    interrupted, so is the job.
+
+    Raises
+    ------
+    LakeVillaError
+        What a task reported.
+    InvalidOperation
+        Spark could not run the job.
+    """
+    function = _in_worker("reports", pickle.dumps(task))
+    try:
+        session.addTag(tag)
+        try:
+            table = frame.mapInArrow(function, "report binary").toArrow()
+        except BaseException:
+            with suppress(Exception):
+                session.interruptTag(tag)
+            raise
+        finally:
+            with suppress(Exception):
+                session.removeTag(tag)
+    except Exception as error:
+        raise failure(error, job) from error
+    return [pickle.loads(report) for report in table.column("report").to_pylist()]
+
+
+def scanned(session: SparkSession, task: ScanTask, tasks: int, schema: StructType) -> DataFrame:
+    """The rows that ``tasks`` tasks read, each those of the bin of its number."""
+    numbers = session.range(0, tasks, 1, tasks)
+    return numbers.mapInArrow(_in_worker("rows_of", pickle.dumps(task)), schema)
+
+
+def parallelism(session: SparkSession) -> int:
+    """How many tasks the session runs at a time, as it says itself."""
+    from pyspark.sql import functions
+
+    try:
+        places = session.range(0, 1 << 14).select(functions.spark_partition_id().alias("place"))
+        row: Any = places.agg(functions.max("place").alias("last")).first()
+    except Exception as error:
+        raise failure(error, "the first job") from error
+    return int(row["last"]) + 1
+
+
+def failure(error: Exception, job: str) -> LakeVillaError:
+    """Spark's error as ours: its reason is kept, its stack traces are the cause."""
+    text = str(error)
+    if _LACKS in text:
+        reason = text.partition(_LACKS)[2].splitlines()[0]
+        return InvalidOperation(f"{job}: {reason}")
+    if "stopped SparkContext" in text or "SESSION_CLOSED" in text or "is stopped" in text:
+        return InvalidOperation(
+            f"{job}: the Spark session was stopped: connect again with one that runs"
+        )
+    raised = _RAISED.findall(text)
+    reason = raised[-1].strip()[:500] if raised else first_line(error)
+    return InvalidOperation(f"{job}: the Spark job failed: {reason}")
+
+
+def _in_worker(
+    entry: str, payload: bytes
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function of ``tasks`` for ``mapInArrow``.
+
+    It is pickled by its value, as functions within functions are: what it imports is
+    looked for in the worker when it runs, so it can tell what is not there.
+    """
+    lacks = _LACKS
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            from lakevilla.engines.spark import tasks
+        except ImportError as error:
+            import sys
+
+            raise RuntimeError(
+                f"{lacks}the Python of Spark's workers ({sys.executable}) can't import it "
+                f"({error}): install lakevilla for Python {python} there, or set PYSPARK_PYTHON "
+                "to an interpreter that has it, before the session starts"
+            ) from None
+        return getattr(tasks, entry)(payload, batches)  # type: ignore[no-any-return]
+
+    return run

@@ -1,0 +1,72 @@
+"""Spark DataFrames as rows: their columns in Arrow's types, and Arrow's in Spark's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["SparkRows", "arrow_schema", "is_frame", "spark_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRows:
+    """A DataFrame on its way into a table; ``schema`` are the columns that its rows will have."""
+
+    frame: DataFrame
+    schema: pa.Schema
+
+
+def is_frame(data: object) -> bool:
+    """Whether it is a DataFrame of Spark, classic or Connect."""
+    return any(
+        kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql.")
+        for kind in type(data).__mro__
+    )
+
+
+def arrow_schema(frame: DataFrame, table: str) -> pa.Schema:
+    """The columns of a DataFrame; Spark is asked to analyse it, and runs nothing.
+
+    Raises
+    ------
+    InvalidOperation
+        A column has a type that Arrow lacks.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        schema: pa.Schema = to_arrow_schema(frame.schema)
+    except (PySparkException, pa.ArrowException) as error:
+        raise InvalidOperation(
+            f"the DataFrame for table {table!r} can't be written: {first_line(error)}", table=table
+        ) from error
+    return schema
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Columns as Spark declares them; all may be NULL, as in Spark's own readers."""
+    from pyspark.sql.pandas.types import from_arrow_type
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), True)
+            for field in schema
+        ]
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What a Spark error says, without its stack traces."""
+    text: Any = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:500] if lines else type(error).__name__

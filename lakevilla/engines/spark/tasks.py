@@ -1,0 +1,442 @@
+"""What a task of a Spark job does, in a worker's Python; the driver gets a ``Report`` of each.
+
+A task writes under names that no other attempt has, and reports them in the one
+result that Spark accepts of it. So a retry or a speculative copy brings no file
+into a commit twice; what the others have written belongs to nobody and goes
+with gc. An error that another attempt would meet again is reported, not raised:
+Spark would only repeat it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakevilla.clock import SystemClock
+from lakevilla.engines.base import (
+    FileNamer,
+    MergeSpec,
+    Rewrite,
+    StagedRows,
+    TableInput,
+    Written,
+)
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.duckdb.merge import numbered
+from lakevilla.engines.staged import read_staged
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FILES_SCHEMA, Layout
+from lakevilla.formats.delta.paths import file_key
+from lakevilla.frames import to_reader
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import ANY, Stored
+from lakevilla.store.effects import Program, parallel, put
+from lakevilla.store.files import DataFiles
+from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.runner import Runner
+
+__all__ = [
+    "Bins",
+    "DeleteTask",
+    "InsertTask",
+    "MergeTask",
+    "Place",
+    "Report",
+    "ScanTask",
+    "StageTask",
+    "Task",
+    "TellTask",
+    "UpdateTask",
+    "WriteTask",
+    "reports",
+    "rows_of",
+]
+
+#: Rows are put aside in objects of about this many bytes of Arrow.
+_STAGED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How a worker reaches the lake: what ``connect`` was given. Its ``repr`` tells no secret."""
+
+    root: str
+    storage_options: Mapping[str, object] | None
+    settings: Settings
+
+    def __repr__(self) -> str:
+        return f"Place({self.root!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a task did: files are on the store, and described here.
+
+    ``matched`` are numbers of source rows that a merge found a target row for;
+    ``staged`` are keys of rows put aside, and how many each holds.
+    """
+
+    rewrite: Rewrite = field(default_factory=Rewrite)
+    matched: np.ndarray | None = None
+    staged: tuple[tuple[str, int], ...] = ()
+    error: LakeVillaError | None = None
+
+
+class Task(Protocol):
+    """A job's work, pickled to each of its tasks; ``batches`` are the rows of the task."""
+
+    @property
+    def place(self) -> Place: ...
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """The files of a table, some for each task: an Arrow IPC stream a task, by its number."""
+
+    layout: Layout
+    files: tuple[bytes, ...]
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableInput]:
+        """The bins whose numbers are the rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield TableInput(self.layout, pa.ipc.open_stream(self.files[number]).read_all())
+
+
+class Worker:
+    """One worker's way to the lake: made once in its process, with one thread for each task."""
+
+    def __init__(self, place: Place) -> None:
+        ids = Ids(SystemClock())
+        store = open_store(place.root, place.storage_options, settings=place.settings)
+        self.runner = Runner(store, ids, place.settings)
+        self.ids = ids
+        self.data = DataFiles(self.runner)
+        self.engine = DuckDBEngine(self.data, place.settings, ids, threads=1)
+
+    def kept(self, layout: Layout, program: Program[Rewrite]) -> Rewrite:
+        """Run a rewrite, and store the small files that it left in memory."""
+        return self.runner.run(_stored(layout, program))
+
+
+def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a pickled task over its rows; the one row that comes out is its pickled report."""
+    task: Task = pickle.loads(payload)
+    try:
+        report = task.run(_worker(pickle.dumps(task.place)), batches)
+    except LakeVillaError as error:
+        report = Report(error=error)
+    # What is left is read, or Spark would take an early end for a broken worker.
+    for _ in batches:
+        pass
+    yield pa.record_batch({"report": pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run a pickled ``ScanTask``; its rows come out."""
+    task: ScanTask = pickle.loads(payload)
+    yield from task.rows(_worker(pickle.dumps(task.place)), batches)
+
+
+@lru_cache(maxsize=8)
+def _worker(place: bytes) -> Worker:
+    return Worker(pickle.loads(place))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Read bins of files."""
+
+    place: Place
+    bins: Bins
+    columns: tuple[str, ...] | None
+    where: Expr | None
+
+    def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in self.bins.of(batches):
+            yield from worker.runner.run(worker.engine.scan(table, self.columns, self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Write the rows of a frame into files of a table."""
+
+    place: Place
+    layout: Layout
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        rows = _reader(batches)
+        if rows is None:
+            return Report()
+        data = to_reader(rows, table=self.layout.table, schema=self.layout.schema)
+
+        def write() -> Program[Rewrite]:
+            written = yield from worker.engine.write(self.layout, data, self.name)
+            return Rewrite(written=written)
+
+        return Report(worker.kept(self.layout, write()))
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """Put the rows of a frame aside, so that they are there to be read again.
+
+    ``prefix`` begins the keys; ``keys`` are columns that must hold no NULL.
+    """
+
+    place: Place
+    table: str
+    schema: pa.Schema
+    prefix: str
+    keys: tuple[str, ...]
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        rows = _reader(batches)
+        if rows is None:
+            return Report()
+        staged = []
+        for part in _parts(to_reader(rows, table=self.table, schema=self.schema)):
+            for name in self.keys:
+                if part[name].null_count:
+                    raise InvalidOperation(
+                        f"key column {name} has NULL; a key must have a value", table=self.table
+                    )
+            key = f"{self.prefix}{worker.ids.nonce()}.arrow"
+            worker.runner.run(put(key, _ipc(part), ANY))
+            staged.append((key, part.num_rows))
+        return Report(staged=tuple(staged))
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Rewrite the files of a bin that hold a row for which ``where`` is true."""
+
+    place: Place
+    bins: Bins
+    assignments: Mapping[str, Expr]
+    where: Expr
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        return _of_each(
+            worker,
+            self.bins,
+            batches,
+            lambda table: worker.engine.update(table, self.assignments, self.where, self.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTask:
+    """Delete the rows of a bin for which ``where`` is true."""
+
+    place: Place
+    bins: Bins
+    where: Expr
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        return _of_each(
+            worker,
+            self.bins,
+            batches,
+            lambda table: worker.engine.delete(table, self.where, self.name),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TellTask:
+    """Write change files that tell every row of a bin."""
+
+    place: Place
+    bins: Bins
+    change_type: Literal["insert", "delete"]
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        def tell(table: TableInput) -> Program[Rewrite]:
+            told = yield from worker.engine.tell(table, self.change_type, self.name)
+            return Rewrite(change_files=told)
+
+        return _of_each(worker, self.bins, batches, tell)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Update and delete the rows of a bin as a merge says; it inserts nothing.
+
+    Each task has the whole source, so it alone can tell what every clause means for
+    the rows of its files. That a source row matches none of the table's rows no task can
+    tell: the numbers of those that match go to the driver.
+    """
+
+    place: Place
+    bins: Bins
+    source: Source
+    spec: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        matched: list[np.ndarray] = []
+
+        def merge(table: TableInput) -> Program[Rewrite]:
+            source = numbered(self.source.read(worker))
+            rewrite, found = yield from worker.engine.merge_part(
+                table, source, self.spec, self.name
+            )
+            matched.append(found)
+            return rewrite
+
+        report = _of_each(worker, self.bins, batches, merge)
+        return replace(report, matched=np.concatenate(matched) if matched else None)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertTask:
+    """Insert those rows of a staged source that match no row of the table.
+
+    The rows of a task are places in ``source``; ``matched`` tells, bit by bit, which
+    source rows match.
+    """
+
+    place: Place
+    layout: Layout
+    source: StagedRows
+    matched: bytes
+    spec: MergeSpec
+    name: FileNamer
+
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+        starts = [0, *itertools.accumulate(self.source.counts)]
+        rest = ~np.unpackbits(np.frombuffer(self.matched, np.uint8), count=starts[-1]).view(bool)
+
+        def insert(place: int) -> Program[Rewrite]:
+            one = StagedRows(
+                self.source.keys[place : place + 1],
+                self.source.counts[place : place + 1],
+                self.source.schema,
+            )
+            mask = rest[starts[place] : starts[place + 1]]
+            rows = unmatched(read_staged(worker.data, one), mask)
+            table = TableInput(self.layout, no_files())
+            return (yield from worker.engine.merge(table, rows, self.spec, self.name))
+
+        done = [
+            worker.kept(self.layout, insert(place))
+            for batch in batches
+            for place in batch.column(0).to_pylist()
+        ]
+        return Report(joined(done))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of a merge for a task: few rows that came along, or many on the store."""
+
+    rows: StagedRows | bytes
+
+    def read(self, worker: Worker) -> pa.RecordBatchReader:
+        if isinstance(self.rows, bytes):
+            return pa.ipc.open_stream(self.rows)
+        return read_staged(worker.data, self.rows)
+
+
+def joined(parts: Sequence[Rewrite]) -> Rewrite:
+    """Several rewrites of different files as one."""
+
+    def total(name: str) -> Any:
+        return sum(getattr(part, name) for part in parts)
+
+    return Rewrite(
+        written=tuple(one for part in parts for one in part.written),
+        removed=tuple(one for part in parts for one in part.removed),
+        change_files=tuple(one for part in parts for one in part.change_files),
+        rows_matched=total("rows_matched"),
+        rows_inserted=total("rows_inserted"),
+        rows_updated=total("rows_updated"),
+        rows_deleted=total("rows_deleted"),
+        rows_copied=total("rows_copied"),
+    )
+
+
+def unmatched(rows: pa.RecordBatchReader, mask: np.ndarray) -> pa.RecordBatchReader:
+    """The rows, in order, for which ``mask`` is true."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = 0
+        for batch in rows:
+            yield batch.filter(pa.array(mask[first : first + batch.num_rows]))
+            first += batch.num_rows
+
+    return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def no_files() -> pa.Table:
+    return FILES_SCHEMA.empty_table()
+
+
+def _of_each(
+    worker: Worker,
+    bins: Bins,
+    batches: Iterator[pa.RecordBatch],
+    do: Callable[[TableInput], Program[Rewrite]],
+) -> Report:
+    return Report(joined([worker.kept(bins.layout, do(table)) for table in bins.of(batches)]))
+
+
+def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:
+    rewrite = yield from program
+    bodies = {one.file.path: one.body for one in rewrite.written if one.body is not None}
+    bodies.update((file.path, body) for file, body in rewrite.change_files if body is not None)
+    keys = [file_key(layout.location, path) for path in bodies]
+    puts = [put(key, body, ANY) for key, body in zip(keys, bodies.values(), strict=True)]
+    outcomes = yield from parallel(puts)
+    for key, outcome in zip(keys, outcomes, strict=True):
+        if not isinstance(outcome, Stored):
+            raise StoreError(f"could not store {key}: run the transaction again")
+    return replace(
+        rewrite,
+        written=tuple(Written(one.file) for one in rewrite.written),
+        change_files=tuple((file, None) for file, _ in rewrite.change_files),
+    )
+
+
+def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
+    first = next(batches, None)
+    if first is None:
+        return None
+    whole = itertools.chain([first], batches)
+    return pa.RecordBatchReader.from_batches(first.schema, whole)
+
+
+def _parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """The rows in tables of about ``_STAGED_BYTES``; none of no rows."""
+    held: list[pa.RecordBatch] = []
+    for batch in rows:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _STAGED_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if any(batch.num_rows for batch in held):
+        yield pa.Table.from_batches(held)
+
+
+def _ipc(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(
+        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())

@@ -1,0 +1,117 @@
+"""Spark with its Delta connector as a client that has never heard of LakeVilla."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row, SparkSession
+
+import lakevilla as lv
+from tests.builders import Place, bag, interrupted, is_entry
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A lake in a directory, and Spark as another client of its tables."""
+
+    spark: SparkSession
+    place: Place
+
+    def connect(self, **options: Any) -> lv.Lake:
+        return self.place.connect(**options)
+
+    def path(self, table: str) -> str:
+        return self.place.uri(table)
+
+    def name(self, table: str) -> str:
+        """What Spark SQL calls a table of the lake."""
+        return f"delta.`{self.path(table)}`"
+
+    def sql(self, statement: str, table: str = "bank", **tables: str) -> list[Row]:
+        """Run a statement where ``{t}`` is the table; what Spark answers."""
+        names = {"t": self.name(table)} | {k: self.name(v) for k, v in tables.items()}
+        for key, name in names.items():
+            statement = statement.replace("{" + key + "}", name)
+        return self.spark.sql(statement).collect()
+
+    def make(self, columns: str, table: str = "bank", **properties: str) -> None:
+        """A table that Spark makes: ``columns`` and what may follow them, and its properties."""
+        given = ", ".join(f"'delta.{name}' = '{value}'" for name, value in properties.items())
+        tail = f" TBLPROPERTIES ({given})" if given else ""
+        head, _, rest = columns.partition("|")
+        self.sql(f"CREATE TABLE {{t}} ({head}) USING delta {rest}{tail}", table)
+
+    def arrow(self, table: str = "bank", version: int | None = None) -> pa.Table:
+        """The table's rows by Spark's own reader."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path(table)).toArrow()
+
+    def both(self, table: str = "bank") -> Counter[tuple[Any, ...]]:
+        """The rows, which Spark and a new client of the lake see alike, bag for bag."""
+        theirs = bag(self.arrow(table))
+        with self.connect() as lake, lake.snapshot() as state:
+            ours = bag(state.read(table))
+        assert ours == theirs
+        return ours
+
+    def balances(self, table: str = "bank") -> dict[int, int]:
+        """The balance of each id, as both clients see it, and each id once."""
+        rows = self.both(table)
+        assert set(rows.values()) <= {1}, "a row is there twice"
+        found = {row[0]: row[1] for row in rows}
+        assert len(found) == len(rows), "an id is there twice"
+        return found
+
+    def log(self, table: str = "bank") -> Path:
+        return Path(self.path(table), "_delta_log")
+
+    def entry(self, version: int, table: str = "bank") -> list[dict[str, Any]]:
+        """The actions of one log entry."""
+        text = (self.log(table) / f"{version:020}.json").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def actions(self, kind: str, table: str = "bank") -> list[dict[str, Any]]:
+        """All actions of a kind in the log, oldest first."""
+        return [
+            action[kind]
+            for path in sorted(self.log(table).glob("*[0-9].json"))
+            for action in map(json.loads, path.read_text().splitlines())
+            if kind in action
+        ]
+
+    def slip_in(
+        self,
+        lake: lv.Lake,
+        foreign: Callable[[], object],
+        work: Callable[[lv.Transaction], object],
+        table: str = "bank",
+    ) -> lv.Transaction:
+        """Run ``work`` in a transaction; ``foreign`` when it is decided and not yet published."""
+        txn = lake.transaction()
+        work(txn)
+        with interrupted(lake, is_entry(table), foreign):
+            txn.commit()
+        return txn
+
+
+def add(txn: lv.Transaction, row: int, amount: int) -> None:
+    """Add to a balance: a write that can be redone."""
+    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")
+
+
+def look_and_add(txn: lv.Transaction, row: int, amount: int) -> None:
+    """Read a balance and write what was computed from it: it cannot be redone."""
+    (found,) = txn.read("bank", where=f"id = {row}").to_pylist()
+    txn.update("bank", {"balance": found["balance"] + amount}, where=f"id = {row}")
+
+
+def rows_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Mapping[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,0 +1,25 @@
+"""Lakes that Spark shares with LakeVilla."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.builders import Place, accounts, fill
+from tests.interop.spark.beside import Beside
+
+
+@pytest.fixture
+def beside(spark: SparkSession, tmp_path: Path) -> Beside:
+    """An empty lake."""
+    return Beside(spark, Place(str(tmp_path)))
+
+
+@pytest.fixture
+def bank(beside: Beside) -> Beside:
+    """A lake with two tables of accounts, 100 in each of four; two files."""
+    fill(beside.place, {"bank": accounts(2), "other": accounts(1)})
+    beside.place.write("bank", [{"id": 2, "balance": 100}, {"id": 3, "balance": 100}])
+    return beside

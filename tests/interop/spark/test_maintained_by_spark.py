@@ -1,0 +1,294 @@
+"""Spark's upkeep of a lake's tables: VACUUM, RESTORE, checkpoints, log clean-up; and the guard."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, Refused, Stored
+from tests.builders import Place, WrappedStore, is_entry, values
+from tests.interop.spark.beside import Beside, add
+
+CHECKPOINTS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+VACUUM = "VACUUM {t} RETAIN 0 HOURS"
+
+
+@pytest.fixture
+def at_once(bank: Beside) -> Beside:
+    """Spark vacuums without asking back."""
+    bank.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    return bank
+
+
+def commits(bank: Beside, *amounts: int) -> None:
+    with bank.connect() as lake:
+        for amount in amounts:
+            with lake.transaction() as txn:
+                add(txn, 1, amount)
+                txn.append("other", [{"id": 100 + amount, "balance": amount}])
+
+
+def age(log: Path) -> None:
+    """Make all files of a log forty days old."""
+    for path in log.iterdir():
+        at = path.stat().st_mtime - 40 * 86400
+        os.utime(path, (at, at))
+
+
+def numbers(log: Path) -> list[int]:
+    return sorted(int(path.stem) for path in log.glob("*[0-9].json"))
+
+
+class NoEntries(WrappedStore):
+    """Refuses log entries of one table: what is decided there is left to others to publish."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if is_entry("bank")(key):
+            return Failure("not now", ambiguous=False, permanent=True)
+        return super().put(key, body, condition)
+
+
+def decide_and_leave(place: Place) -> str:
+    """A commit over both tables that its owner could not publish in ``bank``; its id."""
+    with place.connect() as lake:
+        lake.runner.store = NoEntries(lake.runner.store)
+        with lake.transaction() as txn:
+            add(txn, 1, 5)
+            txn.append("other", [{"id": 8, "balance": 8}])
+        assert txn.result is not None
+        assert txn.result.versions == {"bank": None, "other": 1}
+    return txn.id
+
+
+# -- vacuum --------------------------------------------------------------------------------
+
+
+def test_what_was_committed_outlives_vacuum_checkpoint_optimize_and_overwrite(
+    at_once: Beside,
+) -> None:
+    """The ``txn`` action, which proves what is published, survives all of them."""
+    bank = at_once
+    commits(bank, 5, 7)
+    bank.sql(CHECKPOINTS)
+    for statement in ("OPTIMIZE {t}", VACUUM, "INSERT OVERWRITE {t} SELECT * FROM {t} WHERE id < 2"):
+        bank.sql(statement)
+    newest = max(numbers(bank.log()))
+    age(bank.log())
+    bank.sql("INSERT INTO {t} VALUES (9, 9)")  # with a checkpoint, and the clean-up that follows
+    assert numbers(bank.log())[0] >= newest, "Spark cleaned up nothing"
+    commits(bank, 1)
+    assert bank.balances() == {0: 100, 1: 113, 9: 9}
+    (state,) = [it for it in bank.actions("txn")][-1:]
+    assert state["appId"].startswith("lakevilla")
+    with bank.connect() as lake:
+        assert lake.recover().ok
+        assert lake.doctor().ok
+    assert bank.balances() == {0: 100, 1: 113, 9: 9}, "published twice"
+
+
+def test_a_long_transaction_whose_files_spark_vacuumed_fails_and_commits_nothing(
+    at_once: Beside,
+) -> None:
+    """A vacuum without retention takes what no log tells of, as it would from Delta's writers."""
+    bank = at_once
+    with bank.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
+        txn = lake.transaction()
+        txn.append("bank", [{"id": 9, "balance": 9}])
+        txn.save()  # its rows are in a file now
+        bank.sql(VACUUM)
+        with pytest.raises(lv.TransactionAborted, match="removed by another client's clean-up"):
+            txn.commit()
+        assert bank.balances() == {0: 100, 1: 100, 2: 100, 3: 100}
+
+
+def test_vacuum_with_the_usual_retention_takes_no_file_of_an_open_or_decided_transaction(
+    bank: Beside,
+) -> None:
+    decide_and_leave(bank.place)
+    with bank.connect() as lake:
+        txn = lake.transaction()
+        txn.append("other", [{"id": 10, "balance": 10}])
+        txn.save()
+        bank.sql("VACUUM {t}")
+        bank.sql("VACUUM {t}", "other")
+        txn.commit()
+        assert lake.recover().ok
+    assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100}
+    assert sorted(bank.balances("other")) == [0, 8, 10]
+
+
+def test_a_snapshot_of_the_past_whose_files_spark_vacuumed_says_so(at_once: Beside) -> None:
+    bank = at_once
+    commits(bank, 5, 7)
+    with bank.connect() as lake:
+        past = lake.history()[-1].version
+        with lake.snapshot(version=past) as state:
+            assert state.read("bank", where="id = 1").to_pylist() == [{"id": 1, "balance": 105}]
+        bank.sql(VACUUM)
+    with bank.connect() as lake, lake.snapshot(version=past) as state:
+        with pytest.raises(lv.VersionNotFound, match="bank"):
+            state.read("bank")
+    assert bank.balances()[1] == 112
+
+
+# -- restore -------------------------------------------------------------------------------
+
+
+def test_a_restore_to_before_a_commit_undoes_it_and_nothing_is_published_twice(
+    bank: Beside,
+) -> None:
+    commits(bank, 5, 7)
+    bank.sql("RESTORE TABLE {t} TO VERSION AS OF 1")
+    assert bank.balances() == {0: 100, 1: 100, 2: 100, 3: 100}
+    with bank.connect() as lake:
+        assert lake.recover().ok
+    commits(bank, 1)
+    assert bank.balances() == {0: 100, 1: 101, 2: 100, 3: 100}
+    assert sorted(bank.balances("other")) == [0, 101, 105, 107]
+
+
+def test_a_restore_under_an_open_transaction_is_a_conflict_for_what_was_read(bank: Beside) -> None:
+    commits(bank, 5)
+    with bank.connect() as lake:
+        txn = lake.transaction()
+        assert txn.read("bank", where="id = 1").to_pylist() == [{"id": 1, "balance": 105}]
+        txn.append("other", [{"id": 9, "balance": 105}])
+        bank.sql("RESTORE TABLE {t} TO VERSION AS OF 1")
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+    assert bank.balances()[1] == 100
+    assert sorted(bank.balances("other")) == [0, 105]
+
+
+def test_a_restore_that_takes_and_one_that_brings_back_a_file_of_a_decided_commit(
+    bank: Beside,
+) -> None:
+    """What was unfit once stays unfit, though the file that it removes is back."""
+    bank.sql("UPDATE {t} SET balance = 50 WHERE id = 1")  # version 2
+    decide_and_leave(bank.place)  # it removes the file of version 2
+    bank.sql("RESTORE TABLE {t} TO VERSION AS OF 1")  # without that file
+    with bank.connect() as lake:
+        lake.snapshot().read("bank")
+    bank.sql("RESTORE TABLE {t} TO VERSION AS OF 2")  # with it
+    with bank.connect() as lake:
+        lake.recover()
+        with lake.transaction() as txn:
+            txn.append("bank", [{"id": 9, "balance": 9}])
+    # The update by 5 is there once; on which of Spark's values, the order of commits tells.
+    assert bank.balances() == {0: 100, 1: 55, 2: 100, 3: 100, 9: 9}
+
+
+# -- checkpoints and log clean-up ----------------------------------------------------------
+
+
+def test_a_decided_commit_is_published_after_spark_checkpointed_and_cleaned_the_log_up(
+    bank: Beside,
+) -> None:
+    decide_and_leave(bank.place)
+    bank.sql(CHECKPOINTS)
+    age(bank.log())
+    bank.sql("INSERT INTO {t} VALUES (9, 9)")
+    bank.sql("INSERT INTO {t} VALUES (11, 11)")
+    assert numbers(bank.log())[0] > 0, "Spark cleaned up nothing"
+    with bank.connect() as lake:
+        assert lake.recover().ok
+    assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100, 9: 9, 11: 11}
+    with bank.connect() as lake:
+        lake.recover()
+    assert bank.balances()[1] == 105
+
+
+def test_an_open_transaction_outlives_a_clean_up_of_the_log_it_has_read(bank: Beside) -> None:
+    bank.sql(CHECKPOINTS)
+    with bank.connect() as lake:
+        txn = lake.transaction()
+        add(txn, 1, 5)
+        age(bank.log())
+        bank.sql("UPDATE {t} SET balance = 7 WHERE id = 1")
+        bank.sql("INSERT INTO {t} VALUES (9, 9)")
+        try:
+            txn.commit()
+        except lv.ConflictError:
+            with lake.transaction() as txn:
+                add(txn, 1, 5)
+        entries = numbers(bank.log())
+    assert entries[0] > 0
+    assert entries == list(range(entries[0], entries[-1] + 1)), "a number was used again"
+    assert bank.balances() == {0: 100, 1: 12, 2: 100, 3: 100, 9: 9}
+
+
+def test_spark_reads_checkpoints_and_checksums_beside_lakevillas_commits(bank: Beside) -> None:
+    """Spark writes a ``.crc`` beside its commits, and checks tables against it."""
+    bank.sql("INSERT INTO {t} VALUES (9, 9)")
+    commits(bank, *range(1, 11))
+    bank.sql("INSERT INTO {t} VALUES (10, 10)")
+    assert list(bank.log().glob("*.crc"))
+    assert list(bank.log().glob("*.checkpoint*.parquet")), "nobody made a checkpoint"
+    assert bank.balances() == {0: 100, 1: 155, 2: 100, 3: 100, 9: 9, 10: 10}
+    with bank.connect() as lake:
+        for path in bank.log().glob("*[0-9].json"):
+            path.unlink() if int(path.stem) < 10 else None
+        with lake.transaction() as txn:
+            add(txn, 0, 1)
+    assert bank.balances()[0] == 101
+
+
+# -- guarded tables ------------------------------------------------------------------------
+
+WRITES = {
+    "insert": "INSERT INTO {t} VALUES (9, 9)",
+    "update": "UPDATE {t} SET balance = 0",
+    "delete": "DELETE FROM {t} WHERE id = 1",
+    "merge": """MERGE INTO {t} t USING (SELECT 1L AS id) s ON t.id = s.id
+                WHEN MATCHED THEN DELETE""",
+    "overwrite": "INSERT OVERWRITE {t} VALUES (9, 9)",
+    "alter": "ALTER TABLE {t} ADD COLUMNS (note STRING)",
+    "properties": "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')",
+    "restore": "RESTORE TABLE {t} TO VERSION AS OF 0",
+    "optimize": "OPTIMIZE {t}",
+}
+
+
+def test_spark_reads_a_guarded_table_and_is_refused_to_write_it(bank: Beside) -> None:
+    with bank.connect() as lake:
+        lake.guard("bank")
+        written = {}
+        for name, statement in WRITES.items():
+            try:
+                bank.sql(statement)
+            except (PySparkException, Py4JJavaError) as error:
+                assert "lakevilla" in str(error), str(error)
+            else:
+                written[name] = bank.balances()
+        assert written == {}
+        with lake.transaction() as txn:
+            add(txn, 1, 5)
+        assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100}
+        lake.unguard("bank")
+    bank.sql(WRITES["insert"])
+    assert bank.balances() == {0: 100, 1: 105, 2: 100, 3: 100, 9: 9}
+
+
+def test_vacuum_still_runs_on_a_guarded_table_and_hurts_nobody(at_once: Beside) -> None:
+    """Hazard: what Spark calls upkeep is not refused. It takes files that are removed for good."""
+    bank = at_once
+    with bank.connect() as lake:
+        lake.guard("bank")
+        commits(bank, 5, 7)
+        before = len(list(Path(bank.path("bank")).glob("*.parquet")))
+        try:
+            bank.sql(VACUUM)
+        except (PySparkException, Py4JJavaError) as error:
+            assert "lakevilla" in str(error)
+            after = before
+        else:
+            after = len(list(Path(bank.path("bank")).glob("*.parquet")))
+        print("VACUUM", before, after, numbers(bank.log()))
+        commits(bank, 1)
+    assert bank.balances() == {0: 100, 1: 113, 2: 100, 3: 100}
+    assert values(bank.arrow()) == [0, 1, 2, 3]
