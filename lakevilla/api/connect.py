@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakevilla.api.lake import Lake
 from lakevilla.api.lease import check_lease
+from lakevilla.api.spark import SparkLake, SparkReader
+from lakevilla.engines.spark.session import check_session
+from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.location import root_location
 from lakevilla.store.obstore_backend import open_store
 from lakevilla.transaction.context import Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["connect"]
 
@@ -20,9 +27,11 @@ def connect(
     root: str,
     *,
     storage_options: Mapping[str, object] | None = None,
+    spark: SparkSession | None = None,
     settings: Settings | None = None,
     boto3_session: object | None = None,
     conditional_writes: Literal["require", "check"] = "require",
+    spark_reader: SparkReader = "auto",
     on_event: Callable[[Event], None] | None = None,
 ) -> Lake:
     """Connect to the lake at a directory of an object store, or of this machine.
@@ -36,6 +45,9 @@ def connect(
         ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, ``memory://`` or a local path.
     storage_options : Mapping, optional
         The keys that deltalake takes.
+    spark : SparkSession, optional
+        Frames are DataFrames of this session, classic or Connect, and rows are read and
+        written by its jobs.
     settings : Settings, optional
         Numbers with units.
     boto3_session : boto3.Session, optional
@@ -45,6 +57,9 @@ def connect(
         there, or check before and after each write. Checks are best effort: two clients that
         write at the same time, one of them very slowly, can lose a commit unnoticed. A store
         that creates only what is absent needs neither; it has no queues and saved transactions.
+    spark_reader : {"auto", "native", "python"}
+        With ``spark``, how unchanged data is read: by the session's Delta connector where it
+        has one, by that alone, or by LakeVilla's own tasks.
     on_event : callable, optional
         Told of redos, retries, helping and reconciling.
 
@@ -65,40 +80,103 @@ def connect(
         raise InvalidOperation(
             f"conditional_writes must be 'require' or 'check', not {conditional_writes!r}"
         )
-    settings = settings or Settings()
+    if spark_reader not in ("auto", "native", "python"):
+        raise InvalidOperation(
+            f"spark_reader must be 'auto', 'native' or 'python', not {spark_reader!r}"
+        )
+    if spark is not None:
+        check_session(spark)
+        opener: Callable[..., Lake] = partial(open_spark_lake, spark, spark_reader)
+    else:
+        opener = open_lake
+    lake = opener(
+        root,
+        storage_options=storage_options,
+        settings=settings or Settings(),
+        boto3_session=boto3_session,
+        conditional_writes=conditional_writes,
+        on_event=on_event,
+    )
+    lake.runner.run(check_lease(lake.settings, lake.context.clock))
+    return lake
+
+
+def open_lake(
+    root: str,
+    *,
+    storage_options: Mapping[str, object] | None,
+    settings: Settings,
+    boto3_session: object | None = None,
+    **given: Any,
+) -> Lake:
+    """A lake whose arguments were looked at; asks nothing of the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     options = None if storage_options is None else dict(storage_options)
-
-    def reopen() -> tuple[Any, ...]:
-        return _connect, (root, options, settings, on_event, conditional_writes)
-
-    lake = Lake(
+    again = partial(open_lake, root, storage_options=options, settings=settings, **given)
+    return Lake(
         root_location(root).uri,
         store,
         settings=settings,
-        on_event=on_event,
-        conditional_writes=conditional_writes,
-        reopen=reopen,
+        **given,
+        # Never the session that gives credentials: they would lie in the pickle.
+        reopen=lambda: (again, ()),
     )
-    lake.runner.run(check_lease(settings, lake.context.clock))
-    return lake
+
+
+def open_spark_lake(
+    spark: SparkSession | None,
+    reader: SparkReader,
+    root: str,
+    *,
+    storage_options: Mapping[str, object] | None,
+    settings: Settings,
+    boto3_session: object | None = None,
+    **given: Any,
+) -> SparkLake:
+    """As ``open_lake``, for the rows of a Spark session; None until a frame brings one."""
+    store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
+    options = None if storage_options is None else dict(storage_options)
+    again = partial(
+        open_spark_lake,
+        None,
+        reader,
+        root,
+        storage_options=options,
+        settings=settings,
+        **given,
+    )
+    uri = root_location(root).uri
+
+    def workers() -> Place:
+        return Place(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
+
+    return SparkLake(
+        uri,
+        store,
+        settings=settings,
+        **given,
+        reopen=lambda: (again, ()),
+        spark=spark,
+        workers=workers,
+        reader=reader,
+    )
+
+
+def frozen(boto3_session: Any) -> dict[str, str]:
+    """A session's credentials as they are now, as storage options: what workers can be given."""
+    if boto3_session is None:
+        return {}
+    found = boto3_session.get_credentials()
+    if found is None:
+        return {}
+    now = found.get_frozen_credentials()
+    options = {"aws_access_key_id": now.access_key, "aws_secret_access_key": now.secret_key}
+    if now.token:
+        options["aws_session_token"] = now.token
+    if boto3_session.region_name:
+        options["aws_region"] = boto3_session.region_name
+    return options
 
 
 def _may_be_place(root: object) -> bool:
     return isinstance(root, str) and root != "" and "\0" not in root
-
-
-def _connect(
-    root: str,
-    storage_options: dict[str, object] | None,
-    settings: Settings,
-    on_event: Callable[[Event], None] | None,
-    conditional_writes: Literal["require", "check"],
-) -> Lake:
-    return connect(
-        root,
-        storage_options=storage_options,
-        settings=settings,
-        conditional_writes=conditional_writes,
-        on_event=on_event,
-    )

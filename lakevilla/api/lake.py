@@ -359,7 +359,7 @@ class Lake:
         """
         _check_options(transaction_options)
         check_callable(fn)
-        if not isinstance(query_id, str) or not query_id:
+        if not query_id or type(query_id) is not str:
             raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
         if "idempotency_key" in transaction_options:
             raise InvalidOperation(

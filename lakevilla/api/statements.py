@@ -20,7 +20,7 @@ def run_statement(
     ``txn``'s underscored methods are the verbs with what SQL adds to them: an
     alias, a query as source.
     """
-    statement = parse_statement(query, params)
+    statement = parse_statement(query, params, txn.dialect)
     if txn.read_only and not isinstance(statement, Select):
         raise InvalidOperation(
             "a snapshot, or a read-only transaction, runs SELECT alone: write in "

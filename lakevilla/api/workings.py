@@ -18,7 +18,7 @@ from lakevilla import frames
 from lakevilla.api.merge import Merge
 from lakevilla.api.names import resolve
 from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
-from lakevilla.engines.select import named_parameters
+from lakevilla.engines.select import Dialect, named_parameters
 from lakevilla.engines.sql import Insert, Select
 from lakevilla.engines.sql import Merge as MergeStatement
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
@@ -49,14 +49,14 @@ from lakevilla.transaction.perform import read_source
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
 
-__all__ = ["TWO_ROWS", "Workings", "is_callers", "key_columns"]
+__all__ = ["NO_COLUMNS", "TWO_ROWS", "Workings", "is_callers", "key_columns"]
 
 T = TypeVar("T")
 
 #: Merge sources up to this size travel in the commit object itself.
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
-_NO_COLUMNS = pa.schema([])
+NO_COLUMNS = pa.schema([])
 TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 #: The transactions of this process that somebody still holds, by id.
@@ -75,6 +75,9 @@ class Workings:
     Every verb takes the lock (a transaction belongs to one thread at a time),
     makes programs of its arguments, and has the lake's runner carry them out.
     """
+
+    #: Whose SQL the queries of ``sql`` are written in.
+    dialect: Dialect = "duckdb"
 
     def __init__(
         self,
@@ -298,7 +301,7 @@ class Workings:
         fields = [field for field in layout.schema if field.name.lower() in names]
         return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
 
-    def _source_rows(self, data: object, name: str, like: pa.Schema = _NO_COLUMNS) -> pa.Table:
+    def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
         """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
         rows = frames.open_data(data)
         schema = frames.schema_of(rows, table=name, like=like)

@@ -85,6 +85,10 @@ class StagedRows:
     counts: tuple[int, ...]
     schema: pa.Schema
 
+    def only(self, place: int) -> StagedRows:
+        """The rows of one object."""
+        return StagedRows(self.keys[place : place + 1], self.counts[place : place + 1], self.schema)
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

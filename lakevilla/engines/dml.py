@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
-from lakevilla.engines.select import Select, select_of
+from lakevilla.engines.select import Dialect, Select, select_of
 from lakevilla.errors import InvalidOperation
 
 __all__ = ["Delete", "Insert", "Merge", "MergeWhen", "Update", "parse_dml"]
@@ -71,9 +71,11 @@ _CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
-def parse_dml(sql: str, tokens: Sequence[Token]) -> Insert | Update | Delete | Merge:
-    """One data-changing statement; ``tokens`` are those of ``sql``."""
-    reader = _Reader(sql, tokens)
+def parse_dml(
+    sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
+) -> Insert | Update | Delete | Merge:
+    """One data-changing statement; ``tokens`` are those of ``sql``, its query is of ``dialect``."""
+    reader = _Reader(sql, tokens, dialect)
     word = reader.take().text.upper()
     statement: Insert | Update | Delete | Merge
     match word:
@@ -92,9 +94,12 @@ def parse_dml(sql: str, tokens: Sequence[Token]) -> Insert | Update | Delete | M
 class _Reader:
     """Walks the tokens once; a text is everything up to a keyword outside brackets and CASE."""
 
-    def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
-        self._sql, self._tokens = sql, tokens
+    def __init__(self, sql: str, tokens: Sequence[Token], dialect: Dialect) -> None:
+        self._sql, self._tokens, self._dialect = sql, tokens, dialect
         self._next = 0
+
+    def query(self, text: str) -> Select:
+        return select_of(text, dialect=self._dialect)
 
     def insert(self) -> Insert:
         self.expect("INTO")
@@ -105,7 +110,7 @@ class _Reader:
             columns = self.names()
         if not any(self.peek(word) for word in ("SELECT", "WITH", "VALUES", "FROM", "(", "TABLE")):
             self.refuse(self.shown(), "give a SELECT or VALUES after the table")
-        return Insert(table, columns, select_of(self.text()))
+        return Insert(table, columns, self.query(self.text()))
 
     def update(self) -> Update:
         table = self.table()
@@ -131,7 +136,7 @@ class _Reader:
         self.expect("USING")
         if self.peek("("):
             self.take()
-            source = select_of(self.text(")"))
+            source = self.query(self.text(")"))
             self.expect(")")
             source_alias = self.alias("ON")
             if source_alias is None:
@@ -140,7 +145,7 @@ class _Reader:
             start = self._next
             name = self.table()
             written = self._slice(start, self._next)
-            source = select_of(f"SELECT * FROM {written}")
+            source = self.query(f"SELECT * FROM {written}")
             source_alias = self.alias("ON") or name.rsplit("/", 1)[-1]
         self.expect("ON")
         on = self.text("WHEN")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -14,7 +14,20 @@ from sqlglot.errors import SqlglotError
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["Select", "named_parameters", "referenced_tables", "select_of", "tokens_of"]
+__all__ = [
+    "Dialect",
+    "Select",
+    "named_parameters",
+    "query_of",
+    "referenced_tables",
+    "select_of",
+    "table_parts",
+    "tokens_of",
+]
+
+
+#: Whose SQL a query is written in.
+Dialect = Literal["duckdb", "spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,7 @@ _PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 _REACHING = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|load|which|query|write|json_execute)_.*|.*_scan|"
     r"glob|query|getenv|getvariable|current_setting|set_config|nextval|currval|"
-    r"current_database|current_schemas?|version"
+    r"current_database|current_schemas?|version|(java_method|(try_)?reflect)"
 )
 
 
@@ -45,13 +58,25 @@ def referenced_tables(sql: str) -> set[str]:
     return set(select_of(sql).tables)
 
 
-def select_of(sql: str, params: Iterable[str] | None = None) -> Select:
+def select_of(sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb") -> Select:
     """A SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
-    text = named_parameters(sql, params)
+    root = query_of(named_parameters(sql, params) if dialect == "duckdb" else sql, dialect)
+    references = set()
+    for node in root.walk():
+        _refuse_reaching(node)
+        if isinstance(node, exp.Table):
+            parts = table_parts(node)
+            if parts is not None:
+                references.add(parts)
+    return Select(sql, frozenset(references))
+
+
+def query_of(text: str, dialect: Dialect) -> exp.Expr:
+    """The tree of one query; anything else raises ``InvalidOperation``."""
     try:
         found = [
             node
-            for node in sqlglot.parse(text, dialect="duckdb")
+            for node in sqlglot.parse(text, dialect=dialect)
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
     except SqlglotError as error:
@@ -69,14 +94,7 @@ def select_of(sql: str, params: Iterable[str] | None = None) -> Select:
         raise InvalidOperation(
             f"{root.key} is not a query; use SELECT, or the method of the transaction for it"
         )
-    references = set()
-    for node in root.walk():
-        _refuse_reaching(node)
-        if isinstance(node, exp.Table):
-            parts = _table_parts(node)
-            if parts is not None and not (len(parts) == 1 and _is_cte(node, parts[0])):
-                references.add(parts)
-    return Select(sql, frozenset(references))
+    return root
 
 
 def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
@@ -150,6 +168,8 @@ _VALUE_ENDS = frozenset(
 
 
 def _refuse_reaching(node: exp.Expr) -> None:
+    if isinstance(node, exp.QueryTransform):
+        raise InvalidOperation("TRANSFORM runs a program: use the functions of SQL instead")
     if isinstance(node, (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Pragma, exp.Copy, exp.Set)):
         if isinstance(node, exp.Query):
             return
@@ -163,11 +183,13 @@ def _refuse_reaching(node: exp.Expr) -> None:
             )
 
 
-def _table_parts(table: exp.Table) -> tuple[str, ...] | None:
+def table_parts(table: exp.Table) -> tuple[str, ...] | None:
+    """The parts of a table's name; None for a CTE, and for a function that makes rows."""
     this = table.this
     if isinstance(this, exp.Identifier):
-        parts: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
-        return tuple(part.name for part in parts if part is not None)
+        named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
+        parts = tuple(part.name for part in named if part is not None)
+        return None if len(parts) == 1 and _is_cte(table, parts[0]) else parts
     name = _function_name(this) if isinstance(this, exp.Func) else type(this).__name__.lower()
     if name in _PURE_TABLE_FUNCTIONS or isinstance(this, (exp.GenerateSeries, exp.Unnest)):
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from lakevilla.engines.dml import Delete, Insert, Merge, MergeWhen, Update, parse_dml
 from lakevilla.engines.select import (
+    Dialect,
     Select,
     named_parameters,
     referenced_tables,
@@ -37,7 +38,9 @@ Statement = Select | Insert | Update | Delete | Merge
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
 
-def parse_statement(sql: str, params: Iterable[str] | None = None) -> Statement:
+def parse_statement(
+    sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb"
+) -> Statement:
     """Take one statement apart.
 
     Parameters
@@ -45,6 +48,8 @@ def parse_statement(sql: str, params: Iterable[str] | None = None) -> Statement:
     sql : str
     params : iterable of str, optional
         Names of the parameters given, written ``:name`` in the text.
+    dialect : {"duckdb", "spark"}
+        Of a SELECT, and of the query within another statement.
 
     Raises
     ------
@@ -55,9 +60,9 @@ def parse_statement(sql: str, params: Iterable[str] | None = None) -> Statement:
     tokens = tokens_of(sql)
     word = tokens[0].text.upper()
     if word in _QUERY_WORDS:
-        return select_of(sql, params)
+        return select_of(sql, params, dialect)
     if word in ("INSERT", "UPDATE", "DELETE", "MERGE"):
-        return parse_dml(sql, tokens)
+        return parse_dml(sql, tokens, dialect)
     raise InvalidOperation(
         f"{word} is not supported in sql; use one SELECT, INSERT, UPDATE, DELETE or MERGE, "
         "or the method of the transaction for it"

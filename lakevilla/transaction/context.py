@@ -56,6 +56,7 @@ class Event:
         "escalation",
         "unsafe_store",
         "left_out",
+        "reader",
     ]
     txn_id: str | None
     message: str

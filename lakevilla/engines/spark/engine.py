@@ -18,7 +18,7 @@ from lakevilla.engines.base import (
     Written,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.spark.jobs import parallelism, run_job, scanned
+from lakevilla.engines.spark.jobs import failure, numbers, parallelism, run_job, scanned
 from lakevilla.engines.spark.rows import SparkRows, spark_schema
 from lakevilla.engines.spark.tasks import (
     Bins,
@@ -29,6 +29,7 @@ from lakevilla.engines.spark.tasks import (
     Report,
     ScanTask,
     Source,
+    StagedTask,
     StageTask,
     Task,
     TellTask,
@@ -110,6 +111,26 @@ class SparkEngine:
         staged = [one for report in reports for one in report.staged]
         return StagedRows(tuple(key for key, _ in staged), tuple(n for _, n in staged), schema)
 
+    def has_twice(self, rows: StagedRows, columns: Sequence[str], table: str) -> bool:
+        """Whether two of the rows have the same values in ``columns``."""
+        from pyspark.sql import functions
+
+        if not rows.keys:
+            return False
+        schema = pa.schema([rows.schema.field(name) for name in columns])
+        task = StagedTask(self._place(), rows, tuple(columns))
+        frame = scanned(self._session(), task, len(rows.keys), spark_schema(schema))
+        counted = frame.toDF(*(f"k{n}" for n in range(len(columns))))
+        counted = counted.groupBy(*counted.columns).agg(functions.count("*").alias("n"))
+        try:
+            return not counted.where("n > 1").limit(1).isEmpty()
+        except Exception as error:
+            raise failure(error, f"table {table}: the job that looks for double keys") from error
+
+    def given(self, rows: pa.Table) -> DataFrame:
+        """Rows of the driver as a DataFrame."""
+        return self._session().createDataFrame(rows, spark_schema(rows.schema))
+
     # -- the protocol's verbs ------------------------------------------------------
 
     def write(
@@ -150,8 +171,12 @@ class SparkEngine:
     ) -> Program[Rewrite]:
         """Merge a source: first into the files, then what matched no row of any of them."""
         layout = table.layout
-        rows = source if isinstance(source, StagedRows) else source.read_all()
-        count = sum(source.counts) if isinstance(source, StagedRows) else rows.num_rows
+        rows: StagedRows | pa.Table
+        if isinstance(source, StagedRows):
+            rows, count = source, sum(source.counts)
+        else:
+            rows = source.read_all()
+            count = rows.num_rows
         into, new = _apart(spec)
         found = np.zeros(count, bool)
         merged = Rewrite()
@@ -167,7 +192,7 @@ class SparkEngine:
         if not new.clauses or found.all():
             return merged
         if isinstance(rows, StagedRows):
-            places = self._session().range(0, len(rows.keys), 1, len(rows.keys))
+            places = numbers(self._session(), len(rows.keys))
             matched = np.packbits(found).tobytes()
             insert = InsertTask(self._place(), layout, rows, matched, new, name)
             inserted = yield from self._rewritten(layout, places, insert, besides=merged)
@@ -258,11 +283,10 @@ class SparkEngine:
 
         What a task that did not report has stored is gc's: nobody knows its names.
         """
-        frame = over
-        if isinstance(over, Bins):
-            frame = self._session().range(0, len(over.files), 1, len(over.files))
         try:
-            reports = self._run(frame, task, f"table {layout.table}")
+            if isinstance(over, Bins):
+                over = numbers(self._session(), len(over.files))
+            reports = self._run(over, task, f"table {layout.table}")
             error = next((one.error for one in reports if one.error is not None), None)
         except (Exception, KeyboardInterrupt):
             yield from _withdraw(layout, besides or Rewrite())

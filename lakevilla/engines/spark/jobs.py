@@ -10,24 +10,25 @@ from __future__ import annotations
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakevilla.engines.spark.rows import first_line
-from lakevilla.engines.spark.tasks import Report, ScanTask, Task
+from lakevilla.engines.spark.tasks import Report, ScanTask, StagedTask, Task
 from lakevilla.errors import InvalidOperation, LakeVillaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["parallelism", "run_job", "scanned"]
+__all__ = ["failure", "numbers", "parallelism", "run_job", "scanned"]
 
 #: A worker that lacks what a task needs says so instead of reporting.
 _LACKS = "LakeVilla is missing: "
+_STOPPED = "the Spark session was stopped: connect again with one that runs"
 #: The last line of a Python traceback within Spark's message.
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
 
@@ -64,10 +65,19 @@ def run_job(
     return [pickle.loads(report) for report in table.column("report").to_pylist()]
 
 
-def scanned(session: SparkSession, task: ScanTask, tasks: int, schema: StructType) -> DataFrame:
-    """The rows that ``tasks`` tasks read, each those of the bin of its number."""
-    numbers = session.range(0, tasks, 1, tasks)
-    return numbers.mapInArrow(_in_worker("rows_of", pickle.dumps(task)), schema)
+def scanned(
+    session: SparkSession, task: ScanTask | StagedTask, tasks: int, schema: StructType
+) -> DataFrame:
+    """The rows that ``tasks`` tasks read, each those of its number."""
+    return numbers(session, tasks).mapInArrow(_in_worker("rows_of", pickle.dumps(task)), schema)
+
+
+def numbers(session: SparkSession, tasks: int) -> DataFrame:
+    """A frame whose partitions are ``tasks`` many, each with its number as its one row."""
+    try:
+        return session.range(0, tasks, 1, max(tasks, 1))
+    except AttributeError as error:  # what a classic session is made of is gone
+        raise InvalidOperation(_STOPPED) from error
 
 
 def parallelism(session: SparkSession) -> int:
@@ -85,13 +95,13 @@ def parallelism(session: SparkSession) -> int:
 def failure(error: Exception, job: str) -> LakeVillaError:
     """Spark's error as ours: its reason is kept, its stack traces are the cause."""
     text = str(error)
+    if isinstance(error, AttributeError):
+        return InvalidOperation(f"{job}: {_STOPPED}")
     if _LACKS in text:
         reason = text.partition(_LACKS)[2].splitlines()[0]
         return InvalidOperation(f"{job}: {reason}")
     if "stopped SparkContext" in text or "SESSION_CLOSED" in text or "is stopped" in text:
-        return InvalidOperation(
-            f"{job}: the Spark session was stopped: connect again with one that runs"
-        )
+        return InvalidOperation(f"{job}: {_STOPPED}")
     raised = _RAISED.findall(text)
     reason = raised[-1].strip()[:500] if raised else first_line(error)
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")
@@ -99,7 +109,7 @@ def failure(error: Exception, job: str) -> LakeVillaError:
 
 def _in_worker(
     entry: str, payload: bytes
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """A function of ``tasks`` for ``mapInArrow``.
 
     It is pickled by its value, as functions within functions are: what it imports is
@@ -108,7 +118,7 @@ def _in_worker(
     lacks = _LACKS
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         try:
             from lakevilla.engines.spark import tasks
         except ImportError as error:
@@ -119,6 +129,6 @@ def _in_worker(
                 f"({error}): install lakevilla for Python {python} there, or set PYSPARK_PYTHON "
                 "to an interpreter that has it, before the session starts"
             ) from None
-        return getattr(tasks, entry)(payload, batches)  # type: ignore[no-any-return]
+        return getattr(tasks, entry)(payload, iter(batches))  # type: ignore[no-any-return]
 
     return run

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["SparkRows", "arrow_schema", "is_frame", "spark_schema"]
+__all__ = [
+    "SparkRows",
+    "arrow_schema",
+    "arrow_types",
+    "first_line",
+    "is_frame",
+    "is_spark_schema",
+    "spark_schema",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +40,43 @@ def is_frame(data: object) -> bool:
     )
 
 
-def arrow_schema(frame: DataFrame, table: str) -> pa.Schema:
+def arrow_schema(frame: Any, table: str) -> pa.Schema:
     """The columns of a DataFrame; Spark is asked to analyse it, and runs nothing.
 
     Raises
     ------
     InvalidOperation
-        A column has a type that Arrow lacks.
+        Spark can't analyse it, or a column has a type that Arrow lacks.
     """
+    from pyspark.errors import PySparkException
+
+    try:
+        columns = frame.schema
+    except (PySparkException, AttributeError) as error:
+        raise InvalidOperation(
+            f"the DataFrame for table {table!r} can't be written: {first_line(error)}", table=table
+        ) from error
+    return arrow_types(columns, table)
+
+
+def arrow_types(columns: Any, table: str) -> pa.Schema:
+    """Spark's columns in Arrow's types; raises ``InvalidOperation`` for one that has none."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
-        schema: pa.Schema = to_arrow_schema(frame.schema)
-    except (PySparkException, pa.ArrowException) as error:
+        schema: pa.Schema = to_arrow_schema(columns)
+    except (PySparkException, pa.ArrowException, NotImplementedError) as error:
         raise InvalidOperation(
-            f"the DataFrame for table {table!r} can't be written: {first_line(error)}", table=table
+            f"the columns for table {table!r} can't be stored: {first_line(error)}", table=table
         ) from error
     return schema
+
+
+def is_spark_schema(data: object) -> bool:
+    """Whether it is a ``StructType``."""
+    kind = type(data)
+    return kind.__name__ == "StructType" and kind.__module__ == "pyspark.sql.types"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

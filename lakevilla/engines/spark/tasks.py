@@ -53,6 +53,7 @@ __all__ = [
     "Report",
     "ScanTask",
     "StageTask",
+    "StagedTask",
     "Task",
     "TellTask",
     "UpdateTask",
@@ -145,7 +146,7 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 def rows_of(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Run a pickled ``ScanTask``; its rows come out."""
-    task: ScanTask = pickle.loads(payload)
+    task: ScanTask | StagedTask = pickle.loads(payload)
     yield from task.rows(_worker(pickle.dumps(task.place)), batches)
 
 
@@ -166,6 +167,21 @@ class ScanTask:
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in self.bins.of(batches):
             yield from worker.runner.run(worker.engine.scan(table, self.columns, self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTask:
+    """Read some columns of rows that were put aside, an object for each number."""
+
+    place: Place
+    source: StagedRows
+    columns: tuple[str, ...]
+
+    def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for rows in read_staged(worker.data, self.source.only(number)):
+                    yield rows.select(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +339,8 @@ class InsertTask:
         rest = ~np.unpackbits(np.frombuffer(self.matched, np.uint8), count=starts[-1]).view(bool)
 
         def insert(place: int) -> Program[Rewrite]:
-            one = StagedRows(
-                self.source.keys[place : place + 1],
-                self.source.counts[place : place + 1],
-                self.source.schema,
-            )
             mask = rest[starts[place] : starts[place + 1]]
-            rows = unmatched(read_staged(worker.data, one), mask)
+            rows = unmatched(read_staged(worker.data, self.source.only(place)), mask)
             table = TableInput(self.layout, no_files())
             return (yield from worker.engine.merge(table, rows, self.spec, self.name))
 

@@ -13,6 +13,7 @@ import re
 from urllib.parse import quote, unquote
 
 __all__ = [
+    "JAVA_FILE",
     "decode_path",
     "encode_path",
     "entry_key",
@@ -25,6 +26,9 @@ __all__ = [
 _SAFE = "!$&'()*+,/:;=@"
 _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
+
+#: How Java spells a local URI, and so Spark the files of a shallow clone's source.
+JAVA_FILE = "file:/"
 
 
 def log_directory(location: str) -> str:
@@ -44,7 +48,10 @@ def file_key(location: str, path: str) -> str:
 
 def decode_path(raw: str) -> str:
     """A path as the store knows it. Raises ``ValueError`` on bytes that are no UTF-8."""
-    return unquote(raw, errors="strict") if "%" in raw else raw
+    path = unquote(raw, errors="strict") if "%" in raw else raw
+    if path.startswith(JAVA_FILE) and not path.startswith("file://"):
+        return f"file:///{path.removeprefix(JAVA_FILE)}"
+    return path
 
 
 def encode_path(path: str) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.formats.base import FILES_SCHEMA, DataFile, FileRef
-from lakevilla.formats.delta.paths import decode_path, encode_path, raw_spelling
+from lakevilla.formats.delta.paths import JAVA_FILE, decode_path, encode_path, raw_spelling
 
 __all__ = [
     "decode_paths",
@@ -83,7 +83,7 @@ def decode_paths(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
 
     Raises ``UnicodeDecodeError``.
     """
-    if _is_plain(raw):
+    if _is_plain(raw) and not pc.any(pc.starts_with(raw, JAVA_FILE)).as_py():
         return raw, pa.nulls(len(raw), pa.string())
     spelt: list[str] = raw.to_pylist()
     decoded = [decode_path(text) for text in spelt]

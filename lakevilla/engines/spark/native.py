@@ -1,0 +1,171 @@
+"""Reading unchanged data through the Delta connector of the session, at the bound version.
+
+Spark prunes columns and pushes filters into its own reader as it does into no other.
+It serves where the state of a table is a version of its log; what a transaction has
+changed, or a commit that is decided and not published, only LakeVilla's reader knows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakevilla.engines.spark.rows import first_line
+from lakevilla.engines.spark.tasks import Place
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.tree import Call, Column, Expr
+from lakevilla.expressions.tree import Literal as Constant
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["NativeReader"]
+
+_EXTENSION = "DeltaSparkSessionExtension"
+#: Characters that Hadoop takes for a pattern.
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
+
+
+class NativeReader:
+    """Tries the connector, and goes without it once it has failed.
+
+    Parameters
+    ----------
+    mode : {"auto", "native", "python"}
+        ``native`` raises where ``auto`` falls back.
+    place : callable
+        Tells how the lake itself reaches the store.
+    told : callable
+        Told, by table and reason, that the connector could not read.
+    """
+
+    def __init__(
+        self,
+        mode: Literal["auto", "native", "python"],
+        place: Callable[[], Place],
+        told: Callable[[str, str], None],
+    ) -> None:
+        self._mode, self._place, self._told = mode, place, told
+        self._fails = False
+
+    def frame(
+        self,
+        session: SparkSession,
+        uri: str,
+        version: int | None,
+        table: str,
+        table_id: str,
+        columns: Sequence[str] | None,
+        where: Expr | None,
+    ) -> DataFrame | None:
+        """The rows at a version of the table's log; None if the connector can't tell them."""
+        if version is None or not self._serves(session, uri):
+            return None
+        condition = None
+        if where is not None:
+            condition = _condition(where)
+            if condition is None:
+                return None
+        try:
+            frame = session.read.format("delta").option("versionAsOf", version).load(uri)
+            _check_identity(session, uri, table_id)
+        except Exception as error:
+            if self._mode == "native":
+                raise InvalidOperation(
+                    f"table {table}: Spark's Delta connector can't read version "
+                    f"{version}: {first_line(error)}; give the session the connector and access "
+                    "to the store, or connect with spark_reader='auto'",
+                    table=table,
+                ) from error
+            self._fails = True
+            self._told(table, first_line(error))
+            return None
+        if condition is not None:
+            frame = frame.where(condition)
+        if columns is not None:
+            frame = frame.select(*(_column(name) for name in columns))
+        return frame
+
+    def _serves(self, session: SparkSession, uri: str) -> bool:
+        if self._mode == "native":
+            return True
+        if self._mode == "python" or self._fails or _PATTERN.search(uri):
+            return False
+        if not uri.startswith("/") and self._place().storage_options:
+            # What serves this process may be another place than Hadoop's settings name.
+            return False
+        return _EXTENSION in str(session.conf.get("spark.sql.extensions", ""))
+
+
+def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:
+    """A path on a store may be another's bucket for Spark; a local one is what it is."""
+    if uri.startswith("/"):
+        return
+    quoted = uri.replace("`", "``")
+    row: Any = session.sql(f"DESCRIBE DETAIL delta.`{quoted}`").select("id").first()
+    if row["id"] != table_id:
+        raise ValueError("under this path Spark finds another table")
+
+
+def _condition(where: Expr) -> Any:
+    """A bound predicate as Spark's, where both engines agree on every value; else None."""
+    if not isinstance(where, Call):
+        return None
+    name, args = where.name, where.args
+    if name in ("and", "or"):
+        parts = [_condition(arg) for arg in args]
+        whole = parts[0]
+        for part in parts[1:]:
+            if whole is None or part is None:
+                return None
+            whole = whole & part if name == "and" else whole | part
+        return whole
+    if name == "not":
+        inner = _condition(args[0])
+        return None if inner is None else ~inner
+    column = _operand(args[0])
+    if name == "is_null":
+        return None if column is None else column.isNull()
+    if name not in _COMPARISONS and name != "in":
+        return None
+    others = [_operand(arg) for arg in args[1:]]
+    if column is None or any(other is None for other in others):
+        return None
+    if name == "in":
+        return column.isin(*others)
+    return _COMPARISONS[name](column, others[0])
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": lambda left, right: left == right,
+    "<>": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+    "<=>": lambda left, right: left.eqNullSafe(right),
+}
+
+
+def _operand(expr: Expr) -> Any:
+    from pyspark.sql import functions
+
+    if isinstance(expr, Column) and len(expr.path) == 1 and expr.table is None:
+        return _column(expr.path[0])
+    if isinstance(expr, Constant) and expr.value is not None:
+        if expr.type == "string":
+            return functions.lit(expr.value)
+        if expr.type in ("byte", "short", "integer", "long"):
+            return functions.lit(int(expr.value)).cast("bigint")
+        if expr.type == "date":
+            return functions.lit(expr.value).cast("date")
+        if expr.type.startswith("decimal"):
+            return functions.lit(expr.value).cast(expr.type)
+    return None
+
+
+def _column(name: str) -> Any:
+    from pyspark.sql import functions
+
+    return functions.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,68 @@
+"""Whether a Spark session can serve a lake: that it runs, and which versions meet."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import InvalidOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["TESTED", "check_session", "is_stopped"]
+
+#: The minor versions of Spark that the tests run with.
+TESTED = ("4.1",)
+#: The first that has all that jobs need: ``DataFrame.toArrow`` and job tags, also on Connect.
+_LEAST = (4, 0)
+
+
+def check_session(session: object) -> None:
+    """Refuse what is no session that runs; warn of versions that the tests don't run with.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no session, was stopped, or Spark is older than 4.0: of the session's server,
+        with Spark Connect.
+    """
+    if not any(kind.__name__ == "SparkSession" for kind in type(session).__mro__):
+        raise InvalidOperation(f"spark must be a SparkSession, not {type(session).__name__}")
+    if is_stopped(session):  # type: ignore[arg-type]
+        raise InvalidOperation("the Spark session was stopped: connect with one that runs")
+    import pyspark
+
+    told = {"PySpark": pyspark.__version__, "Spark": session.version}  # type: ignore[attr-defined]
+    for name, version in told.items():
+        found = re.match(r"(\d+)\.(\d+)", str(version))
+        if found is None:
+            continue
+        if (int(found[1]), int(found[2])) < _LEAST:
+            raise InvalidOperation(
+                f"{name} is {version}, and LakeVilla needs {_LEAST[0]}.{_LEAST[1]} or newer: "
+                + (
+                    "connect to a newer Spark Connect server"
+                    if name == "Spark"
+                    else "install a newer pyspark"
+                )
+            )
+    others = {f"{name} {v}" for name, v in told.items() if not str(v).startswith(TESTED)}
+    if others:
+        warnings.warn(
+            f"{' and '.join(sorted(others))}: LakeVilla is tested with {', '.join(TESTED)} only",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def is_stopped(session: SparkSession) -> bool:
+    """Whether the session was stopped; asks nothing of a server."""
+    try:
+        if getattr(session, "is_stopped", False):  # Spark Connect says so
+            return True
+        session.range(1)
+    except AttributeError:
+        return True  # what it was made of is gone
+    return False

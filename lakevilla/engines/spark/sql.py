@@ -1,0 +1,155 @@
+"""A SELECT in Spark's SQL, over DataFrames in the place of the tables that it names.
+
+Spark would find more than the lake's tables under a name: catalogs, files, views
+of the session. So each name is replaced by the frame it stands for, and a query that
+names anything else is refused before Spark sees it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+
+from lakevilla.engines.select import Select, query_of, table_parts
+from lakevilla.errors import InvalidOperation
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["columns_named", "run_select"]
+
+
+def run_select(
+    session: SparkSession,
+    select: Select,
+    frames: Mapping[str, DataFrame],
+    params: Mapping[str, object],
+) -> DataFrame:
+    """The rows of a query; ``frames`` are named as ``Select.tables`` names them.
+
+    Raises
+    ------
+    InvalidOperation
+        Spark does not understand the query, or a parameter is missing or not used.
+    """
+    from pyspark.errors import PySparkException
+
+    from lakevilla.engines.spark.rows import first_line
+
+    sql = _with_values(select.sql, params)
+    text, places = _template(sql)
+    given: dict[str, Any] = {place: frames[table] for place, table in places.items()}
+    try:
+        return session.sql(text, **given) if given else session.sql(sql)
+    except PySparkException as error:
+        raise InvalidOperation(f"sql: {first_line(error)}") from error
+
+
+def columns_named(select: Select) -> frozenset[str] | None:
+    """The names, in lower case, that can mean columns of a table; None if all may be meant.
+
+    No more of a table need be read than what some name in the query can mean.
+    """
+    root = query_of(select.sql, "spark")
+    if "|>" in select.sql or any(
+        isinstance(node, exp.Star | exp.Pivot | exp.Columns)
+        and not isinstance(node.parent, exp.Count)
+        for node in root.walk()
+    ):
+        return None
+    if any(join.args.get("method") for join in root.find_all(exp.Join)):
+        return None  # NATURAL names no column
+    if not all(query.expressions for query in root.find_all(exp.Select)):
+        return None
+    if any(not isinstance(node.parent, exp.From | exp.Join) for node in root.find_all(exp.Table)):
+        return None
+    return frozenset(name.name.lower() for name in root.find_all(exp.Identifier))
+
+
+def _template(sql: str) -> tuple[str, dict[str, str]]:
+    """The query with a placeholder of ``SparkSession.sql`` for each table, and whose it is."""
+    spans = []
+    for table in query_of(sql, "spark").find_all(exp.Table):
+        parts = table_parts(table)
+        if parts is None:
+            continue
+        ends = [part.meta for part in table.parts]
+        start, end = min(e["start"] for e in ends), max(e["end"] for e in ends) + 1
+        # A column may be called by the last part of its table's name.
+        alias = "" if table.alias else f" AS `{parts[-1].replace('`', '``')}`"
+        spans.append((start, end, "/".join(parts), alias))
+    pieces, position = [], 0
+    places: dict[str, str] = {}
+    for start, end, name, alias in sorted(spans):
+        place = f"lakevilla_{len(places)}"
+        places[place] = name
+        pieces += [_escaped(sql[position:start]), "{", place, "}", _escaped(alias)]
+        position = end
+    return "".join([*pieces, _escaped(sql[position:])]), places
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _with_values(sql: str, params: Mapping[str, object]) -> str:
+    """The query with constants in the place of its parameters; a list stands after IN.
+
+    Spark's own parameters do not pass the SQL parser that the Delta connector puts in
+    its place. No text of a parameter becomes SQL: strings travel as the bytes they are.
+    """
+    tokens = Spark.Tokenizer().tokenize(sql)
+    pieces, position, used = [], 0, set()
+    for colon, name in itertools.pairwise(tokens):
+        if colon.token_type is not TokenType.COLON or name.start != colon.end + 1:
+            continue
+        if name.text not in params:
+            continue  # Spark tells of a parameter without a value, and knows its own colons
+        used.add(name.text)
+        pieces += [sql[position : colon.start], _constant(params[name.text], name.text)]
+        position = name.end + 1
+    unused = sorted(params.keys() - used)
+    if unused:
+        raise InvalidOperation(
+            f"parameters {', '.join(unused)} are not used in the sql; "
+            "write them as :name or leave them out"
+        )
+    return "".join([*pieces, sql[position:]])
+
+
+def _constant(value: object, name: str) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "true" if value else "false"
+        case int() if -(2**63) <= value < 2**63:
+            return f"({value})" if -(2**31) <= value < 2**31 else f"CAST('{value}' AS BIGINT)"
+        case float():
+            return f"CAST('{value!r}' AS DOUBLE)"
+        case Decimal() if value.is_finite():
+            digits, scale = len(value.as_tuple().digits), -int(value.as_tuple().exponent)
+            precision = max(digits, scale, 1) if scale >= 0 else digits - scale
+            return f"CAST('{value:f}' AS DECIMAL({precision},{max(scale, 0)}))"
+        case str():
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case datetime():
+            if value.tzinfo is None:
+                return f"TIMESTAMP_NTZ'{value:%Y-%m-%d %H:%M:%S.%f}'"
+            return f"TIMESTAMP'{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
+        case date():
+            return f"DATE'{value.isoformat()}'"
+        case list() | tuple():
+            return f"({', '.join(_constant(item, name) for item in value) or 'NULL'})"
+    raise InvalidOperation(
+        f"parameter :{name} is of type {type(value).__name__}: give a number, text, bytes, date, "
+        "datetime, None or a list of them"
+    )
