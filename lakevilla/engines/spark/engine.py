@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +17,7 @@ from lakevilla.engines.base import (
     Written,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.jobs import failure, numbers, parallelism, run_job, scanned
 from lakevilla.engines.spark.rows import SparkRows, spark_schema
 from lakevilla.engines.spark.tasks import (
@@ -50,10 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SparkEngine"]
-
-#: A task reads about so many bytes, or less where that leaves cores without work; as Spark does.
-_MOST_BYTES = 128 * 1024 * 1024
-_LEAST_BYTES = 4 * 1024 * 1024
 
 
 class SparkEngine:
@@ -238,27 +234,9 @@ class SparkEngine:
     # -- jobs --------------------------------------------------------------------
 
     def _bins(self, table: TableInput) -> Bins:
-        """The files in bins of about equal bytes, one a task; one of no files if there are none."""
-        sizes = table.files.column("size").to_pylist()
         if not self._parallelism:
             self._parallelism = parallelism(self._session())
-        share = -(-sum(sizes) // self._parallelism)
-        limit = min(_MOST_BYTES, max(_LEAST_BYTES, share))
-        count = max(1, min(len(sizes), -(-sum(sizes) // limit)))
-        # The largest first, each into the bin with the fewest bytes so far.
-        bins: list[list[int]] = [[] for _ in range(count)]
-        loads = [(0, number) for number in range(count)]
-        for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
-            load, number = heapq.heappop(loads)
-            bins[number].append(place)
-            heapq.heappush(loads, (load + sizes[place], number))
-        # Statistics have served their turn when the files were chosen.
-        stats = table.files.schema.get_field_index("stats")
-        files = table.files.set_column(stats, "stats", pa.nulls(table.files.num_rows, pa.string()))
-        return Bins(
-            table.layout,
-            tuple(_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins),
-        )
+        return in_bins(table, self._parallelism)
 
     def _rewritten(
         self,

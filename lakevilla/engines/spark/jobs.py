@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pickle
 import re
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.tasks import Report, ScanTask, StagedTask, Task
 from lakevilla.errors import InvalidOperation, LakeVillaError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["failure", "numbers", "parallelism", "run_job", "scanned"]
 
-#: A worker that lacks what a task needs says so instead of reporting.
-_LACKS = "LakeVilla is missing: "
 _STOPPED = "the Spark session was stopped: connect again with one that runs"
 #: The last line of a Python traceback within Spark's message.
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
@@ -97,8 +95,8 @@ def failure(error: Exception, job: str) -> LakeVillaError:
     text = str(error)
     if isinstance(error, AttributeError):
         return InvalidOperation(f"{job}: {_STOPPED}")
-    if _LACKS in text:
-        reason = text.partition(_LACKS)[2].splitlines()[0]
+    if LACKS in text:
+        reason = text.partition(LACKS)[2].splitlines()[0]
         return InvalidOperation(f"{job}: {reason}")
     if "stopped SparkContext" in text or "SESSION_CLOSED" in text or "is stopped" in text:
         return InvalidOperation(f"{job}: {_STOPPED}")
@@ -110,25 +108,10 @@ def failure(error: Exception, job: str) -> LakeVillaError:
 def _in_worker(
     entry: str, payload: bytes
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function of ``tasks`` for ``mapInArrow``.
-
-    It is pickled by its value, as functions within functions are: what it imports is
-    looked for in the worker when it runs, so it can tell what is not there.
-    """
-    lacks = _LACKS
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    """A function of ``tasks`` for ``mapInArrow``; pickled by its value."""
+    tasks = importer("lakevilla.engines.spark.tasks")
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        try:
-            from lakevilla.engines.spark import tasks
-        except ImportError as error:
-            import sys
-
-            raise RuntimeError(
-                f"{lacks}the Python of Spark's workers ({sys.executable}) can't import it "
-                f"({error}): install lakevilla for Python {python} there, or set PYSPARK_PYTHON "
-                "to an interpreter that has it, before the session starts"
-            ) from None
-        return getattr(tasks, entry)(payload, iter(batches))  # type: ignore[no-any-return]
+        return getattr(tasks(), entry)(payload, iter(batches))  # type: ignore[no-any-return]
 
     return run
