@@ -6,6 +6,7 @@ go on reading and writing the same tables.
 """
 
 from lakevilla.api.connect import connect
+from lakevilla.api.datasource import register_data_source
 from lakevilla.api.lake import Lake
 from lakevilla.api.snapshot import Snapshot, TableVersion
 from lakevilla.api.tables import Capabilities, Table
@@ -87,4 +88,5 @@ __all__ = [
     "UnsupportedTableFeature",
     "VersionNotFound",
     "connect",
+    "register_data_source",
 ]

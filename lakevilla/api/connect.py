@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakevilla.api.datasource import Access, offer
 from lakevilla.api.lake import Lake
 from lakevilla.api.lease import check_lease
 from lakevilla.api.spark import SparkLake, SparkReader
@@ -47,7 +48,8 @@ def connect(
         The keys that deltalake takes.
     spark : SparkSession, optional
         Frames are DataFrames of this session, classic or Connect, and rows are read and
-        written by its jobs.
+        written by its jobs. It gets the data source ``lakevilla``; see
+        ``register_data_source``.
     settings : Settings, optional
         Numbers with units.
     boto3_session : boto3.Session, optional
@@ -150,6 +152,8 @@ def open_spark_lake(
     def workers() -> Place:
         return Place(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
 
+    if spark is not None:
+        offer(spark, Access(workers(), given["conditional_writes"]))
     return SparkLake(
         uri,
         store,

@@ -214,9 +214,9 @@ class SparkTransaction(Transaction):
     ) -> tuple[Any, bytes | None]:
         if not is_frame(data):
             return super()._incoming(location, data, schema_mode)
-        layout = self._run(self._core.layout(location))
+        table = self._run(self._core.layout(location)).table
         # All that can be told from the types is told before a job begins.
-        like = arrow_schema(data, layout.table).empty_table()
+        like = arrow_schema(data, table).empty_table()
         reader, columns = super()._incoming(location, like, schema_mode)
         return SparkRows(data, reader.schema), columns
 
@@ -225,7 +225,7 @@ class SparkTransaction(Transaction):
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
             return super()._merge_rows(location, data)
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         schema = _source_schema(data, layout.table, layout.schema)
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
 
@@ -234,7 +234,7 @@ class SparkTransaction(Transaction):
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
             return super()._keyed_rows(location, data, keys)
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         given = arrow_schema(data, layout.table)
         frames.to_reader(given.empty_table(), table=layout.table, schema=layout.schema)
         names = {name.lower() for name in given.names}
@@ -255,7 +255,7 @@ class SparkTransaction(Transaction):
     ) -> StagedRows:
         """Run a DataFrame once, and keep its rows: a redo must see the same ones (hazard 25)."""
         prefix = f"_lakevilla/txns/{self.id}/source-"
-        rows = self._lake.engine.stage(frame, schema, table, prefix, keys)
+        rows = self._run(self._lake.engine.stage(frame, schema, table, prefix, keys))
         self._core.stored.extend(rows.keys)
         return rows
 
@@ -288,7 +288,7 @@ class SparkTransaction(Transaction):
     ) -> OperationResult:
         with self._alone("insert", statement.table):
             location = self._written(statement.table, "insert")
-            layout = self._run(self._core.layout(location))
+            layout = self._run(self._core.layout(location, probing=True))
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
             if len(rows.columns) != len(columns):

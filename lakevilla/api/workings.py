@@ -260,9 +260,21 @@ class Workings:
         if schema_mode not in (None, "merge"):
             raise InvalidOperation(f"schema_mode must be None or 'merge', not {schema_mode!r}")
         layout = self._run(self._core.layout(location))
-        reader = frames.to_reader(
-            data, table=layout.table, schema=layout.schema, schema_mode=schema_mode
-        )
+        # Looked at once: a stream begins with its first look.
+        source = frames.open_data(data)
+        try:
+            reader = frames.to_reader(
+                source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
+            )
+        except InvalidOperation:
+            # It may fit what others have made of the table since it was met.
+            now = self._run(self._core.layout(location, probing=True))
+            if now.schema.equals(layout.schema):
+                raise
+            layout = now
+            reader = frames.to_reader(
+                source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
+            )
         wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
         return reader, reader.schema.serialize().to_pybytes() if wider else None
 
@@ -277,7 +289,7 @@ class Workings:
         self, location: str, data: object
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         """The columns of a merge's source, and what stores its rows."""
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         rows = self._source_rows(data, layout.table, layout.schema)
         return rows.schema, lambda: self._stored_source(rows)
 
@@ -295,7 +307,7 @@ class Workings:
         return rows.schema, lambda: self._stored_source(rows)
 
     def _materialised(self, location: str, data: object) -> pa.Table:
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         rows = self._source_rows(data, layout.table, layout.schema)
         names = {name.lower() for name in rows.schema.names}
         fields = [field for field in layout.schema if field.name.lower() in names]
@@ -316,7 +328,7 @@ class Workings:
         aliases: tuple[str, str],
         clauses: tuple[MergeClauseRecord, ...],
     ) -> OperationResult:
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         source_alias, target_alias = aliases
         schemas = {source_alias: rows, target_alias: layout.schema}
         condition = bind(on, schemas)
@@ -341,7 +353,7 @@ class Workings:
         together: Together,
         aliases: tuple[str, str],
     ) -> Merge:
-        layout = self._run(self._core.layout(location))
+        layout = self._run(self._core.layout(location, probing=True))
         # What cannot mean anything is refused here, not by `execute`.
         bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
 
@@ -376,7 +388,7 @@ class Workings:
             condition = together.predicate(where)
             values = together.assignments(assignments)
             together.finish()
-            schema = self._run(self._core.layout(location)).schema
+            schema = self._run(self._core.layout(location, probing=True)).schema
             operation = Update(
                 location,
                 bind_assignments(values, schema, alias=alias),
@@ -394,7 +406,7 @@ class Workings:
         with self._alone("delete", table):
             location = self._written(table, "delete")
             condition = parse_predicate(where, params, self._fixed_now())
-            schema = self._run(self._core.layout(location)).schema
+            schema = self._run(self._core.layout(location, probing=True)).schema
             operation = Delete(location, bind(condition, schema, alias=alias))
             return self._done(self._core.execute(operation, "delete"))
 
@@ -436,7 +448,7 @@ class Workings:
     ) -> OperationResult:
         with self._alone("insert", statement.table):
             location = self._written(statement.table, "insert")
-            layout = self._run(self._core.layout(location))
+            layout = self._run(self._core.layout(location, probing=True))
             columns = statement.columns or tuple(layout.schema.names)
             source = self._query_source(statement.source, params, views, layout.schema)
             unused = sorted(params.keys() - source.params.keys())
@@ -453,7 +465,7 @@ class Workings:
     ) -> Merge:
         with self._alone("merge", statement.table):
             location = self._written(statement.table, "merge")
-            layout = self._run(self._core.layout(location))
+            layout = self._run(self._core.layout(location, probing=True))
             source = self._query_source(statement.source, params, views, layout.schema)
             reading = read_source(self._lake.context, source, self._core.lookup)
             rows = self._run(explained(self._core, source.tables.values(), reading))

@@ -31,7 +31,7 @@ def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """``batch`` under ``schema``: by position, cast only where the memory layout differs."""
     arrays = [
-        array if _same_layout(array.type, field.type) else array.cast(field.type)
+        array if _same_layout(array.type, field.type) else _cast(array, field.type)
         for array, field in zip(batch.columns, schema, strict=True)
     ]
     return relabel(pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), schema)
@@ -71,6 +71,11 @@ def _below(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_list(kind):
         return [kind.value_field]
     return []
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    # A column of no type holds nothing, whatever type an engine reads its NULLs as.
+    return pa.nulls(len(array)) if pa.types.is_null(kind) else array.cast(kind)
 
 
 def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:

@@ -59,6 +59,7 @@ from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import Performed, check_append_only, perform
 from lakevilla.transaction.queueing import enter, leave
 from lakevilla.transaction.record import no_queues
+from lakevilla.transaction.replay import made_files
 from lakevilla.transaction.tail import Tail, known_tail, open_tail, probe
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import View, build_view
@@ -523,9 +524,16 @@ class Transaction:
         self.failure = error
         return error
 
-    def layout(self, location: str, *, reading: bool = False) -> Program[Layout]:
-        """The layout of a table, own schema changes included."""
-        yield from self.touch([location], probing=reading, access="read" if reading else None)
+    def layout(
+        self, location: str, *, reading: bool = False, probing: bool = False
+    ) -> Program[Layout]:
+        """The layout of a table, own schema changes included.
+
+        ``probing``: as other clients have left it. Without, it is the one that this process
+        has met, which serves who needs to know no more than a few of its columns.
+        """
+        access: Access | None = "read" if reading else None
+        yield from self.touch([location], probing=reading or probing, access=access)
         return self.tables[location].snapshot.layout
 
     def lookup(self, location: str) -> Program[Snapshot]:
@@ -740,11 +748,16 @@ class Transaction:
         done = Done(
             operation, performed.change, performed.counts, performed.metrics, deferred=deferred
         )
-        self.bodies.update(performed.bodies)
+        self.keep(done, performed.bodies)
         self.done.append(done)
         working = self.tables[operation.table]
         working.snapshot = working.snapshot.apply(performed.change)
         return done
+
+    def keep(self, done: Done, bodies: Mapping[str, bytes]) -> None:
+        """Note the files that an operation has made: some to be stored, the large ones stored."""
+        self.bodies.update(bodies)
+        self.stored.extend(key for key in made_files(done) if key not in bodies)
 
     # -- ending ------------------------------------------------------------------
 

@@ -82,7 +82,7 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
         # What was let go is gone for good: its files are nobody's from here on.
         done.operation = still_moved(done.operation, again.change)
     done.deferred = False
-    txn.bodies.update(again.bodies)
+    txn.keep(done, again.bodies)
 
 
 def made_files(done: Done) -> list[str]:

@@ -47,7 +47,11 @@ class Machine:
 
     def check(self, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [CHECK], env={"PATH": str(self.bin), **more}, capture_output=True, text=True, check=False
+            [CHECK],
+            env={"PATH": str(self.bin), **more},
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     @property

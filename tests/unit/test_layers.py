@@ -47,7 +47,8 @@ ONLY_IN = {
     # LakeVilla reads and writes the log itself. The demo makes tables with
     # deltalake, and test tools read them with it, as other users of a lake do.
     "deltalake": {"cli", "testing"},
-    "pyspark": {"engines"},
+    # An engine, and the classes that a session registers as a data source.
+    "pyspark": {"engines", "api.datasource"},
     "pandas": set(),
     "polars": set(),
     "boto3": {"store.obstore_backend"},

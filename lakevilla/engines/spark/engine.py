@@ -39,7 +39,7 @@ from lakevilla.engines.spark.tasks import (
     no_files,
     unmatched,
 )
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
 from lakevilla.formats.delta.paths import file_key
@@ -100,11 +100,15 @@ class SparkEngine:
 
     def stage(
         self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]
-    ) -> StagedRows:
+    ) -> Program[StagedRows]:
         """Put a DataFrame's rows aside on the store: it is run once, and read from there."""
         task = StageTask(self._place(), table, schema, prefix, tuple(keys))
         reports = self._run(frame, task, f"table {table}")
         staged = [one for report in reports for one in report.staged]
+        error = _first_error(reports)
+        if error is not None:
+            yield from parallel([delete(key) for key, _ in staged])
+            raise error
         return StagedRows(tuple(key for key, _ in staged), tuple(n for _, n in staged), schema)
 
     def has_twice(self, rows: StagedRows, columns: Sequence[str], table: str) -> bool:
@@ -265,7 +269,7 @@ class SparkEngine:
             if isinstance(over, Bins):
                 over = numbers(self._session(), len(over.files))
             reports = self._run(over, task, f"table {layout.table}")
-            error = next((one.error for one in reports if one.error is not None), None)
+            error = _first_error(reports)
         except (Exception, KeyboardInterrupt):
             yield from _withdraw(layout, besides or Rewrite())
             raise
@@ -287,6 +291,10 @@ def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
     old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
     aliases = spec.source_alias, spec.target_alias
     return MergeSpec(spec.on, *aliases, old), MergeSpec(spec.on, *aliases, new)
+
+
+def _first_error(reports: Sequence[Report]) -> LakeVillaError | None:
+    return next((one.error for one in reports if one.error is not None), None)
 
 
 def _withdraw(layout: Layout, rewrite: Rewrite) -> Program[None]:

@@ -226,9 +226,7 @@ class StageTask:
         for part in _parts(to_reader(rows, table=self.table, schema=self.schema)):
             for name in self.keys:
                 if part[name].null_count:
-                    raise InvalidOperation(
-                        f"key column {name} has NULL; a key must have a value", table=self.table
-                    )
+                    raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
             key = f"{self.prefix}{worker.ids.nonce()}.arrow"
             worker.runner.run(put(key, _ipc(part), ANY))
             staged.append((key, part.num_rows))

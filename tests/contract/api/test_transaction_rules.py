@@ -463,3 +463,18 @@ def test_counts_that_were_looked_at_and_change_in_a_redo_are_a_conflict(
             unseen = txn.update("orders", {"qty": "qty + 1"}, "sku = 'apple'")
             another_apple()
         assert unseen.rows_updated == 4
+
+
+def test_an_undone_transaction_leaves_no_file_that_was_too_large_to_wait(tmp_path: Path) -> None:
+    lake = lv.connect(str(tmp_path), settings=lv.Settings(in_memory_file_limit_bytes=0))
+    lake.create_table("t", {"id": list(range(5)), "v": [0] * 5})
+    before = sorted(tmp_path.rglob("*.parquet"))
+    with pytest.raises(ZeroDivisionError):
+        with lake.transaction() as txn:
+            txn.append("t", {"id": [9], "v": [9]})
+            txn.update("t", {"v": "1"}, where="id = 2")
+            txn.upsert("t", {"id": [3, 30], "v": [3, 3]}, "id")
+            txn.delete("t", where="id = 4")
+            assert len(list(tmp_path.rglob("*.parquet"))) > len(before)
+            raise ZeroDivisionError
+    assert sorted(tmp_path.rglob("*.parquet")) == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,3 @@ def look_and_add(txn: lv.Transaction, row: int, amount: int) -> None:
     """Read a balance and write what was computed from it: it cannot be redone."""
     (found,) = txn.read("bank", where=f"id = {row}").to_pylist()
     txn.update("bank", {"balance": found["balance"] + amount}, where=f"id = {row}")
-
-
-def rows_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Mapping[str, Any]]:
-    return [dict(zip(columns, row, strict=True)) for row in rows]

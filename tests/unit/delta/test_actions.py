@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from lakevilla.formats.base import (
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.delta.actions import add_line, parse_entry, remove_line
 from lakevilla.formats.delta.paths import decode_path, encode_path, file_key
+from lakevilla.formats.delta.rows import decode_paths
 from tests.fixtures.delta import add, remove
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -41,6 +43,21 @@ def test_a_path_of_another_spelling_keeps_it(raw: str) -> None:
     (file,) = parse(add(raw)).adds
     assert json.loads(add_line(file))["add"]["path"] == raw
     assert json.loads(remove_line(removal(file), 1))["remove"]["path"] == raw
+
+
+def test_a_local_uri_as_java_spells_it_is_one_that_the_store_knows_and_keeps_its_spelling() -> None:
+    raw = "file:/lake/a%20t/f.parquet"
+    (file,) = parse(add(raw)).adds
+    assert file.path == file_key("clone", file.path) == "file:///lake/a t/f.parquet"
+    assert json.loads(remove_line(removal(file), 1))["remove"]["path"] == raw
+    plain = pa.array(["f.parquet", "file:/lake/t/f.parquet", "file:///lake/t/g.parquet"])
+    paths, kept = decode_paths(plain)
+    assert paths.to_pylist() == [
+        "f.parquet",
+        "file:///lake/t/f.parquet",
+        "file:///lake/t/g.parquet",
+    ]
+    assert kept.to_pylist() == [None, "file:/lake/t/f.parquet", None]
 
 
 def test_a_path_is_relative_or_a_uri() -> None:

@@ -1,0 +1,151 @@
+"""The options of a reader, as text, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakevilla.api.history import milliseconds
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import shown
+
+__all__ = ["ReadOptions"]
+
+_KNOWN = (
+    "lake",
+    "table",
+    "version",
+    "timestamp",
+    "columns",
+    "where",
+    "partitions",
+    "pushdown",
+    "startingVersion",
+)
+#: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
+_PARTITIONS = 32
+_MOST_PARTITIONS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a reader asks for.
+
+    Attributes
+    ----------
+    lake, table : str
+    version : int or None
+    timestamp : datetime or None
+        Aware.
+    columns : list of str or None
+    where : str or None
+        A predicate in LakeVilla's language.
+    partitions : int
+        For about so many tasks at a time is the table cut.
+    pushdown : bool or None
+        Whether filters that Spark pushes are taken; None: where Spark keeps them apart.
+    starting_version : int or None
+        The first global version whose changes are asked for, instead of rows.
+    """
+
+    lake: str
+    table: str
+    version: int | None
+    timestamp: datetime | None
+    columns: list[str] | None
+    where: str | None
+    partitions: int
+    pushdown: bool | None
+    starting_version: int | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Read the options as Spark hands them over: in any case, the table as ``path``.
+
+        Raises
+        ------
+        InvalidOperation
+            One is missing, unknown, or not understood. Values are not repeated where an
+            option is unknown: somebody may have put a key there.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        table = _one_table(given.pop("path", None), given.get("table"))
+        unknown = sorted(given.keys() - {name.lower() for name in _KNOWN})
+        if unknown:
+            raise InvalidOperation(
+                f"the data source lakevilla has no option {', '.join(unknown)}: it has "
+                f"{', '.join(_KNOWN)}; credentials are given to lakevilla.connect(..., spark=)"
+            )
+        if not given.get("lake"):
+            raise InvalidOperation(
+                "the data source lakevilla needs the lake's root: .option('lake', 's3://...')"
+            )
+        if table is None:
+            raise InvalidOperation(
+                "the data source lakevilla needs a table's name: .load('sales/orders')"
+            )
+        version, timestamp = _number(given, "version"), _moment(given.get("timestamp"))
+        if version is not None and timestamp is not None:
+            raise InvalidOperation("give option version or timestamp, not both")
+        partitions = _number(given, "partitions") if "partitions" in given else _PARTITIONS
+        if not partitions or partitions > _MOST_PARTITIONS:
+            raise InvalidOperation(f"option partitions must be from 1 to {_MOST_PARTITIONS}")
+        return cls(
+            lake=given["lake"],
+            table=table,
+            version=version,
+            timestamp=timestamp,
+            columns=_names(given.get("columns")),
+            where=given.get("where"),
+            partitions=partitions,
+            pushdown=_flag(given.get("pushdown")),
+            starting_version=_number(given, "startingVersion"),
+        )
+
+
+def _one_table(path: str | None, table: str | None) -> str | None:
+    if path and table and path != table:
+        raise InvalidOperation(f"the table is {table!r} by its option and {path!r} by load()")
+    return path or table or None
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidOperation(f"option {name} must be a whole number, 0 or more, not {text!r}")
+    return int(text)
+
+
+def _flag(text: str | None) -> bool | None:
+    if text is None:
+        return None
+    if text.lower() not in ("true", "false"):
+        raise InvalidOperation(f"option pushdown must be true or false, not {shown(text)}")
+    return text.lower() == "true"
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOperation(
+            "option timestamp must be like 2026-01-31T12:00:00+00:00, not " + shown(text)
+        ) from None
+    milliseconds(found)  # refuses one without a zone
+    return found
+
+
+def _names(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) < len(names):
+        raise InvalidOperation(
+            f"option columns must be different names with commas between them, not {shown(text)}"
+        )
+    return names

@@ -1,0 +1,214 @@
+"""``spark.readStream.format("lakevilla")``: the changes of a table, each told once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import lakevilla as lv
+from lakevilla.clock import SystemClock
+from tests.builders import Place, in_order
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Stream:
+    """A stream of the changes of ``bank``, whose batches are kept as they come."""
+
+    spark: SparkSession
+    place: Place
+    checkpoint: Path
+    batches: list[Rows]
+
+    def frame(self, **options: object) -> DataFrame:
+        reader = self.spark.readStream.format("lakevilla").option("lake", self.place.root)
+        for name, value in options.items():
+            reader = reader.option(name, value)  # type: ignore[arg-type]
+        return reader.load("bank")
+
+    def keep(self, batch: DataFrame, number: int) -> None:
+        self.batches.append(in_order(batch.toArrow()))
+
+    def run(self, **options: object) -> list[Rows]:
+        """Run until all is told, and stop; the batches since."""
+        given = {"startingVersion": 1, **options}
+        writer = self.frame(**given).writeStream.foreachBatch(self.keep)
+        query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        before = len(self.batches)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return self.batches[before:]
+
+    def offsets(self) -> list[int]:
+        """Where the batches of the checkpoint end."""
+        written = sorted(
+            (path for path in (self.checkpoint / "offsets").iterdir() if path.name.isdigit()),
+            key=lambda path: int(path.name),
+        )
+        return [json.loads(path.read_text().splitlines()[-1])["version"] for path in written]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Iterator[Stream]:
+    place = Place(str(tmp_path / "lake"))
+    lv.register_data_source(spark)
+    with place.connect() as lake:
+        lake.create_table("bank", rows(0, 1))
+        lake.create_table("other", rows(0))
+    yield Stream(spark, place, tmp_path / "checkpoint", [])
+    for query in spark.streams.active:
+        query.stop()
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "tag": [f"t{i}" for i in ids]})
+
+
+def brief(batch: Rows) -> list[tuple[int, str, int]]:
+    return sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in batch)
+
+
+def as_told(changed: pa.Table) -> Rows:
+    stamp = changed.schema.get_field_index("_commit_timestamp")
+    told = changed.column(stamp).cast(pa.timestamp("us", "UTC"))
+    return in_order(changed.set_column(stamp, "_commit_timestamp", told))
+
+
+def test_each_change_is_told_once_over_restarts(stream: Stream) -> None:
+    with stream.place.connect() as lake:
+        assert [brief(batch) for batch in stream.run()] == [[(1, "insert", 0), (1, "insert", 1)]]
+        lake.run(lambda txn: txn.append("other", rows(7)))
+        with lake.transaction() as txn:
+            txn.append("bank", rows(2))
+            txn.delete("bank", where="id = 0")
+        lake.run(lambda txn: txn.update("bank", {"tag": "'new'"}, where="id = 1"))
+        (batch,) = stream.run()
+        now = lake.snapshot()
+        assert batch == as_told(now.changes("bank", 2))
+        assert brief(batch) == [
+            (4, "delete", 0),
+            (4, "insert", 2),
+            (5, "delete", 1),
+            (5, "insert", 1),
+        ]
+        assert stream.run() == []
+        assert stream.offsets() == [2, now.version]
+
+
+def test_a_stream_begins_at_its_starting_version(stream: Stream) -> None:
+    with stream.place.connect() as lake:
+        for number in (2, 3, 4):
+            lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
+        newest = lake.snapshot().version
+    (batch,) = stream.run(startingVersion=newest - 1, columns="id", where="id <> 99")
+    assert brief(batch) == [(newest - 1, "insert", 3), (newest, "insert", 4)]
+    assert "tag" not in batch[0]
+
+
+def test_a_stream_waits_for_a_version_to_come(stream: Stream) -> None:
+    assert stream.run(startingVersion=4) == [[]]  # Spark begins a checkpoint with a batch
+    with stream.place.connect() as lake:
+        lake.run(lambda txn: txn.append("bank", rows(3)))
+        lake.run(lambda txn: txn.append("bank", rows(4)))
+    assert [brief(batch) for batch in stream.run(startingVersion=4)] == [[(4, "insert", 4)]]
+
+
+def test_changes_between_two_versions_are_read_as_a_batch(stream: Stream) -> None:
+    with stream.place.connect() as lake:
+        lake.run(lambda txn: txn.append("bank", rows(2)))
+        lake.run(lambda txn: txn.append("bank", rows(3)))
+        expected = as_told(lake.snapshot(3).changes("bank", 1))
+    reader = stream.spark.read.format("lakevilla").option("lake", stream.place.root)
+    frame = reader.option("startingVersion", 2).option("version", 3).load("bank")
+    assert in_order(frame.toArrow()) == expected != []
+
+
+def test_history_that_is_gone_is_told(stream: Stream) -> None:
+    class Later(SystemClock):
+        ahead_seconds = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.ahead_seconds
+
+        def elapsed(self) -> float:
+            return self.now()
+
+    clock = Later()
+    stream.run()
+    with stream.place.connect() as lake:
+        lake.context.clock = clock
+        for number in range(60):
+            lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
+        clock.ahead_seconds = 8 * 24 * 3600.0
+        lake.run(lambda txn: txn.append("bank", rows(100)))
+        lake.gc()
+        lake.gc()
+        with pytest.raises(lv.VersionNotFound, match="not kept any more"):
+            lake.snapshot(2)
+    with pytest.raises(StreamingQueryException, match="global version 2 is not kept any more"):
+        stream.run()
+
+
+def test_a_column_that_is_added_ends_the_query_and_is_told_after_a_restart(stream: Stream) -> None:
+    writer = stream.frame(startingVersion=1).writeStream.foreachBatch(stream.keep)
+    query = writer.option("checkpointLocation", str(stream.checkpoint)).start()
+    query.processAllAvailable()
+    with stream.place.connect() as lake:
+        wider = rows(5).append_column("more", pa.array([5], pa.int64()))
+        lake.run(lambda txn: txn.append("bank", wider, schema_mode="merge"))
+    with pytest.raises(StreamingQueryException, match="columns of table bank were changed since"):
+        query.awaitTermination(60)
+    (batch,) = stream.run()
+    assert [(row["id"], row["more"]) for row in batch] == [(5, 5)]
+
+
+def test_a_range_from_before_a_column_came_is_told_with_null(stream: Stream) -> None:
+    """What a checkpoint has planned is told in the columns that the query has now."""
+    stream.run()
+    with stream.place.connect() as lake:
+        lake.run(lambda txn: txn.append("bank", rows(5)))
+        stream.run()
+        (stream.checkpoint / "commits" / "1").unlink()  # killed after the batch was planned
+        (stream.checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+        wider = rows(6).append_column("more", pa.array([6], pa.int64()))
+        lake.run(lambda txn: txn.append("bank", wider, schema_mode="merge"))
+    again, after = stream.run()
+    assert [(row["id"], row["more"]) for row in again] == [(5, None)]
+    assert [(row["id"], row["more"]) for row in after] == [(6, 6)]
+
+
+def test_a_checkpoint_of_another_lake_is_refused(stream: Stream, tmp_path: Path) -> None:
+    stream.run()
+    other = Place(str(tmp_path / "younger"))
+    with other.connect() as lake:
+        lake.create_table("bank", rows(1))
+    stream.place = other
+    with pytest.raises(StreamingQueryException, match="it is another lake, or an older copy"):
+        stream.run()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "needs the global version that it begins with"),
+        ({"startingVersion": "x"}, "option startingVersion must be a whole number"),
+        ({"startingVersion": "1", "version": "2"}, "a stream has no version or timestamp"),
+    ],
+)
+def test_a_stream_that_can_not_begin_is_told_why(
+    stream: Stream, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        query = stream.frame(**options).writeStream.foreachBatch(stream.keep).start()
+        query.processAllAvailable()

@@ -1,0 +1,265 @@
+"""Transactions of a PySpark driver: what every transaction promises, with DataFrames."""
+
+from __future__ import annotations
+
+import _thread
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import lakevilla as lv
+from lakevilla.engines.spark.rows import is_frame
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
+    with lv.connect(str(tmp_path), spark=spark) as made:
+        yield made
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[lv.Lake]:
+    """A client of the same lake without Spark."""
+    with lv.connect(str(tmp_path)) as made:
+        yield made
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
+
+
+def accounts(spark: SparkSession, count: int = 4) -> DataFrame:
+    return spark.range(count).selectExpr("id", "100L as balance")
+
+
+def test_a_frame_shows_the_bound_version_whenever_it_is_used(
+    spark: SparkSession, lake: Any, other: lv.Lake
+) -> None:
+    lake.create_table("bank", accounts(spark, 2))
+    with lake.snapshot() as now:
+        frame = now.read("bank")
+        other.run(lambda txn: txn.update("bank", {"balance": "0"}, where="true"))
+        assert rows(frame) == [(0, 100), (1, 100)]
+        assert rows(now.sql("SELECT id, balance FROM bank")) == [(0, 100), (1, 100)]
+    assert rows(lake.snapshot().read("bank")) == [(0, 0), (1, 0)]
+
+
+def test_a_transaction_reads_its_own_writes_and_others_do_not(
+    spark: SparkSession, lake: Any, other: lv.Lake
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    with lake.transaction() as txn:
+        txn.update("bank", {"balance": "balance - 10"}, where="id = 1")
+        txn.append("bank", spark.range(10, 11).selectExpr("id", "1L as balance"))
+        txn.delete("bank", where="id = 0")
+        assert rows(txn.read("bank")) == [(1, 90), (2, 100), (3, 100), (10, 1)]
+        assert rows(txn.read("bank", ["id"], where="balance < 100")) == [(1,), (10,)]
+        total = txn.sql("SELECT sum(balance) AS total FROM bank").first()
+        assert total is not None
+        assert total["total"] == 291
+        assert other.snapshot().read("bank").num_rows == 4
+    assert rows(lake.snapshot().read("bank")) == [(1, 90), (2, 100), (3, 100), (10, 1)]
+
+
+def test_a_read_in_conflict_ends_the_transaction(
+    spark: SparkSession, lake: Any, other: lv.Lake
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    with pytest.raises(lv.ConflictError):
+        with lake.transaction() as txn:
+            txn.read("bank", where="id = 1")
+            other.run(lambda t: t.update("bank", {"balance": "1"}, where="id = 1"))
+            txn.append("bank", accounts(spark, 1))
+    assert other.snapshot().read("bank").num_rows == 4
+
+
+def test_an_operation_in_conflict_is_redone_by_spark(
+    spark: SparkSession, lake: Any, other: lv.Lake
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    with lake.transaction() as txn:
+        txn.update("bank", {"balance": "balance - 10"}, where="id = 1")
+        other.run(lambda t: t.update("bank", {"balance": "balance + 7"}, where="true"))
+    assert txn.result.retries >= 1
+    assert rows(lake.snapshot().read("bank")) == [(0, 107), (1, 97), (2, 107), (3, 107)]
+
+
+def test_a_frame_that_is_another_each_time_is_run_once_and_a_redo_has_its_rows(
+    spark: SparkSession, lake: Any, other: lv.Lake, tmp_path: Path
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    lake.create_table("draws", spark.range(0).selectExpr("id", "0D as value"))
+    told = tmp_path / "told"
+
+    @F.udf("double")
+    def draw(key):
+        import random
+
+        with told.open("a") as log:
+            log.write(f"{key}\n")
+        return random.random()
+
+    drawn = spark.range(4).select("id", draw("id").alias("value"))
+    with lake.transaction() as txn:
+        txn.append("draws", drawn)
+        first = rows(txn.read("draws", where="id < 9"))
+        assert sorted(told.read_text().split()) == ["0", "1", "2", "3"]
+        merge = txn.merge(
+            "bank", spark.range(2).select("id", draw("id").alias("v")), "t.id = s.id",
+            source_alias="s", target_alias="t",
+        )  # fmt: skip
+        merge.when_matched_update({"balance": "t.balance + cast(s.v * 0 + 1 as long)"}).execute()
+        other.run(lambda t: t.update("bank", {"balance": "balance + 7"}, where="true"))
+        other.run(lambda t: t.append("draws", {"id": [9], "value": [9.0]}))
+    assert txn.result.retries >= 1
+    assert len(told.read_text().split()) == 6
+    assert rows(lake.snapshot().read("draws")) == [*first, (9, 9.0)]
+    assert rows(lake.snapshot().read("bank")) == [(0, 108), (1, 108), (2, 107), (3, 107)]
+
+
+def test_nothing_is_seen_or_left_of_a_transaction_whose_third_job_fails(
+    spark: SparkSession, lake: Any, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        lake.create_table(name, accounts(spark))
+    before = files(tmp_path)
+
+    @F.udf("long")
+    def broken(key):
+        if key == 3:
+            raise ValueError("the price list has no row 3")
+        return key
+
+    with pytest.raises(lv.InvalidOperation) as caught:
+        with lake.transaction() as txn:
+            txn.append("a", accounts(spark))
+            txn.update("b", {"balance": "0"}, where="true")
+            txn.append(
+                "c", spark.range(8).repartition(4).select("id", broken("id").alias("balance"))
+            )
+            txn.append("d", accounts(spark))
+    message = str(caught.value)
+    assert "append c" in message
+    assert "job lakevilla-write-" in message
+    assert "ValueError: the price list has no row 3" in message
+    with lake.snapshot() as now:
+        assert all(rows(now.read(name)) == rows(accounts(spark)) for name in "abcd")
+    with lv.connect(str(tmp_path), settings=lv.Settings(max_age_seconds=0)) as cleaner:
+        cleaner.gc()
+    assert files(tmp_path) == before
+
+
+def test_a_rule_that_a_row_breaks_is_told_once_and_its_job_leaves_nothing(
+    spark: SparkSession, lake: Any, tmp_path: Path
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    lake.run(lambda txn: txn.alter("bank", add_constraints={"solvent": "balance >= 0"}))
+    before = files(tmp_path)
+    bad = spark.range(100).repartition(4).selectExpr("id", "id - 50 as balance")
+    with lake.transaction() as txn:
+        with pytest.raises(lv.InvalidOperation, match="constraint solvent"):
+            txn.append("bank", bad)
+        with pytest.raises(lv.InvalidOperation, match="constraint solvent"):
+            txn.update("bank", {"balance": "-1"}, where="id = 2")
+        with pytest.raises(lv.InvalidOperation, match="overflow|range"):
+            txn.update("bank", {"balance": "balance * 9223372036854775807"}, where="true")
+        assert files(tmp_path) == before
+        txn.update("bank", {"balance": "1"}, where="id = 2")  # it goes on
+    assert rows(lake.snapshot().read("bank", where="id = 2")) == [(2, 1)]
+
+
+def test_verbs_take_what_an_embedded_lake_takes(spark: SparkSession, lake: Any) -> None:
+    lake.create_table("bank", pa.table({"id": [1], "balance": [5]}))
+    with lake.transaction() as txn:
+        txn.append("bank", [{"id": 2, "balance": 6}])
+        txn.upsert("bank", pa.table({"id": [2, 3], "balance": [7, 8]}), "id")
+        txn.sql("INSERT INTO bank SELECT id + 100, balance FROM more", views={
+            "more": pa.table({"id": [1], "balance": [0]})
+        })  # fmt: skip
+        txn.overwrite("bank", spark.range(1, 2).selectExpr("id", "50L as balance"), where="id = 1")
+    assert rows(lake.snapshot().read("bank")) == [(1, 50), (2, 7), (3, 8), (101, 0)]
+
+
+def test_upsert_refuses_keys_that_are_null_or_there_twice(
+    spark: SparkSession, lake: Any, tmp_path: Path
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    with lake.transaction() as txn:
+        with pytest.raises(lv.InvalidOperation, match="upsert bank: .*id has NULL"):
+            txn.upsert("bank", spark.sql("SELECT cast(null AS long) id, 1L balance"), "id")
+        with pytest.raises(lv.InvalidOperation, match="two rows for one key"):
+            txn.upsert("bank", spark.sql("SELECT id % 3 AS id, id AS balance FROM range(9)"), "ID")
+        with pytest.raises(lv.InvalidOperation, match="no key column nr"):
+            txn.upsert("bank", accounts(spark), "nr")
+        done = txn.upsert("bank", accounts(spark, 6), "id")
+        assert (done.rows_updated, done.rows_inserted) == (4, 2)
+        nothing = txn.upsert("bank", accounts(spark).where("id > 100"), "id")
+        assert (nothing.rows_updated, nothing.rows_inserted) == (0, 0)
+
+
+def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> None:
+    lake.create_table("bank", accounts(spark))
+    again = pickle.loads(pickle.dumps(lake))
+    assert [table.name for table in again.tables()] == ["bank"]
+    with pytest.raises(lv.InvalidOperation, match="connect again with spark="):
+        again.snapshot().read("bank")
+    with again.beside(accounts(spark)):
+        assert again.snapshot().read("bank").count() == 4
+
+
+def test_the_past_and_the_changes_are_frames(spark: SparkSession, lake: Any) -> None:
+    lake.create_table("bank", accounts(spark, 2))
+    lake.run(lambda txn: txn.update("bank", {"balance": "7"}, where="id = 0"))
+    created = lake.history()[-1].version
+    assert rows(lake.snapshot(version=created).read("bank")) == [(0, 100), (1, 100)]
+    with lake.snapshot() as now:
+        changes = now.changes("bank", since=created)
+    assert is_frame(changes)
+    assert {row["_change_type"] for row in changes.collect()} == {"insert", "delete"}
+    assert lake.snapshot().scan("bank").read_all().num_rows == 2
+
+
+def test_maintenance_serves_a_lake_of_spark(spark: SparkSession, lake: Any) -> None:
+    lake.create_table("bank", accounts(spark).repartition(4))
+    lake.table("bank").optimize()
+    assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
+    assert lake.doctor().ok
+
+
+def test_ctrl_c_ends_the_job_and_undoes_the_transaction(
+    spark: SparkSession, lake: Any, tmp_path: Path
+) -> None:
+    lake.create_table("bank", accounts(spark))
+    before = files(tmp_path)
+    tracker = spark.sparkContext.statusTracker()
+    sleep = "java_method('java.lang.Thread', 'sleep', 100000L)"
+    slow = spark.range(2).selectExpr("id", f"cast(length({sleep}) AS long) AS balance")
+
+    def interrupt() -> None:
+        while not tracker.getActiveJobsIds():
+            time.sleep(0.05)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        with lake.transaction() as txn:
+            txn.update("bank", {"balance": "0"}, where="true")
+            txn.append("bank", slow)
+    deadline = time.monotonic() + 60
+    while tracker.getActiveJobsIds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
+    assert files(tmp_path) == before

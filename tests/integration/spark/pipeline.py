@@ -1,0 +1,124 @@
+"""A driver that does every verb once, on the session it is told; prints what came out.
+
+``python pipeline.py MODE ROOT IVY``: ``connect`` (a Connect server of its own), ``cluster``
+(``local-cluster``: executors are processes of their own) or ``local``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+OPTIONS = json.loads(os.environ.get("LAKE_OPTIONS", "null"))
+
+
+def main() -> None:
+    mode, root = sys.argv[1:3]
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    session = _session(mode)
+    if mode == "connect":
+        _forbid_py4j()
+    import lakevilla as lv
+
+    lake = lv.connect(root, spark=session, storage_options=OPTIONS)
+    told: dict[str, Any] = {"session": type(session).__module__, "reads": {}}
+    orders = session.range(100).selectExpr("id", "id % 4 as shop", "'new' as state")
+    lake.create_table("orders", orders, partition_by=["shop"])
+    lake.create_table("stock", session.range(4).selectExpr("id as shop", "100L as pieces"))
+    lake.create_table("log", session.range(0).selectExpr("id", "'' as what"))
+    with lake.transaction() as txn:
+        told["updated"] = txn.update("orders", {"state": "'paid'"}, where="shop = 1").rows_updated
+        told["deleted"] = txn.delete("orders", where="id >= 96").rows_deleted
+        txn.update("stock", {"pieces": "pieces - 25"}, where="true")
+        more = session.range(90, 110).selectExpr("id", "id % 4 as shop", "'more' as state")
+        told["upserted"] = txn.upsert("orders", more, "id").rows_inserted
+        merge = txn.merge("stock", session.range(2, 6).selectExpr("id as shop"), "t.shop = s.shop",
+                          source_alias="s", target_alias="t")  # fmt: skip
+        merge.when_matched_update({"pieces": "t.pieces + 1"})
+        merge.when_not_matched_insert({"shop": "s.shop", "pieces": "0"}).execute()
+        txn.sql("INSERT INTO log SELECT id, state FROM orders WHERE id > :id", {"id": 107})
+        told["reads"]["own"] = txn.read("orders", ["state"], where="shop = 1").distinct().count()
+        paid = txn.sql("SELECT count(*) AS n FROM orders WHERE state = 'paid'").first()
+        told["paid"] = paid["n"]
+    told["versions"] = txn.result.versions
+    if mode == "cluster":
+        told["retried"] = _with_retries(lake, session)
+    handle = lake.foreach_batch(lambda txn, batch: txn.append("log", batch), query_id="q")
+    batch = session.range(3).selectExpr("id", "'batch' as what")
+    handle(batch, 0)
+    handle(batch, 0)  # handed over again
+    with lake.snapshot() as now:
+        for table in ("orders", "stock", "log"):
+            rows = now.read(table).collect()
+            told["reads"][table] = sorted([list(map(str, row)) for row in rows])
+        told["embedded"] = {
+            table: lv.connect(root, storage_options=OPTIONS).snapshot().read(table).num_rows
+            for table in ("orders", "stock", "log")
+        }
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    print("RESULT " + json.dumps(told), flush=True)
+    session.stop()
+
+
+def _with_retries(lake: Any, session: Any) -> int:
+    """Append rows by tasks that fail once, each after it has written files; how many did."""
+    from lakevilla.settings import Settings
+
+    def fails_once(batches):  # type: ignore[no-untyped-def]
+        from pyspark import TaskContext
+
+        for batch in batches:
+            for start in range(0, batch.num_rows, 50):
+                yield batch.slice(start, 50)
+        if TaskContext.get().attemptNumber() == 0:
+            raise OSError("this executor was lost")
+
+    import lakevilla as lv
+
+    # Without room in memory, a file is stored as soon as it is full.
+    small = Settings(in_memory_file_limit_bytes=1, target_file_size_bytes=1)
+    files = lv.connect(lake.root, spark=session, storage_options=OPTIONS, settings=small)
+    files.create_table("retried", session.range(0).selectExpr("id"))
+    frame = session.range(0, 400, 1, 4).mapInArrow(fails_once, "id long")
+    result = files.run(lambda txn: (txn.append("retried", frame), txn)[0].files_added)
+    return int(result)
+
+
+def _session(mode: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("lakevilla")
+    if mode == "connect":
+        builder = builder.remote("local[2]")
+    else:
+        builder = builder.master("local-cluster[2,1,1024]" if mode == "cluster" else "local[2]")
+        builder = builder.config("spark.executor.memory", "600m")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _forbid_py4j() -> None:
+    """From here on a command to a JVM, or a SparkContext, ends the driver."""
+    import py4j.java_gateway
+    import pyspark
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("py4j was used on Spark Connect")
+
+    py4j.java_gateway.GatewayClient.send_command = forbidden
+    py4j.clientserver.JavaClient.send_command = forbidden
+    pyspark.SparkContext.__init__ = forbidden  # type: ignore[method-assign,assignment]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Every kind of session does the same: Spark Connect without py4j, a cluster without a shared disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from tests.fixtures.s3 import S3Server
+
+pytestmark = pytest.mark.xdist_group("spark")  # one session at a time
+
+EXPECTED = {"updated": 25, "deleted": 4, "upserted": 14, "paid": 23}
+STOCK = [["0", "75"], ["1", "75"], ["2", "76"], ["3", "76"], ["4", "0"], ["5", "0"]]
+LOG = [["0", "batch"], ["1", "batch"], ["108", "more"], ["109", "more"], ["2", "batch"]]
+
+
+def check(told: dict[str, Any]) -> None:
+    assert {name: told[name] for name in EXPECTED} == EXPECTED
+    assert told["versions"] == {"orders": 1, "stock": 1, "log": 1}
+    assert told["reads"]["stock"] == STOCK
+    assert told["reads"]["log"] == LOG
+    assert told["reads"]["own"] == 2
+    orders = {int(row[0]): row[2] for row in told["reads"]["orders"]}
+    assert orders == {
+        key: "more" if key >= 90 else "paid" if key % 4 == 1 else "new" for key in range(110)
+    }
+    assert told["embedded"] == {"orders": 110, "stock": 6, "log": 5}
+
+
+def test_spark_connect_and_no_command_to_a_jvm(driven: Any, tmp_path: Path) -> None:
+    told, _ = driven("pipeline.py", "connect", str(tmp_path / "lake"))
+    assert told["session"] == "pyspark.sql.connect.session"
+    check(told)
+
+
+def test_a_cluster_on_s3_whose_tasks_fail_once_and_no_secret_in_its_logs(
+    driven: Any, s3_server: S3Server, s3_root: str, tmp_path: Path
+) -> None:
+    secret = "K7-secret-of-the-lake"
+    options = {**s3_server.storage_options, "AWS_SECRET_ACCESS_KEY": secret}
+    if "LAKEVILLA_S3_ENDPOINT" in os.environ:  # a server that looks at signatures
+        options, secret = s3_server.storage_options, s3_server.secret_key
+    told, output = driven(
+        "pipeline.py",
+        "cluster",
+        s3_root,
+        LAKE_OPTIONS=json.dumps(options),
+        SPARK_WORKER_DIR=str(tmp_path / "workers"),
+    )
+    check(told)
+    # The first attempt of each task that wrote rows had failed, after it had written.
+    assert told["retried"] == 4
+    assert secret not in output
+    logs = [path for path in (tmp_path / "workers").rglob("*") if path.is_file()]
+    assert any("stderr" in path.name for path in logs)
+    assert all(secret.encode() not in path.read_bytes() for path in logs)
+    # What those attempts had written goes with gc, and nothing else does.
+    settings = lv.Settings(max_age_seconds=0)
+    with lv.connect(s3_root, storage_options=options, settings=settings) as cleaner:
+        strays = [f for f in cleaner.gc().findings if f.message.endswith("parquet was deleted")]
+        assert len(strays) == 4
+        assert cleaner.snapshot().read("retried").num_rows == 400
+        assert cleaner.doctor().ok
+
+
+def test_sessions_that_can_not_serve_a_lake_say_why(driven: Any, tmp_path: Path) -> None:
+    told, _ = driven("bad_sessions.py", str(tmp_path), timeout=200)
+    assert "the Python of Spark's workers" in told["lacks_write"]
+    assert "can't import it" in told["lacks_write"]
+    assert "PYSPARK_PYTHON" in told["lacks_write"]
+    assert "append t" in told["lacks_write"]
+    assert "can't import it" in told["lacks_read"]
+    assert "Traceback" not in told["lacks_write"]
+    for how in ("stopped_read", "stopped_write", "stopped_connect"):
+        assert "Spark session was stopped" in told[how]
