@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import duckdb
 
 import lakevilla as lv
 
-BATCHES, ORDERS_IN_A_BATCH = 8, 2000
+BATCHES, ORDERS_IN_A_BATCH = 6, 2000
 PARTS, PIECES = 100, 1_000_000  # in stock, and so many of each
 KILLED_IN = 3  # the batch that the first driver does not survive
 
@@ -43,7 +44,7 @@ TABLES = {
 
 
 def pipeline(root: str) -> None:
-    """Stream all raw orders that are there; a batch that is committed already is skipped."""
+    """Stream the raw orders that are there; a batch that is committed already is skipped."""
     spark = session()
     lake = lv.connect(f"{root}/lake", spark=spark)
     raw = spark.readStream.schema(TABLES["bronze_orders"]).option("maxFilesPerTrigger", 1)
@@ -192,13 +193,15 @@ def check(root: str) -> None:
             table = deltalake.DeltaTable(f"{root}/lake/{name}")
             others.register(name, table.to_pyarrow_table())
         assert added_up(others.sql(TOTALS).to_arrow_table().to_pylist()[0]) == made
-    say(f"totals agree: {made[0]} orders, {len(lines)} lines, {pieces} pieces, {revenue} of revenue")
+    say(
+        f"totals agree: {made[0]} orders, {len(lines)} lines, {pieces} pieces, {revenue} of revenue"
+    )
 
 
 def show(root: str) -> None:
     """Run the drivers beside each other, and kill the pipeline's once."""
     say(f"{BATCHES} batches of {ORDERS_IN_A_BATCH} raw orders are made")
-    drive("prepare", root).communicate()
+    assert drive("prepare", root).wait() == 0, "nothing could be prepared"
     reader = drive("watch", root)
     first = drive("pipeline", root, stdout=subprocess.PIPE)
     try:
@@ -207,14 +210,13 @@ def show(root: str) -> None:
             print(line, end="", flush=True)
             begun += 1
             if begun == KILLED_IN:
-                first.kill()  # SIGKILL: it has no chance to tidy up
+                first.send_signal(signal.SIGKILL)  # it has no chance to tidy up
                 say("pipeline: killed, with two of four tables written")
-        assert first.wait() != 0, "it should have been killed"
+        assert first.wait() == -signal.SIGKILL, "the pipeline failed before it was killed"
         with lv.connect(f"{root}/lake") as lake, lake.snapshot() as state:
             orders, _ = added_up(state.sql(TOTALS).to_pylist()[0])
             say(f"nothing of half a batch is seen: there are {orders} orders")
-        again = drive("pipeline", root)
-        assert again.wait() == 0, "the pipeline failed"
+        assert drive("pipeline", root).wait() == 0, "the pipeline failed"
         assert reader.wait(timeout=60) == 0, "the reader saw tables that disagree"
     finally:
         for driver in (first, reader):

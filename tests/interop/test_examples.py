@@ -32,7 +32,9 @@ EXPECTED = {
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in (ROOT / "examples").glob("*.py")} == set(EXPECTED)
+    on_spark = {"pyspark_pipeline.py"}  # tests/interop/spark/test_pipeline_example.py
+    examples = {path.name for path in (ROOT / "examples").glob("*.py")}
+    assert examples == set(EXPECTED) | on_spark
 
 
 @pytest.mark.parametrize("name", EXPECTED)
