@@ -55,8 +55,12 @@ class _Bench:
         _rows(session, rows).repartition(4).write.parquet(self._source)
         self._changed = f"{directory}/changed"
         _rows(session, rows).where("id % 100 = 7").selectExpr(
-            "if(id % 1000 = 7, id + 1000000000, id) as id", "grp", "price + 1 as price", "name",
-            "day", "ts",
+            "if(id % 1000 = 7, id + 1000000000, id) as id",
+            "grp",
+            "price + 1 as price",
+            "name",
+            "day",
+            "ts",
         ).write.parquet(self._changed)
         self.source.write.format("delta").save(f"{directory}/lake/facts")
 
@@ -146,7 +150,8 @@ class _Bench:
         for way, seconds in took.items():
             middle = statistics.median(seconds)
             spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
-            print(f"{what:14} {way:18} {middle:7.2f} s  ({spread})  x {middle / base:.2f}", flush=True)
+            told = f"{what:14} {way:18} {middle:7.2f} s  ({spread})  x {middle / base:.2f}"
+            print(told, flush=True)
 
 
 def _rows(session: Any, rows: int) -> Any:

@@ -205,10 +205,8 @@ def show(root: str) -> None:
     reader = drive("watch", root)
     first = drive("pipeline", root, stdout=subprocess.PIPE)
     try:
-        begun = 0
-        for line in first.stdout:
+        for begun, line in enumerate(first.stdout, 1):
             print(line, end="", flush=True)
-            begun += 1
             if begun == KILLED_IN:
                 first.send_signal(signal.SIGKILL)  # it has no chance to tidy up
                 say("pipeline: killed, with two of four tables written")

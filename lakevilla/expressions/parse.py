@@ -72,9 +72,16 @@ def parse_predicate(
     InvalidOperation
         No text, not exactly one expression, or something the language does not have.
     """
-    if sql is None or not str(sql).strip():
+    return parse_expression(required(sql), params, now)
+
+
+def required(sql: object) -> str:
+    """The text of a predicate that must be given."""
+    if sql is None or (isinstance(sql, str) and not sql.strip()):
         raise InvalidOperation('a predicate is required: pass "true" to mean all rows')
-    return parse_expression(sql, params, now)
+    if not isinstance(sql, str):
+        raise InvalidOperation(f"a predicate is SQL, as text, not a {type(sql).__name__}")
+    return sql
 
 
 def parse_expression(

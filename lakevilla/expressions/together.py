@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import Reader, parse_with
+from lakevilla.expressions.parse import Reader, parse_with, required
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
 
@@ -23,9 +23,7 @@ class Together:
 
     def predicate(self, sql: str | None) -> Expr:
         """A required predicate."""
-        if sql is None or not sql.strip():
-            raise InvalidOperation('a predicate is required: pass "true" to mean all rows')
-        return parse_with(sql, self._reader)
+        return parse_with(required(sql), self._reader)
 
     def value(self, value: object) -> Expr:
         """A ``str`` as SQL, any other Python value as a literal."""

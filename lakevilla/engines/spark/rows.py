@@ -50,6 +50,12 @@ def arrow_schema(frame: Any, table: str) -> pa.Schema:
     """
     from pyspark.errors import PySparkException
 
+    if frame.isStreaming:
+        raise InvalidOperation(
+            f"the DataFrame for table {table!r} is a stream: write it in "
+            "`writeStream.foreachBatch(lake.foreach_batch(...))`",
+            table=table,
+        )
     try:
         columns = frame.schema
     except (PySparkException, AttributeError) as error:
@@ -64,13 +70,17 @@ def arrow_types(columns: Any, table: str) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    try:
-        schema: pa.Schema = to_arrow_schema(columns)
-    except (PySparkException, pa.ArrowException, NotImplementedError) as error:
-        raise InvalidOperation(
-            f"the columns for table {table!r} can't be stored: {first_line(error)}", table=table
-        ) from error
-    return schema
+    fields = []
+    for column in columns.fields:
+        try:
+            fields.append(to_arrow_schema(type(columns)([column])).field(0))
+        except (PySparkException, pa.ArrowException, NotImplementedError) as error:
+            raise InvalidOperation(
+                f"column {column.name!r} for table {table!r} is of type "
+                f"{column.dataType.simpleString()}, which no table stores: cast it",
+                table=table,
+            ) from error
+    return pa.schema(fields)
 
 
 def is_spark_schema(data: object) -> bool:

@@ -191,7 +191,8 @@ def collected(frame: DataFrame) -> pa.Table:
         return frame.toArrow()
     except PySparkException as error:
         named = re.findall(r"lakevilla\.errors\.(\w+): (.*)", str(error))
-        assert named, str(error)
+        if not named:
+            raise
         kind, message = named[-1]
         raise getattr(errors, kind)(message) from error
 

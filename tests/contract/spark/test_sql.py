@@ -150,7 +150,7 @@ def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) ->
             )
             assert (update.rows_updated, delete.rows_deleted) == (1, 1)
             assert (insert.rows_inserted, merge.rows_updated, merge.rows_inserted) == (4, 1, 2)
-            with pytest.raises(lv.InvalidOperation, match="2 columns .* returns 1"):
+            with pytest.raises(lv.InvalidOperation, match=r"2 columns .* returns 1"):
                 txn.sql("INSERT INTO t SELECT k FROM u")
         assert sorted(told(lake, "SELECT k, v FROM t")) == [
             (0, "it's"), (2, "a"), (3, "b"), (4, "b"), (5, "b"),

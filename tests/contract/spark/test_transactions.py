@@ -173,7 +173,7 @@ def test_a_rule_that_a_row_breaks_is_told_once_and_its_job_leaves_nothing(
             txn.append("bank", bad)
         with pytest.raises(lv.InvalidOperation, match="constraint solvent"):
             txn.update("bank", {"balance": "-1"}, where="id = 2")
-        with pytest.raises(lv.InvalidOperation, match="overflow|range"):
+        with pytest.raises(lv.InvalidOperation, match=r"overflow|range"):
             txn.update("bank", {"balance": "balance * 9223372036854775807"}, where="true")
         assert files(tmp_path) == before
         txn.update("bank", {"balance": "1"}, where="id = 2")  # it goes on
@@ -197,7 +197,7 @@ def test_upsert_refuses_keys_that_are_null_or_there_twice(
 ) -> None:
     lake.create_table("bank", accounts(spark))
     with lake.transaction() as txn:
-        with pytest.raises(lv.InvalidOperation, match="upsert bank: .*id has NULL"):
+        with pytest.raises(lv.InvalidOperation, match=r"upsert bank: .*id has NULL"):
             txn.upsert("bank", spark.sql("SELECT cast(null AS long) id, 1L balance"), "id")
         with pytest.raises(lv.InvalidOperation, match="two rows for one key"):
             txn.upsert("bank", spark.sql("SELECT id % 3 AS id, id AS balance FROM range(9)"), "ID")

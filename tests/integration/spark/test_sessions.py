@@ -1,4 +1,4 @@
-"""Every kind of session does the same: Spark Connect without py4j, a cluster without a shared disk."""
+"""Every kind of session does the same: Connect without py4j, a cluster without a shared disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark example is run as written: killed in the middle of a batch, it loses and doubles none."""
+"""The Spark example as written: killed in the middle of a batch, it loses and doubles nothing."""
 
 from __future__ import annotations
 

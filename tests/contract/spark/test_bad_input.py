@@ -1,0 +1,115 @@
+"""What a PySpark user gets wrong is told by name, before a job begins where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import lakevilla as lv
+from lakevilla.engines.spark.session import check_session
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with lv.connect(str(tmp_path_factory.mktemp("lake")), spark=spark) as made:
+        made.create_table("t", spark.sql("SELECT id, 'a' AS name, 1.5D AS price FROM range(4)"))
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (["id", "id AS ID"], "'id' and 'ID'"),
+        (["id", "id AS id"], "twice|'id' and 'id'"),
+        (["id", "name AS nmae"], "no column 'nmae'"),
+        (["'x' AS id"], "'id'"),
+        (["make_interval(1) AS name"], "column 'name' .* of type interval"),
+    ],
+)
+def test_columns_that_do_not_fit_are_told_without_a_job(
+    spark: SparkSession, lake: Any, columns: list[str], told: str
+) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    frame = spark.sql("SELECT id, 'a' AS name FROM range(3)").selectExpr(*columns)
+    before = len(tracker.getJobIdsForGroup())
+    with lake.transaction() as txn:
+        for verb in (txn.append, txn.overwrite):
+            with pytest.raises(lv.InvalidOperation, match=told):
+                verb("t", frame)
+        with pytest.raises(lv.InvalidOperation):
+            txn.upsert("t", frame, "id")
+    assert len(tracker.getJobIdsForGroup()) == before
+    assert lake.snapshot().read("t").count() == 4
+
+
+def test_a_value_that_does_not_fit_is_told_by_the_task(spark: SparkSession, lake: Any) -> None:
+    lake.create_table("small", spark.sql("SELECT cast(1 AS byte) AS n"), exist_ok=True)
+    with pytest.raises(lv.InvalidOperation, match="'n' of table 'small'"):
+        lake.run(lambda txn: txn.append("small", spark.range(1000, 1001).toDF("n")))
+
+
+def test_columns_match_whatever_their_case_and_order(spark: SparkSession, lake: Any) -> None:
+    frame = spark.sql("SELECT 'b' AS NAME, id + 100 AS Id FROM range(2)")
+    with lake.transaction() as txn:
+        txn.append("t", frame)
+        assert txn.read("t", where="id >= 100 and price is null").count() == 2
+        with pytest.raises(lv.InvalidOperation, match="no column nothing"):
+            txn.read("t", ["nothing"])
+        txn.delete("t", where="id >= 100")
+
+
+def test_what_is_no_sql_is_refused_as_an_assignment(lake: Any) -> None:
+    with lake.transaction() as txn:
+        with pytest.raises(lv.InvalidOperation, match="Column"):
+            txn.update("t", {"price": F.col("price") + 1}, where="true")
+        with pytest.raises(lv.InvalidOperation):
+            txn.update("t", {"price": "price + 1"}, where=F.col("id") == 1)
+
+
+def test_a_stream_belongs_into_foreach_batch(spark: SparkSession, lake: Any) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id")
+    with pytest.raises(lv.InvalidOperation, match="foreach_batch"):
+        lake.run(lambda txn: txn.append("t", stream))
+
+
+def test_a_frame_without_spark_is_told_to_bring_it(
+    spark: SparkSession, lake: Any, tmp_path: Path
+) -> None:
+    embedded = lv.connect(lake.root)
+    with pytest.raises(lv.InvalidOperation, match="spark="):
+        embedded.run(lambda txn: txn.append("t", spark.range(1)))
+
+
+def test_what_is_no_session_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    with pytest.raises(lv.InvalidOperation, match="SparkSession, not str"):
+        lv.connect(str(tmp_path), spark="local[2]")  # type: ignore[call-overload]
+    with pytest.raises(lv.InvalidOperation, match="spark_reader"):
+        lv.connect(str(tmp_path), spark=spark, spark_reader="fast")  # type: ignore[call-overload]
+
+
+def test_versions_that_were_not_tested_are_warned_of(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.7.0")
+    with pytest.warns(UserWarning, match=r"PySpark 4\.7\.0: LakeVilla is tested with 4\.1 only"):
+        lv.connect(str(tmp_path), spark=spark)
+    monkeypatch.setattr(pyspark, "__version__", "3.5.2")
+    with pytest.raises(lv.InvalidOperation, match=r"PySpark is 3\.5\.2.*install a newer pyspark"):
+        lv.connect(str(tmp_path), spark=spark)
+
+
+def test_a_server_that_is_too_old_is_refused(spark: SparkSession) -> None:
+    class SparkSession:  # a Connect client's session tells its server's version
+        version = "3.5.1"
+        is_stopped = False
+
+        def range(self, end: int) -> None: ...
+
+    with pytest.raises(lv.InvalidOperation, match=r"Spark is 3\.5\.1.*newer Spark Connect server"):
+        check_session(SparkSession())

@@ -1,0 +1,192 @@
+"""Every type of Delta's through the Spark engine, as Spark and LakeVilla's readers find it then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import lakevilla as lv
+from tests.builders import Place, bag
+from tests.interop.spark.beside import Beside
+from tests.interop.spark.test_types import ROWS, plain, shifted, spark_writes
+
+#: One that an update sets each column of the others to, by name.
+ZONE = "America/Los_Angeles"
+
+
+@pytest.fixture
+def beside(spark: SparkSession, tmp_path: Path) -> Beside:
+    assert spark.conf.get("spark.sql.session.timeZone") == ZONE
+    return Beside(spark, Place(str(tmp_path / "lake")))
+
+
+@pytest.fixture
+def lake(beside: Beside) -> Iterator[Any]:
+    """A lake whose unchanged rows are read by LakeVilla's own tasks."""
+    with lv.connect(beside.place.root, spark=beside.spark, spark_reader="python") as made:
+        yield made
+
+
+def framed(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    # Without the schema, Spark would take times without a zone for its session's.
+    return spark.createDataFrame(rows, from_arrow_schema(rows.schema, True)).repartition(2)
+
+
+def read_alike(beside: Beside, lake: Any, table: str, expected: pa.Table) -> None:
+    """By each reader that there is, the rows are the expected ones."""
+    source = beside.spark.read.format("lakevilla").option("lake", beside.place.root)
+    with lv.connect(beside.place.root, spark=beside.spark, spark_reader="native") as by_delta:
+        native = by_delta.snapshot().read(table).toArrow()
+    with beside.connect() as embedded:
+        driver = embedded.snapshot().read(table)
+    readers = {
+        "Spark's Delta reader": beside.arrow(table),
+        "LakeVilla's tasks": lake.snapshot().read(table).toArrow(),
+        "the native path": native,
+        "the data source": source.load(table).toArrow(),
+        "Spark SQL": lake.snapshot().sql(f"SELECT * FROM {table}").toArrow(),
+        "an embedded client": driver,
+    }
+    for name, rows in readers.items():
+        assert plain(rows) == plain(expected), name
+
+
+def test_a_frame_of_every_type_is_stored_and_found_by_every_reader(
+    beside: Beside, lake: Any
+) -> None:
+    frame = framed(beside.spark, ROWS)
+    assert plain(frame.toArrow()) == plain(ROWS)
+    lake.create_table("t", frame)
+    read_alike(beside, lake, "t", ROWS)
+    with lake.transaction() as txn:
+        txn.append("t", framed(beside.spark, shifted(ROWS, 10)))
+        mine = pa.concat_tables([ROWS, shifted(ROWS, 10)])
+        assert plain(txn.read("t").toArrow()) == plain(mine)
+    read_alike(beside, lake, "t", mine)
+
+
+def test_what_spark_wrote_is_changed_by_jobs_and_found_by_every_reader(
+    beside: Beside, lake: Any
+) -> None:
+    spark_writes(beside, "t", ROWS)
+    read_alike(beside, lake, "t", ROWS)
+    with lake.transaction() as txn:
+        assert txn.update("t", {"k": "k + 10"}, where="k <= 6").rows_updated == 6
+    read_alike(beside, lake, "t", shifted(ROWS, 10))
+
+    # Each row becomes another's, and all come anew: 11 to 15, and 17 to 22.
+    turned = pa.concat_tables([ROWS.slice(1), ROWS.slice(0, 1)]).drop_columns("k")
+    turned = turned.add_column(0, "k", ROWS["k"])
+    given = pa.concat_tables([shifted(turned, 10), shifted(ROWS, 16)])
+    with lake.transaction() as txn:
+        done = txn.upsert("t", framed(beside.spark, given), keys="k")
+        assert (done.rows_updated, done.rows_inserted) == (6, 6)
+        assert plain(txn.read("t").toArrow()) == plain(given)
+    read_alike(beside, lake, "t", given)
+
+    with lake.transaction() as txn:
+        names = [name for name in ROWS.schema.names if name != "k"]
+        merge = txn.merge("t", framed(beside.spark, shifted(ROWS, 10)), "t.k = s.k",
+                          source_alias="s", target_alias="t")  # fmt: skip
+        merge.when_matched_update({name: f"s.{name}" for name in names})
+        merge.when_not_matched_by_source_delete().execute()
+    read_alike(beside, lake, "t", shifted(ROWS, 10))
+    beside.sql("UPDATE {t} SET k = k - 10", "t")
+    read_alike(beside, lake, "t", ROWS)
+
+
+def test_rows_travel_from_table_to_table_through_spark_sql(beside: Beside, lake: Any) -> None:
+    lake.create_table("t", framed(beside.spark, ROWS))
+    lake.create_table("copy", ROWS.schema)
+    with lake.transaction() as txn:
+        txn.sql("INSERT INTO copy SELECT * FROM t")
+        txn.append("copy", txn.read("t").selectExpr("k + 10 AS k", *ROWS.schema.names[1:]))
+        txn.overwrite("t", txn.read("copy"))
+    both = pa.concat_tables([ROWS, shifted(ROWS, 10)])
+    read_alike(beside, lake, "copy", both)
+    read_alike(beside, lake, "t", both)
+
+
+def test_keys_of_every_type_find_their_rows(beside: Beside, lake: Any) -> None:
+    keys = ["flag", "tiny", "small", "num", "big", "wide", "narrow", "text", "bytes", "day", "at",
+            "wall"]  # fmt: skip
+    whole = ROWS.select(["k", *keys]).slice(0, 2)
+    lake.create_table("t", framed(beside.spark, whole))
+    for number, key in enumerate(keys, 1):
+        # Nothing but the key tells the rows apart.
+        rows = whole.select(["k", key])
+        rows = rows.set_column(0, "k", pa.array([100 * number + k for k in (1, 2)], pa.int64()))
+        with lake.transaction() as txn:
+            done = txn.upsert("t", framed(beside.spark, rows), keys=key)
+            assert (done.rows_updated, done.rows_inserted) == (2, 0), key
+        found = {row["k"]: row[key] for row in beside.arrow("t").select(["k", key]).to_pylist()}
+        expected = dict(zip(rows["k"].to_pylist(), rows[key].to_pylist(), strict=True))
+        assert found == expected, key
+
+
+def test_moments_are_one_instant_in_each_session_zone(beside: Beside, lake: Any) -> None:
+    spark = beside.spark
+    local = "TIMESTAMP '2024-03-09 23:30:00' AS at, TIMESTAMP_NTZ '2024-03-09 23:30:00' AS wall"
+    lake.create_table("t", spark.sql(f"SELECT 1L AS k, {local}"))
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        with lake.transaction() as txn:
+            txn.append("t", spark.sql(f"SELECT 2L AS k, {local}"))
+            txn.update("t", {"k": "k + 10"}, where="at > TIMESTAMP '2024-03-10 00:00:00Z'")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", ZONE)
+    with beside.connect() as embedded:
+        rows = embedded.snapshot().sql("SELECT k, epoch(at)::BIGINT, wall::VARCHAR FROM t")
+    expected = {
+        (11, 1710055800, "2024-03-09 23:30:00"): 1,  # 07:30 the next day in UTC
+        (2, 1709994600, "2024-03-09 23:30:00"): 1,  # 14:30 that day
+    }
+    assert bag(rows) == expected
+    theirs = spark.read.format("delta").load(beside.path("t"))
+    told = theirs.selectExpr("k", "unix_timestamp(at)", "cast(wall AS string)").toArrow()
+    assert bag(told) == expected
+
+
+def test_char_and_varchar_of_spark_sql_stay_when_jobs_rewrite(beside: Beside, lake: Any) -> None:
+    beside.make("k BIGINT, code CHAR(3), name VARCHAR(5) COMMENT 'short'", "t")
+    beside.sql("INSERT INTO {t} VALUES (1, 'a', 'abc'), (2, 'abc', NULL)", "t")
+    more = beside.spark.sql("SELECT 2L AS k, 'zz' AS code, 'two' AS name "
+                            "UNION ALL SELECT 3L, 'new', NULL")  # fmt: skip
+    with lake.transaction() as txn:
+        txn.update("t", {"name": "'xyz'"}, where="k = 1")
+        done = txn.upsert("t", more, keys="k")
+        assert (done.rows_updated, done.rows_inserted) == (1, 1)
+        txn.append("t", beside.spark.sql("SELECT 4L AS k, 'd' AS code, 'four' AS name"))
+    fields = beside.spark.read.format("delta").load(beside.path("t"))
+    declared = beside.sql("DESCRIBE TABLE {t}", "t")
+    assert {row["col_name"]: row["data_type"] for row in declared} == {
+        "k": "bigint",
+        "code": "char(3)",
+        "name": "varchar(5)",
+    }
+    with pytest.raises(Exception, match="EXCEED_CHAR_VARCHAR_LIMIT"):
+        beside.sql("INSERT INTO {t} VALUES (5, 'abcd', 'abc')", "t")
+    trimmed = fields.selectExpr("k", "rtrim(code) AS code", "name").toArrow()
+    expected = {(1, "a", "xyz"): 1, (2, "zz", "two"): 1, (3, "new", None): 1, (4, "d", "four"): 1}
+    assert bag(trimmed) == expected
+    for reader in ("native", "python"):
+        with lv.connect(beside.place.root, spark=beside.spark, spark_reader=reader) as other:
+            frame: Any = other.snapshot().read("t")
+            assert bag(frame.selectExpr("k", "rtrim(code) AS code", "name").toArrow()) == expected
+
+
+def test_partition_values_of_every_type_through_jobs(beside: Beside, lake: Any) -> None:
+    names = ["flag", "tiny", "small", "num", "big", "single", "twice", "wide", "day", "at", "wall"]
+    rows = ROWS.select(["k", "text", *names])
+    lake.create_table("t", framed(beside.spark, rows), partition_by=names)
+    read_alike(beside, lake, "t", rows)
+    with lake.transaction() as txn:
+        assert txn.update("t", {"k": "k + 10"}, where="k > 0").rows_updated == 6
+        txn.append("t", framed(beside.spark, rows))
+    read_alike(beside, lake, "t", pa.concat_tables([rows, shifted(rows, 10)]))
