@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakevilla.casting import Place, convert, match_fields, storable, without_nulls
 from lakevilla.errors import InvalidOperation
+from lakevilla.offsets import with_offsets
 
 __all__ = ["Source", "is_one_shot", "materialise", "open_data", "schema_of", "to_reader"]
 
@@ -63,7 +64,8 @@ class Source:
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._open()
+            for batch in self._open():
+                yield with_offsets(batch)
         except (pa.ArrowException, OSError) as error:
             raise InvalidOperation(f"the data could not be read: {error}") from error
 

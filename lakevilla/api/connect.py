@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lakevilla.api.datasource import Access, offer
 from lakevilla.api.lake import Lake
@@ -19,9 +19,38 @@ from lakevilla.store.obstore_backend import open_store
 from lakevilla.transaction.context import Event
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["connect"]
+
+
+@overload
+def connect(
+    root: str,
+    *,
+    storage_options: Mapping[str, object] | None = ...,
+    spark: None = ...,
+    settings: Settings | None = ...,
+    boto3_session: object | None = ...,
+    conditional_writes: Literal["require", "check"] = ...,
+    spark_reader: SparkReader = ...,
+    on_event: Callable[[Event], None] | None = ...,
+) -> Lake[pa.Table]: ...
+
+
+@overload
+def connect(
+    root: str,
+    *,
+    storage_options: Mapping[str, object] | None = ...,
+    spark: SparkSession,
+    settings: Settings | None = ...,
+    boto3_session: object | None = ...,
+    conditional_writes: Literal["require", "check"] = ...,
+    spark_reader: SparkReader = ...,
+    on_event: Callable[[Event], None] | None = ...,
+) -> Lake[DataFrame]: ...
 
 
 def connect(
@@ -34,7 +63,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = "require",
     spark_reader: SparkReader = "auto",
     on_event: Callable[[Event], None] | None = None,
-) -> Lake:
+) -> Lake[Any]:
     """Connect to the lake at a directory of an object store, or of this machine.
 
     Asks nothing of the store: the first transaction does. Only a ``lease_seconds`` below the

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, Never, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
 from lakevilla.api.batches import BatchFunction
 from lakevilla.api.forks import begin_anew_after_fork
+from lakevilla.api.frame import Frame
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.history import lake_history
 from lakevilla.api.names import resolve
@@ -102,7 +103,7 @@ _WRONG_WITH_ONE = (
 _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 
 
-class Lake:
+class Lake(Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     Safe across threads and fork; pickles as its arguments. A context manager
@@ -203,7 +204,7 @@ class Lake:
         wait_timeout_seconds: float | None = None,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
-    ) -> Transaction:
+    ) -> Transaction[Frame]:
         """Begin a transaction; it is bound to the lake's state at its first use.
 
         Parameters
@@ -283,13 +284,13 @@ class Lake:
                 state.applications = {key: version}
         return self.begun(state, wait=wait, durability=durability)
 
-    def begun(self, state: core.Transaction, **options: Any) -> Transaction:
+    def begun(self, state: core.Transaction, **options: Any) -> Transaction[Frame]:
         """A transaction's state in the hands of its user; ``options`` are ``Workings``'s."""
         return Transaction(self, state, **options)
 
     def run(
         self,
-        fn: Callable[Concatenate[Transaction, P], T],
+        fn: Callable[Concatenate[Transaction[Frame], P], T],
         *args: Any,
         attempts: int = 10,
         **transaction_options: Any,
@@ -333,7 +334,11 @@ class Lake:
         return decorate
 
     def foreach_batch(
-        self, fn: Callable[[Transaction, Any], object], *, query_id: str, **transaction_options: Any
+        self,
+        fn: Callable[[Transaction[Frame], Frame], object],
+        *,
+        query_id: str,
+        **transaction_options: Any,
     ) -> Callable[[Any, int], None]:
         """The function for Spark's ``writeStream.foreachBatch``: each batch takes effect once.
 
@@ -463,7 +468,7 @@ class Lake:
         with self.transaction(read_only=True) as txn:
             return [self._table(name, view) for name, view in self.views(txn).items()]
 
-    def views(self, txn: Transaction) -> dict[str, View]:
+    def views(self, txn: Transaction[Frame]) -> dict[str, View]:
         """All tables at a transaction's state of the lake, by the names that are shown.
 
         What is wrong with one table does not hide the others: it is left out and told of. But
@@ -501,7 +506,9 @@ class Lake:
             _lake=self,
         )
 
-    def snapshot(self, version: int | None = None, timestamp: datetime | None = None) -> Snapshot:
+    def snapshot(
+        self, version: int | None = None, timestamp: datetime | None = None
+    ) -> Snapshot[Frame]:
         """The lake as it is now, or was: all tables at one global version. It writes nothing.
 
         Parameters
@@ -564,7 +571,7 @@ class Lake:
             return told
         return Outcome(told.state, self.named(told.result))
 
-    def resume(self, txn_id: str) -> Transaction:
+    def resume(self, txn_id: str) -> Transaction[Frame]:
         """Take over a saved transaction of another process, as it was when last saved.
 
         Raises
@@ -597,7 +604,7 @@ class Lake:
         self._set_guard(table, False)
 
     def _set_guard(self, table: str, on: bool) -> None:
-        def change(txn: Transaction) -> None:
+        def change(txn: Transaction[Frame]) -> None:
             txn.set_guard(table, on)
 
         self.run(change)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Generic, Literal, Self
 
 import pyarrow as pa
 
+from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
 from lakevilla.results import OperationResult
@@ -35,7 +36,7 @@ class TableVersion:
     snapshot_id: int | None = None
 
 
-class Snapshot:
+class Snapshot(Generic[Frame]):
     """The lake at one global version; a context manager or a plain object.
 
     Without a version or time it is the lake as it was when first looked at, with what
@@ -43,7 +44,7 @@ class Snapshot:
     it has a place in the lake's order.
     """
 
-    def __init__(self, lake: Lake, txn: Transaction) -> None:
+    def __init__(self, lake: Lake[Frame], txn: Transaction[Frame]) -> None:
         self._lake = lake
         self._txn = txn
 
@@ -90,7 +91,7 @@ class Snapshot:
         where: str | None = None,
         *,
         params: Mapping[str, object] | None = None,
-    ) -> pa.Table:
+    ) -> Frame:
         """Rows of a table at this version."""
         with self._kept():
             return self._txn.read(table, columns, where, params=params)
@@ -114,7 +115,7 @@ class Snapshot:
         params: Mapping[str, object] | None = None,
         *,
         views: Mapping[str, object] | None = None,
-    ) -> pa.Table:
+    ) -> Frame:
         """One SELECT over all tables at this version."""
         with self._kept():
             rows = self._txn.sql(query, params, views=views)
@@ -130,7 +131,7 @@ class Snapshot:
         columns: Sequence[str] | None = None,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
-    ) -> pa.Table:
+    ) -> Frame:
         """Rows changed after global version ``since``, up to this one; see ``Transaction``."""
         return self._txn.changes(table, since, columns=columns, where=where, params=params)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakevilla import frames
-from lakevilla.api.checks import check_columns, check_number
+from lakevilla.api.checks import check_columns
 from lakevilla.api.lake import Lake
 from lakevilla.api.merge import Merge
 from lakevilla.api.transaction import Transaction
@@ -49,7 +49,7 @@ SparkReader = Literal["auto", "native", "python"]
 _BESIDE: ContextVar[SparkSession | None] = ContextVar("session", default=None)
 
 
-class SparkLake(Lake):
+class SparkLake(Lake["DataFrame"]):
     """A lake whose rows are the DataFrames of a Spark session; made by ``lakevilla.connect``.
 
     Verbs take DataFrames, and whatever an embedded lake takes; ``read`` and ``sql``
@@ -120,7 +120,7 @@ class SparkLake(Lake):
         self._notify(Event("reader", None, told, {"table": table, "reason": reason}))
 
 
-class SparkTransaction(Transaction):
+class SparkTransaction(Transaction["DataFrame"]):
     """A transaction whose frames are those of Spark."""
 
     dialect: Dialect = "spark"
@@ -164,22 +164,8 @@ class SparkTransaction(Transaction):
             predicate = self._optional_predicate(where, params)
             return self._frame(self._resolve(table), columns, predicate)
 
-    def changes(
-        self,
-        table: str,
-        since: int,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        params: Mapping[str, object] | None = None,
-    ) -> DataFrame:
-        """Rows changed after global version ``since``, as ``Transaction.changes`` tells them.
-
-        They are gathered in the driver, commit by commit.
-        """
-        check_number("since", since)
-        rows = super().changes(table, since, columns=columns, where=where, params=params)
-        return self._given(rows)
+    def _framed(self, rows: pa.Table) -> DataFrame:
+        return self._lake.engine.given(rows)
 
     def _frame(self, location: str, columns: Sequence[str] | None, where: Expr | None) -> DataFrame:
         state = self._core

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
+from lakevilla.api.frame import Frame
 from lakevilla.api.workings import Workings
 from lakevilla.engines.sql import Delete, Insert, Merge, Select, Update, parse_statement
 from lakevilla.errors import InvalidOperation
@@ -13,8 +12,8 @@ __all__ = ["run_statement"]
 
 
 def run_statement(
-    txn: Workings, query: str, params: dict[str, object], views: dict[str, object]
-) -> pa.Table | OperationResult:
+    txn: Workings[Frame], query: str, params: dict[str, object], views: dict[str, object]
+) -> Frame | OperationResult:
     """Run one statement for the user of a transaction.
 
     ``txn``'s underscored methods are the verbs with what SQL adds to them: an

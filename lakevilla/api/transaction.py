@@ -11,6 +11,7 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.checks import check_columns, check_number
+from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
 from lakevilla.api.statements import run_statement
@@ -36,7 +37,7 @@ from lakevilla.transaction.view import View
 __all__ = ["Transaction"]
 
 
-class Transaction(Workings):
+class Transaction(Workings[Frame]):
     """Several reads and writes that take effect together, or not at all.
 
     Made by ``lake.transaction()``; commits when its ``with`` block ends well
@@ -175,7 +176,7 @@ class Transaction(Workings):
         where: str | None = None,
         *,
         params: Mapping[str, object] | None = None,
-    ) -> pa.Table:
+    ) -> Frame:
         """Rows of a table, own changes included; they become part of the transaction.
 
         Parameters
@@ -192,7 +193,8 @@ class Transaction(Workings):
         ------
         TableNotFound, InvalidOperation, ConflictError
         """
-        return self.scan(table, columns, where, params=params).read_all()
+        rows: Frame = self.scan(table, columns, where, params=params).read_all()
+        return rows
 
     def scan(
         self,
@@ -219,7 +221,7 @@ class Transaction(Workings):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         params: Mapping[str, object] | None = None,
-    ) -> pa.Table:
+    ) -> Frame:
         """Rows changed after global version ``since``, up to the one that is bound to.
 
         Beside the table's columns: ``_change_type`` (``insert``, ``delete``,
@@ -240,7 +242,9 @@ class Transaction(Workings):
             check_number("since", since)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
-            return self._run(changes_seen(self._core, location, since, columns, predicate))
+            return self._framed(
+                self._run(changes_seen(self._core, location, since, columns, predicate))
+            )
 
     def sql(
         self,
@@ -248,8 +252,9 @@ class Transaction(Workings):
         params: Mapping[str, object] | None = None,
         *,
         views: Mapping[str, object] | None = None,
-    ) -> pa.Table | OperationResult:
-        """One SELECT (in DuckDB's dialect), INSERT, UPDATE, DELETE or MERGE.
+    ) -> Frame | OperationResult:
+        """One SELECT (in DuckDB's dialect; in Spark's with ``spark=``), INSERT, UPDATE, DELETE or
+        MERGE.
 
         It sees the lake's tables (``sales.orders`` is the table ``sales/orders``)
         and the frames in ``views``, nothing else: no files, no network, no
@@ -257,7 +262,7 @@ class Transaction(Workings):
 
         Returns
         -------
-        pyarrow.Table or OperationResult
+        Frame or OperationResult
         """
         with self._alone():
             self._core.check_open("sql")

@@ -9,18 +9,20 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
 from lakevilla import frames
+from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Merge
 from lakevilla.api.names import resolve
 from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
 from lakevilla.engines.select import Dialect, named_parameters
 from lakevilla.engines.sql import Insert, Select
 from lakevilla.engines.sql import Merge as MergeStatement
+from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.parse import parse_predicate
@@ -60,7 +62,7 @@ NO_COLUMNS = pa.schema([])
 TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 #: The transactions of this process that somebody still holds, by id.
-_IN_USE: WeakValueDictionary[str, Workings] = WeakValueDictionary()
+_IN_USE: WeakValueDictionary[str, Workings[Any]] = WeakValueDictionary()
 
 
 def is_callers(txn_id: str) -> bool:
@@ -69,7 +71,7 @@ def is_callers(txn_id: str) -> bool:
     return txn is not None and txn.is_open_in(threading.get_ident())
 
 
-class Workings:
+class Workings(Generic[Frame]):
     """The parts of ``Transaction`` that its users do not call.
 
     Every verb takes the lock (a transaction belongs to one thread at a time),
@@ -157,6 +159,11 @@ class Workings:
                     error.message = f"{verb} {table}: {told}"
                     error.args = (error.message,)
             raise
+
+    def _framed(self, rows: pa.Table) -> Frame:
+        """Rows that are here, as what the lake's callers get."""
+        frame: Frame = rows
+        return frame
 
     def _run(self, program: Program[T]) -> T:
         return self._lake.runner.run(program)
@@ -412,13 +419,14 @@ class Workings:
 
     def _select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
-    ) -> pa.Table:
+    ) -> Frame:
         with self._alone():
             tables = self._sql_tables(statement, views)
             rows = {name: self._source_rows(view, name) for name, view in views.items()}
             given = {name: view.to_reader() for name, view in rows.items()}
             sql = with_fixed_time(statement.sql, self._fixed_now())
-            return self._run(self._core.query(sql, tables, given, params))
+            found: Frame = self._run(self._core.query(sql, tables, given, params))
+            return found
 
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
         return {name: self._resolve(name) for name in sorted(statement.tables) if name not in views}
@@ -484,14 +492,14 @@ class Workings:
     def _stored_source(self, rows: pa.Table) -> InlineSource | StagedSource:
         """A source that a redo, or a helper, can read again (hazard 25)."""
         if rows.nbytes <= _INLINE_BYTES:
-            return InlineSource(_ipc(rows))
+            return InlineSource(to_ipc(rows))
         keys, counts = [], []
         for part in _parts(rows):
             # Never a name again, by another attempt or whoever resumes it: operations that
             # have their rows there may have to be redone.
             nonce = self._lake.context.ids.nonce()
             key = f"_lakevilla/txns/{self.id}/source-{nonce}.arrow"
-            self._run(put(key, _ipc(part), ANY))
+            self._run(put(key, to_ipc(part), ANY))
             self._core.stored.append(key)
             keys.append(key)
             counts.append(part.num_rows)
@@ -506,13 +514,6 @@ def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
         if name.lower() not in columns:
             raise InvalidOperation(f"the data has no key column {name}")
     return [columns[name] for name in dict.fromkeys(key.lower() for key in keys)]
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:

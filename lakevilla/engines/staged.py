@@ -1,4 +1,4 @@
-"""Rows that were put aside on the store, read again as a stream."""
+"""Rows put aside: as Arrow IPC streams, of which those on the store are read again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, StagedRows
 from lakevilla.errors import CorruptObject
 
-__all__ = ["read_staged"]
+__all__ = ["read_staged", "to_ipc"]
 
 
 def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
@@ -34,3 +34,12 @@ def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
                 ) from error
 
     return pa.RecordBatchReader.from_batches(rows.schema, batches())
+
+
+def to_ipc(rows: pa.Table) -> bytes:
+    """The rows as one Arrow IPC stream, compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows)
+    return bytes(sink.getvalue())

@@ -21,6 +21,7 @@ LAYERS = [
     "ids",
     "settings",
     "casting",
+    "offsets",
     "frames",
     "store",
     "expressions",

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.spark.tasks import Bins
+from lakevilla.engines.staged import to_ipc
 
 __all__ = ["in_bins"]
 
@@ -33,13 +34,5 @@ def in_bins(table: TableInput, tasks: int) -> Bins:
     stats = table.files.schema.get_field_index("stats")
     files = table.files.set_column(stats, "stats", pa.nulls(table.files.num_rows, pa.string()))
     return Bins(
-        table.layout, tuple(_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins)
+        table.layout, tuple(to_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins)
     )
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())

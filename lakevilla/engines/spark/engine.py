@@ -39,6 +39,7 @@ from lakevilla.engines.spark.tasks import (
     no_files,
     unmatched,
 )
+from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
@@ -129,6 +130,9 @@ class SparkEngine:
 
     def given(self, rows: pa.Table) -> DataFrame:
         """Rows of the driver as a DataFrame."""
+        if any(pa.types.is_nested(kind) for kind in rows.schema.types):
+            # Spark can't take a slice of lists, and a copy is none.
+            rows = rows.take(np.arange(rows.num_rows))
         return self._session().createDataFrame(rows, spark_schema(rows.schema))
 
     # -- the protocol's verbs ------------------------------------------------------
@@ -181,7 +185,7 @@ class SparkEngine:
         found = np.zeros(count, bool)
         merged = Rewrite()
         if table.files.num_rows:
-            carried = Source(rows if isinstance(rows, StagedRows) else _ipc(rows))
+            carried = Source(rows if isinstance(rows, StagedRows) else to_ipc(rows))
             bins = self._bins(table)
             task = MergeTask(self._place(), bins, carried, into, name)
             reports = yield from self._reported(layout, bins, task)
@@ -301,12 +305,3 @@ def _withdraw(layout: Layout, rewrite: Rewrite) -> Program[None]:
     paths = [one.file.path for one in rewrite.written]
     paths += [file.path for file, _ in rewrite.change_files]
     yield from parallel([delete(file_key(layout.location, path)) for path in paths])
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())

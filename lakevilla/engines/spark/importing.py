@@ -19,20 +19,27 @@ def importer(module: str) -> Callable[[], Any]:
     is not there.
     """
     lacks = LACKS
+    here = sys.modules["lakevilla"].__version__
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
     def imported() -> Any:
         import importlib
+        import sys
 
         try:
-            return importlib.import_module(module)
+            found = importlib.import_module(module)
         except ImportError as error:
-            import sys
-
             raise RuntimeError(
                 f"{lacks}the Python of Spark's workers ({sys.executable}) can't import it "
                 f"({error}): install lakevilla for Python {python} there, or set PYSPARK_PYTHON "
                 "to an interpreter that has it, before the session starts"
             ) from None
+        there = sys.modules["lakevilla"].__version__
+        if there != here:
+            raise RuntimeError(
+                f"{lacks}the Python of Spark's workers ({sys.executable}) has version {there}, "
+                f"and this driver {here}: install the same on both"
+            )
+        return found
 
     return imported

@@ -30,7 +30,7 @@ from lakevilla.engines.base import (
 )
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.merge import numbered
-from lakevilla.engines.staged import read_staged
+from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import FILES_SCHEMA, Layout
@@ -228,7 +228,7 @@ class StageTask:
                 if part[name].null_count:
                     raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
             key = f"{self.prefix}{worker.ids.nonce()}.arrow"
-            worker.runner.run(put(key, _ipc(part), ANY))
+            worker.runner.run(put(key, to_ipc(part), ANY))
             staged.append((key, part.num_rows))
         return Report(staged=tuple(staged))
 
@@ -440,12 +440,3 @@ def _parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
             held = []
     if any(batch.num_rows for batch in held):
         yield pa.Table.from_batches(held)
-
-
-def _ipc(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(
-        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-    ) as writer:
-        writer.write_table(rows)
-    return bytes(sink.getvalue())

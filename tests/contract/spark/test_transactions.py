@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
 import pickle
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -236,30 +233,3 @@ def test_maintenance_serves_a_lake_of_spark(spark: SparkSession, lake: Any) -> N
     lake.table("bank").optimize()
     assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
     assert lake.doctor().ok
-
-
-def test_ctrl_c_ends_the_job_and_undoes_the_transaction(
-    spark: SparkSession, lake: Any, tmp_path: Path
-) -> None:
-    lake.create_table("bank", accounts(spark))
-    before = files(tmp_path)
-    tracker = spark.sparkContext.statusTracker()
-    sleep = "java_method('java.lang.Thread', 'sleep', 100000L)"
-    slow = spark.range(2).selectExpr("id", f"cast(length({sleep}) AS long) AS balance")
-
-    def interrupt() -> None:
-        while not tracker.getActiveJobsIds():
-            time.sleep(0.05)
-        _thread.interrupt_main()
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        with lake.transaction() as txn:
-            txn.update("bank", {"balance": "0"}, where="true")
-            txn.append("bank", slow)
-    deadline = time.monotonic() + 60
-    while tracker.getActiveJobsIds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
-    assert files(tmp_path) == before

@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import logging
 import os
+import signal
 import sys
+import threading
+import time
 from typing import Any
 
 OPTIONS = json.loads(os.environ.get("LAKE_OPTIONS", "null"))
@@ -45,6 +49,8 @@ def main() -> None:
         paid = txn.sql("SELECT count(*) AS n FROM orders WHERE state = 'paid'").first()
         told["paid"] = paid["n"]
     told["versions"] = txn.result.versions
+    if mode == "connect":
+        told["interrupted"] = _interrupted(lake, session)
     if mode == "cluster":
         told["retried"] = _with_retries(lake, session)
     handle = lake.foreach_batch(lambda txn, batch: txn.append("log", batch), query_id="q")
@@ -62,6 +68,22 @@ def main() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     print("RESULT " + json.dumps(told), flush=True)
     session.stop()
+
+
+def _interrupted(lake: Any, session: Any) -> str:
+    """Ctrl-C while a job runs that would take minutes on all cores; then another job."""
+    sleep = "java_method('java.lang.Thread', 'sleep', 300000L)"
+    slow = session.range(0, 2, 1, 2).selectExpr(f"cast(length({sleep}) AS long) AS id")
+    began = time.monotonic()
+    threading.Timer(8, _thread.interrupt_main).start()
+    try:
+        with lake.transaction() as txn:
+            txn.update("orders", {"state": "'lost'"}, where="true")
+            txn.append("log", slow)
+    except KeyboardInterrupt:
+        session.range(4).count()
+        return "yes" if time.monotonic() - began < 200 else "the job went on"
+    return "no"
 
 
 def _with_retries(lake: Any, session: Any) -> int:
@@ -111,6 +133,9 @@ def _forbid_py4j() -> None:
     """From here on a command to a JVM, or a SparkContext, ends the driver."""
     import py4j.java_gateway
     import pyspark
+
+    # The context of the server in this process has set its own.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("py4j was used on Spark Connect")

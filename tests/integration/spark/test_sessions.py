@@ -45,6 +45,7 @@ def spark_home(directory: Path) -> Path:
 def test_spark_connect_and_no_command_to_a_jvm(driven: Any, tmp_path: Path) -> None:
     told, _ = driven("pipeline.py", "connect", str(tmp_path / "lake"))
     assert told["session"] == "pyspark.sql.connect.session"
+    assert told["interrupted"] == "yes"
     check(told)
 
 
