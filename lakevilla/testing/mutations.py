@@ -350,7 +350,7 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
         yield
 
 
-@_planted(20, kinds=("lists", "transfer"), intensity=2.0)
+@_planted(62, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
     with _instead(group.own_commit, _nothing):
@@ -370,7 +370,7 @@ def saved_and_not_looked_for() -> Iterator[None]:
         yield
 
 
-@_planted(56, kinds=("shared", "lists"), transactions=5)
+@_planted(149, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
     """An owner who has lost his transaction to a resumer deletes the files that it needs."""
     original = saving.save
@@ -591,7 +591,7 @@ def past_holds_what_came_with_the_next() -> Iterator[None]:
         yield
 
 
-@_planted(0, kinds=("lists", "transfer"), transactions=4)
+@_planted(18, kinds=("lists", "transfer"), transactions=4)
 def past_without_pending() -> Iterator[None]:
     """A commit is part of the past from when it was published, not from when it was decided."""
 
@@ -606,7 +606,7 @@ def past_without_pending() -> Iterator[None]:
 # --------------------------------------------------------------- cleaning up
 
 
-@_planted(34, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@_planted(112, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_deletes_before_moving_head() -> Iterator[None]:
     """Files go before their transactions are fenced."""
 
@@ -619,7 +619,7 @@ def gc_deletes_before_moving_head() -> Iterator[None]:
         yield
 
 
-@_planted(30, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@_planted(201, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_forgets_pending() -> Iterator[None]:
     """Files that only a decided and unpublished commit names are taken for orphans."""
 

@@ -211,7 +211,7 @@ def rerun_counts_as_ended() -> Iterator[None]:
         yield
 
 
-@_planted(20, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+@_planted(43, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
     """What was saved stays there: a resumer may commit it beside the next attempt."""
 

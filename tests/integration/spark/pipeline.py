@@ -1,6 +1,6 @@
 """A driver that does every verb once, on the session it is told; prints what came out.
 
-``python pipeline.py MODE ROOT IVY``: ``connect`` (a Connect server of its own), ``cluster``
+``python pipeline.py MODE ROOT CHECKPOINT``: ``connect`` (a Connect server of its own), ``cluster``
 (``local-cluster``: executors are processes of their own) or ``local``.
 """
 
@@ -57,6 +57,7 @@ def main() -> None:
     batch = session.range(3).selectExpr("id", "'batch' as what")
     handle(batch, 0)
     handle(batch, 0)  # handed over again
+    told["streamed"] = _streamed(lake, session, sys.argv[3])
     with lake.snapshot() as now:
         for table in ("orders", "stock", "log"):
             rows = now.read(table).collect()
@@ -68,6 +69,29 @@ def main() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     print("RESULT " + json.dumps(told), flush=True)
     session.stop()
+
+
+def _streamed(lake: Any, session: Any, checkpoint: str) -> dict[str, int]:
+    """The changes of one table, as a stream into another, twice with one checkpoint."""
+    lake.create_table("copied", session.range(0).selectExpr("id", "'' as change"))
+
+    def copy(txn: Any, batch: Any) -> None:
+        txn.append("copied", batch.selectExpr("id", "_change_type AS change"))
+
+    for _ in range(2):
+        changes = session.readStream.format("lakevilla").option("lake", lake.root)
+        query = (
+            changes.option("startingVersion", 1).load("log").writeStream
+            .foreachBatch(lake.foreach_batch(copy, query_id="copy"))
+            .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+    read = session.read.format("lakevilla").option("lake", lake.root)
+    return {
+        "copied": lake.snapshot().read("copied").where("change = 'insert'").count(),
+        "source": read.load("log").count(),
+        "before": read.option("version", 3).load("log").count(),
+    }
 
 
 def _interrupted(lake: Any, session: Any) -> str:
@@ -87,27 +111,39 @@ def _interrupted(lake: Any, session: Any) -> str:
 
 
 def _with_retries(lake: Any, session: Any) -> int:
-    """Append rows by tasks that fail once, each after it has written files; how many did."""
-    from lakevilla.settings import Settings
+    """Append rows by tasks that fail once, after files of theirs were stored; files added."""
+    import lakevilla as lv
+
+    root, options = lake.root, OPTIONS
 
     def fails_once(batches):  # type: ignore[no-untyped-def]
         from pyspark import TaskContext
 
+        from lakevilla.store.obstore_backend import open_store
+
         for batch in batches:
-            for start in range(0, batch.num_rows, 50):
-                yield batch.slice(start, 50)
+            for start in range(0, batch.num_rows, 10):
+                yield batch.slice(start, 10)
         if TaskContext.get().attemptNumber() == 0:
+            store = open_store(root, options)
+            deadline = time.monotonic() + 60
+            while not any(info.key.endswith(".parquet") for info in store.list("retried/")):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("no file was stored")
+                time.sleep(0.1)
             raise OSError("this executor was lost")
 
-    import lakevilla as lv
-
-    # Without room in memory, a file is stored as soon as it is full.
-    small = Settings(in_memory_file_limit_bytes=1, target_file_size_bytes=1)
-    files = lv.connect(lake.root, spark=session, storage_options=OPTIONS, settings=small)
-    files.create_table("retried", session.range(0).selectExpr("id"))
-    frame = session.range(0, 400, 1, 4).mapInArrow(fails_once, "id long")
-    result = files.run(lambda txn: (txn.append("retried", frame), txn)[0].files_added)
-    return int(result)
+    # Without room in memory a file is stored as soon as it is full, and full with a batch.
+    small = lv.Settings(in_memory_file_limit_bytes=1, target_file_size_bytes=1)
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+    files = lv.connect(root, spark=session, storage_options=options, settings=small)
+    # Rows that are larger than what Spark gathers before it hands them on.
+    wide = session.range(0, 120, 1, 4).selectExpr("id", "repeat('x', 20000) AS text")
+    files.create_table("retried", wide.schema)
+    frame = wide.mapInArrow(fails_once, "id long, text string")
+    added = files.run(lambda txn: (txn.append("retried", frame), txn)[0].files_added)
+    session.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    return int(added)
 
 
 def _session(mode: str) -> Any:

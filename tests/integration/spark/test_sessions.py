@@ -25,6 +25,7 @@ def check(told: dict[str, Any]) -> None:
     assert told["reads"]["stock"] == STOCK
     assert told["reads"]["log"] == LOG
     assert told["reads"]["own"] == 2
+    assert told["streamed"] == {"copied": 5, "source": 5, "before": 0}
     orders = {int(row[0]): row[2] for row in told["reads"]["orders"]}
     assert orders == {
         key: "more" if key >= 90 else "paid" if key % 4 == 1 else "new" for key in range(110)
@@ -43,7 +44,7 @@ def spark_home(directory: Path) -> Path:
 
 
 def test_spark_connect_and_no_command_to_a_jvm(driven: Any, tmp_path: Path) -> None:
-    told, _ = driven("pipeline.py", "connect", str(tmp_path / "lake"))
+    told, _ = driven("pipeline.py", "connect", str(tmp_path / "lake"), str(tmp_path / "checkpoint"))
     assert told["session"] == "pyspark.sql.connect.session"
     assert told["interrupted"] == "yes"
     check(told)
@@ -60,12 +61,13 @@ def test_a_cluster_on_s3_whose_tasks_fail_once_and_no_secret_in_its_logs(
         "pipeline.py",
         "cluster",
         s3_root,
+        str(tmp_path / "checkpoint"),
         LAKE_OPTIONS=json.dumps(options),
         SPARK_HOME=str(spark_home(tmp_path / "spark")),
     )
     check(told)
-    # The first attempt of each task that wrote rows had failed, after it had written.
-    assert told["retried"] == 4
+    # The first attempts had failed, after files of theirs were stored.
+    assert told["retried"] == 12
     assert secret not in output
     logs = [path for path in (tmp_path / "spark" / "work").rglob("*") if path.is_file()]
     assert any("stderr" in path.name for path in logs)
@@ -74,8 +76,8 @@ def test_a_cluster_on_s3_whose_tasks_fail_once_and_no_secret_in_its_logs(
     settings = lv.Settings(max_age_seconds=0)
     with lv.connect(s3_root, storage_options=options, settings=settings) as cleaner:
         gone = [finding.key or "" for finding in cleaner.gc().findings]
-        assert len([key for key in gone if key.startswith("retried/")]) == 4
-        assert cleaner.snapshot().read("retried").num_rows == 400
+        assert any(key.startswith("retried/") for key in gone)
+        assert cleaner.snapshot().read("retried").num_rows == 120
         assert cleaner.doctor().ok
 
 
