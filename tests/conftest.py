@@ -13,6 +13,7 @@ if not os.environ.get("LAKEVILLA_SOAK"):
     settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What needs the Spark session runs first, and in one worker: a session takes its time."""
     for item in items:

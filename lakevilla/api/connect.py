@@ -117,6 +117,11 @@ def connect(
         )
     if spark is not None:
         check_session(spark)
+        if root_location(root).scheme == "memory":
+            raise InvalidOperation(
+                f"the lake {root} lives in the memory of this process, and Spark's workers are "
+                "others: use a directory that they share, or an object store"
+            )
         opener: Callable[..., Lake] = partial(open_spark_lake, spark, spark_reader)
     else:
         opener = open_lake

@@ -89,6 +89,8 @@ def test_a_frame_without_spark_is_told_to_bring_it(
 def test_what_is_no_session_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     with pytest.raises(lv.InvalidOperation, match="SparkSession, not str"):
         lv.connect(str(tmp_path), spark="local[2]")  # type: ignore[call-overload]
+    with pytest.raises(lv.InvalidOperation, match="memory of this process"):
+        lv.connect("memory://lake", spark=spark)
     with pytest.raises(lv.InvalidOperation, match="spark_reader"):
         lv.connect(str(tmp_path), spark=spark, spark_reader="fast")  # type: ignore[call-overload]
 
