@@ -366,6 +366,8 @@ class Lake(Generic[Frame]):
         check_callable(fn)
         if not query_id or type(query_id) is not str:
             raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
+        if transaction_options.get("read_only"):
+            raise InvalidOperation("foreach_batch writes: leave read_only out")
         if "idempotency_key" in transaction_options:
             raise InvalidOperation(
                 "foreach_batch makes the idempotency_key of query_id and the batch's number: "

@@ -20,16 +20,17 @@ from lakevilla.engines.base import Engine, StagedRows
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.select import Dialect, Select
 from lakevilla.engines.spark import SparkEngine, SparkRows
-from lakevilla.engines.spark.native import NativeReader
+from lakevilla.engines.spark.native import NativeReader, has_char
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
 from lakevilla.engines.spark.session import is_stopped
-from lakevilla.engines.spark.sql import columns_named, run_select
+from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
 from lakevilla.engines.spark.tasks import Place
 from lakevilla.engines.sql import Insert
 from lakevilla.engines.sql import Merge as MergeStatement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Layout
 from lakevilla.ids import Ids
 from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import InlineSource, StagedSource
@@ -171,6 +172,7 @@ class SparkTransaction(Transaction["DataFrame"]):
         state = self._core
         table = self._run(seen(state, [location], lambda: state.see(location, where)))
         bound = None if where is None else bind(where, table.layout.schema)
+        _check_there(columns, table.layout)
         own = any(done.table == location and not done.change.is_empty for done in state.done)
         working = state.tables[location]
         native = self._lake.native.frame(
@@ -179,6 +181,7 @@ class SparkTransaction(Transaction["DataFrame"]):
             None if own else working.view.log_version,
             table.layout.table,
             working.snapshot.table_id,
+            has_char(working.snapshot.metadata),
             columns,
             bound,
         )
@@ -290,11 +293,10 @@ class SparkTransaction(Transaction["DataFrame"]):
     ) -> Merge:
         with self._alone("merge", statement.table):
             location = self._written(statement.table, "merge")
-            used = {name for name in params if f":{name}" in statement.source.sql}
-            mine = {name: value for name, value in params.items() if name in used}
+            mine = parameters_in(statement.source.sql, params)
             rows, stored = self._merge_rows(location, self._selected(statement.source, mine, views))
             together = self._together(params)
-            together.use(used)
+            together.use(mine)
             return self._merge_builder(
                 statement.table,
                 location,
@@ -312,6 +314,22 @@ class SparkTransaction(Transaction["DataFrame"]):
             return frame
         rows = super()._source_rows(data, "view")
         return self._lake.engine.given(rows)
+
+
+def _check_there(columns: Sequence[str] | None, layout: Layout) -> None:
+    """Refuse columns that the table lacks, or that are named twice, whoever would read them."""
+    names = columns or ()
+    missing = [name for name in names if name not in layout.schema.names]
+    if missing:
+        raise InvalidOperation(
+            f"table {layout.table}: there is no column {', '.join(missing)}; "
+            f"its columns are {', '.join(layout.schema.names)}",
+            table=layout.table,
+        )
+    if len(set(names)) < len(names):
+        raise InvalidOperation(
+            f"table {layout.table}: columns names one twice: {', '.join(names)}", table=layout.table
+        )
 
 
 def _source_schema(frame: Any, table: str, like: pa.Schema) -> pa.Schema:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakevilla.errors import InvalidOperation
@@ -85,6 +86,9 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
         ) from None
     except RecursionError:
         raise InvalidOperation("sql is nested too deeply; split it into views") from None
+    except (IndexError, KeyError, AttributeError, TypeError) as error:
+        # The parser stumbles where it should tell what it does not know.
+        raise InvalidOperation("sql cannot be read; write it in simpler clauses") from error
     if len(found) != 1:
         raise InvalidOperation(
             f"sql holds {len(found)} statements; give exactly one, and call sql again for each"
@@ -133,12 +137,12 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
     return "".join([*pieces, sql[position:]])
 
 
-def tokens_of(sql: str) -> list[Token]:
+def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
     """The tokens of a text that is not empty; their ``start`` and ``end`` are offsets in it."""
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
     try:
-        tokens = _Tokens().tokenize(sql)
+        tokens = (_Tokens() if dialect == "duckdb" else Spark.Tokenizer()).tokenize(sql)
     except SqlglotError as error:
         raise InvalidOperation(
             f"sql cannot be read: {_first_line(error)}; correct it and try again"

@@ -57,7 +57,7 @@ def parse_statement(
         No statement, more than one, one that is not supported, or one that
         reaches beyond the lake's tables.
     """
-    tokens = tokens_of(sql)
+    tokens = tokens_of(sql, dialect)
     word = tokens[0].text.upper()
     if word in _QUERY_WORDS:
         return select_of(sql, params, dialect)

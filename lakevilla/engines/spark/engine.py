@@ -40,7 +40,7 @@ from lakevilla.engines.spark.tasks import (
     unmatched,
 )
 from lakevilla.engines.staged import to_ipc
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
 from lakevilla.formats.delta.paths import file_key
@@ -87,13 +87,6 @@ class SparkEngine:
         """Rows for which ``where`` is true, as a DataFrame: read when it is used."""
         schema = table.layout.schema
         if columns is not None:
-            missing = [column for column in columns if column not in schema.names]
-            if missing:
-                raise InvalidOperation(
-                    f"table {table.layout.table}: there is no column {', '.join(missing)}; "
-                    f"its columns are {', '.join(schema.names)}",
-                    table=table.layout.table,
-                )
             schema = pa.schema([schema.field(column) for column in columns])
         bins = self._bins(table)
         task = ScanTask(self._place(), bins, None if columns is None else tuple(columns), where)
@@ -103,8 +96,9 @@ class SparkEngine:
         self, frame: DataFrame, schema: pa.Schema, table: str, prefix: str, keys: Sequence[str]
     ) -> Program[StagedRows]:
         """Put a DataFrame's rows aside on the store: it is run once, and read from there."""
-        task = StageTask(self._place(), table, schema, prefix, tuple(keys))
-        reports = self._run(frame, task, f"table {table}")
+        plain, names = _plain(frame)
+        task = StageTask(self._place(), table, names, schema, prefix, tuple(keys))
+        reports = self._run(plain, task, f"table {table}")
         staged = [one for report in reports for one in report.staged]
         error = _first_error(reports)
         if error is not None:
@@ -143,8 +137,9 @@ class SparkEngine:
         """Write rows into files with statistics; see ``engines.base.Engine``."""
         if not isinstance(data, SparkRows):
             return (yield from self._embedded.write(layout, data, name))
-        task = WriteTask(self._place(), layout, name)
-        return (yield from self._rewritten(layout, data.frame, task)).written
+        plain, names = _plain(data.frame)
+        task = WriteTask(self._place(), layout, names, name)
+        return (yield from self._rewritten(layout, plain, task)).written
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
@@ -295,6 +290,12 @@ def _apart(spec: MergeSpec) -> tuple[MergeSpec, MergeSpec]:
     old = tuple(clause for clause in spec.clauses if clause.kind != "not_matched_insert")
     aliases = spec.source_alias, spec.target_alias
     return MergeSpec(spec.on, *aliases, old), MergeSpec(spec.on, *aliases, new)
+
+
+def _plain(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
+    """The frame under names that need no quoting, which Spark does not do here; and its own."""
+    names = tuple(frame.columns)
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))), names
 
 
 def _first_error(reports: Sequence[Report]) -> LakeVillaError | None:

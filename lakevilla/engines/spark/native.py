@@ -8,7 +8,7 @@ changed, or a commit that is decided and not published, only LakeVilla's reader 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakevilla.engines.spark.rows import first_line
@@ -16,12 +16,14 @@ from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.tree import Literal as Constant
+from lakevilla.formats.delta.layout import CHAR_VARCHAR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NativeReader"]
+__all__ = ["NativeReader", "has_char"]
 
+_CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
 _EXTENSION = "DeltaSparkSessionExtension"
 #: Characters that Hadoop takes for a pattern.
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
@@ -56,11 +58,16 @@ class NativeReader:
         version: int | None,
         table: str,
         table_id: str,
+        pads: bool,
         columns: Sequence[str] | None,
         where: Expr | None,
     ) -> DataFrame | None:
-        """The rows at a version of the table's log; None if the connector can't tell them."""
-        if version is None or not self._serves(session, uri):
+        """The rows at a version of the table's log; None if the connector can't tell them.
+
+        ``pads``: the table has columns of ``char(n)``, whose values Spark alone fills up with
+        blanks, also where it compares them.
+        """
+        if version is None or pads or not self._serves(session, uri):
             return None
         condition = None
         if where is not None:
@@ -96,6 +103,11 @@ class NativeReader:
             # What serves this process may be another place than Hadoop's settings name.
             return False
         return _EXTENSION in str(session.conf.get("spark.sql.extensions", ""))
+
+
+def has_char(metadata: Mapping[str, Any]) -> bool:
+    """Whether a table's metadata declares a column, at any depth, as ``char(n)``."""
+    return _CHAR.search(str(metadata.get("schemaString", ""))) is not None
 
 
 def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:
@@ -158,7 +170,7 @@ def _operand(expr: Expr) -> Any:
             return functions.lit(expr.value)
         if expr.type in ("byte", "short", "integer", "long"):
             return functions.lit(int(expr.value)).cast("bigint")
-        if expr.type == "date":
+        if expr.type == "date" and "1583" <= expr.value < "9999":  # years of one calendar
             return functions.lit(expr.value).cast("date")
         if expr.type.startswith("decimal"):
             return functions.lit(expr.value).cast(expr.type)

@@ -13,16 +13,16 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import TokenType, exp
-from sqlglot.dialects.spark import Spark
+from sqlglot import Token, TokenType, exp
 
-from lakevilla.engines.select import Select, query_of, table_parts
+from lakevilla.engines.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import is_unicode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["columns_named", "run_select"]
+__all__ = ["columns_named", "parameters_in", "run_select"]
 
 
 def run_select(
@@ -42,6 +42,7 @@ def run_select(
 
     from lakevilla.engines.spark.rows import first_line
 
+    _refuse_table(select.sql)
     sql = _with_values(select.sql, params)
     text, places = _template(sql)
     given: dict[str, Any] = {place: frames[table] for place, table in places.items()}
@@ -52,24 +53,34 @@ def run_select(
 
 
 def columns_named(select: Select) -> frozenset[str] | None:
-    """The names, in lower case, that can mean columns of a table; None if all may be meant.
+    """The words, in lower case, that can mean columns of a table; None if all may be meant.
 
-    No more of a table need be read than what some name in the query can mean.
+    No more of a table need be read than what some word in the query can mean. Every word
+    counts: one that looks like a function or a unit may be a column's name.
     """
     root = query_of(select.sql, "spark")
-    if "|>" in select.sql or any(
-        isinstance(node, exp.Star | exp.Pivot | exp.Columns)
-        and not isinstance(node.parent, exp.Count)
-        for node in root.walk()
-    ):
+    for node in root.walk():
+        if isinstance(node, exp.Star | exp.Columns) and not isinstance(node.parent, exp.Count):
+            return None
+        if isinstance(node, exp.Pivot):
+            return None
+        if isinstance(node, exp.Join) and node.args.get("method"):
+            return None  # NATURAL names no column
+        if isinstance(node, exp.Select) and not node.expressions:
+            return None
+        if isinstance(node, exp.Table) and not isinstance(node.parent, exp.From | exp.Join):
+            return None
+        if isinstance(node, exp.TableAlias) and node.columns:
+            return None  # names by position
+    tokens = _tokens(select.sql)
+    if "|>" in select.sql:
         return None
-    if any(join.args.get("method") for join in root.find_all(exp.Join)):
-        return None  # NATURAL names no column
-    if not all(query.expressions for query in root.find_all(exp.Select)):
-        return None
-    if any(not isinstance(node.parent, exp.From | exp.Join) for node in root.find_all(exp.Table)):
-        return None
-    return frozenset(name.name.lower() for name in root.find_all(exp.Identifier))
+    return frozenset(token.text.lower() for token in tokens if not _is_text(token))
+
+
+def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:
+    """Those of the parameters that a text uses."""
+    return {name.text: params[name.text] for _, name in _marks(sql, params)}
 
 
 def _template(sql: str) -> tuple[str, dict[str, str]]:
@@ -104,13 +115,8 @@ def _with_values(sql: str, params: Mapping[str, object]) -> str:
     Spark's own parameters do not pass the SQL parser that the Delta connector puts in
     its place. No text of a parameter becomes SQL: strings travel as the bytes they are.
     """
-    tokens = Spark.Tokenizer().tokenize(sql)
     pieces, position, used = [], 0, set()
-    for colon, name in itertools.pairwise(tokens):
-        if colon.token_type is not TokenType.COLON or name.start != colon.end + 1:
-            continue
-        if name.text not in params:
-            continue  # Spark tells of a parameter without a value, and knows its own colons
+    for colon, name in _marks(sql, params):
         used.add(name.text)
         pieces += [sql[position : colon.start], _constant(params[name.text], name.text)]
         position = name.end + 1
@@ -121,6 +127,37 @@ def _with_values(sql: str, params: Mapping[str, object]) -> str:
             "write them as :name or leave them out"
         )
     return "".join([*pieces, sql[position:]])
+
+
+def _marks(sql: str, params: Mapping[str, object]) -> list[tuple[Token, Token]]:
+    """The colons and names of parameters; Spark tells of one without a value, and of its own."""
+    return [
+        (colon, name)
+        for colon, name in itertools.pairwise(_tokens(sql))
+        if colon.token_type is TokenType.COLON
+        and name.start == colon.end + 1
+        and name.text in params
+    ]
+
+
+def _tokens(sql: str) -> list[Token]:
+    return tokens_of(sql, "spark")
+
+
+def _is_text(token: Token) -> bool:
+    return token.token_type in (TokenType.STRING, TokenType.NUMBER)
+
+
+def _refuse_table(sql: str) -> None:
+    """Refuse ``TABLE x`` as a query: who parses it as something else would not see the name."""
+    tokens = _tokens(sql)
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        plain = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+        if plain and token.text.upper() == "TABLE" and (before is None or before.text != "."):
+            raise InvalidOperation(
+                "sql: TABLE is not supported in a query: write SELECT * FROM the table, or put "
+                "a column of that name in backticks"
+            )
 
 
 def _constant(value: object, name: str) -> str:
@@ -138,13 +175,16 @@ def _constant(value: object, name: str) -> str:
             precision = max(digits, scale, 1) if scale >= 0 else digits - scale
             return f"CAST('{value:f}' AS DECIMAL({precision},{max(scale, 0)}))"
         case str():
+            if not is_unicode(value):
+                raise InvalidOperation(f"parameter :{name} has half of a surrogate pair")
             return f"CAST(X'{value.encode().hex()}' AS STRING)"
         case bytes():
             return f"X'{value.hex()}'"
         case datetime():
             if value.tzinfo is None:
-                return f"TIMESTAMP_NTZ'{value:%Y-%m-%d %H:%M:%S.%f}'"
-            return f"TIMESTAMP'{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z'"
+                return f"TIMESTAMP_NTZ'{value.isoformat(' ', 'microseconds')}'"
+            moment = value.astimezone(UTC).replace(tzinfo=None)
+            return f"TIMESTAMP'{moment.isoformat(' ', 'microseconds')}Z'"
         case date():
             return f"DATE'{value.isoformat()}'"
         case list() | tuple():

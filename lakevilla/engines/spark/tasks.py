@@ -186,14 +186,15 @@ class StagedTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Write the rows of a frame into files of a table."""
+    """Write the rows of a frame into files of a table; ``columns`` are their names."""
 
     place: Place
     layout: Layout
+    columns: tuple[str, ...]
     name: FileNamer
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
-        rows = _reader(batches)
+        rows = _reader(batches, self.columns)
         if rows is None:
             return Report()
         data = to_reader(rows, table=self.layout.table, schema=self.layout.schema)
@@ -209,17 +210,19 @@ class WriteTask:
 class StageTask:
     """Put the rows of a frame aside, so that they are there to be read again.
 
-    ``prefix`` begins the keys; ``keys`` are columns that must hold no NULL.
+    ``columns`` are the names of the frame's. ``prefix`` begins the keys of the objects;
+    ``keys`` are columns that must hold no NULL.
     """
 
     place: Place
     table: str
+    columns: tuple[str, ...]
     schema: pa.Schema
     prefix: str
     keys: tuple[str, ...]
 
     def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
-        rows = _reader(batches)
+        rows = _reader(batches, self.columns)
         if rows is None:
             return Report()
         staged = []
@@ -422,11 +425,14 @@ def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:
     )
 
 
-def _reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader | None:
-    first = next(batches, None)
+def _reader(
+    batches: Iterator[pa.RecordBatch], columns: Sequence[str]
+) -> pa.RecordBatchReader | None:
+    named = (batch.rename_columns(list(columns)) for batch in batches)
+    first = next(named, None)
     if first is None:
         return None
-    whole = itertools.chain([first], batches)
+    whole = itertools.chain([first], named)
     return pa.RecordBatchReader.from_batches(first.schema, whole)
 
 

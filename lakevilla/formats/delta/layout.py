@@ -37,6 +37,10 @@ from lakevilla.formats.delta.schema import (
 
 __all__ = ["CLUSTERING_DOMAIN", "Definition", "interval_milliseconds"]
 
+#: Where Spark keeps the type that it declares for a column of strings.
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+_LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
+
 CLUSTERING_DOMAIN = "delta.clustering"
 
 _COMPRESSIONS = frozenset({"snappy", "zstd", "gzip", "lz4_raw", "uncompressed", "brotli"})
@@ -184,6 +188,14 @@ class Definition:
             for key, sql in sorted(self.properties.items()):
                 if key.startswith("delta.constraints."):
                     yield key.removeprefix("delta.constraints."), sql
+        for field in self.fields:
+            # No feature of the protocol, but what Spark's own writer refuses.
+            kind = str((field.get("metadata") or {}).get(CHAR_VARCHAR, ""))
+            limit = _LIMITED.fullmatch(kind)
+            if limit is not None:
+                column = '"' + field["name"].replace('"', '""') + '"'
+                rule = f"{column} IS NULL OR length({column}) <= {limit['most']}"
+                yield f"{kind} of column {field['name']}", rule
         if "invariants" not in self.features:
             return
         for path, field in walk(self.fields):

@@ -19,6 +19,7 @@ from lakevilla.settings import Settings
 from lakevilla.transaction.naming import file_namer
 from tests.contract.engines.lake import Lake, Names, predicate
 
+NAMES = ("id", "v")
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
 
 
@@ -47,7 +48,7 @@ def parquet(lake: Lake) -> set[str]:
 
 def test_two_attempts_write_different_files_and_each_reports_its_own(lake: Lake) -> None:
     before = parquet(lake)
-    task = WriteTask(place(lake), lake.open("t").layout, Names())
+    task = WriteTask(place(lake), lake.open("t").layout, NAMES, Names())
     first, second = attempt(task, *ROWS.to_batches()), attempt(task, *ROWS.to_batches())
     named = [[one.file.path for one in r.rewrite.written] for r in (first, second)]
     assert [len(paths) for paths in named] == [1, 1]
@@ -59,7 +60,7 @@ def test_two_attempts_write_different_files_and_each_reports_its_own(lake: Lake)
 
 def test_an_attempt_without_rows_writes_nothing(lake: Lake) -> None:
     before = parquet(lake)
-    report = attempt(WriteTask(place(lake), lake.open("t").layout, Names()))
+    report = attempt(WriteTask(place(lake), lake.open("t").layout, NAMES, Names()))
     assert report.rewrite.written == ()
     assert parquet(lake) == before
 
@@ -67,7 +68,7 @@ def test_an_attempt_without_rows_writes_nothing(lake: Lake) -> None:
 def test_an_error_that_would_repeat_is_reported_with_nothing_left(lake: Lake) -> None:
     before = parquet(lake)
     wrong = pa.record_batch({"id": pa.array([1.5]), "v": ["x"]})
-    report = attempt(WriteTask(place(lake), lake.open("t").layout, Names()), wrong)
+    report = attempt(WriteTask(place(lake), lake.open("t").layout, NAMES, Names()), wrong)
     assert isinstance(report.error, lv.InvalidOperation)
     table = lake.input("t")
     where = predicate("id = 1", table.layout)
@@ -91,7 +92,7 @@ def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
                 txn.append("t", ROWS)
                 layout = txn.look("t").snapshot.layout
                 name = file_namer(lake.context, txn.id, True)
-                task = WriteTask(Place(lake.root, None, lake.settings), layout, name)
+                task = WriteTask(Place(lake.root, None, lake.settings), layout, NAMES, name)
                 attempt(task, *ROWS.to_batches())  # a copy that nobody has heard of
             kept = {str(p) for p in tmp_path.glob("t/*.parquet") if txn.id in p.name}
             assert len(kept) == 2
@@ -107,5 +108,5 @@ def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
 
 def test_a_task_tells_no_secret_in_its_text() -> None:
     secret = {"aws_secret_access_key": "hush"}
-    task = WriteTask(Place("s3://lake", secret, Settings()), None, Names())  # type: ignore[arg-type]
+    task = WriteTask(Place("s3://lake", secret, Settings()), None, NAMES, Names())  # type: ignore[arg-type]
     assert "hush" not in repr(task)

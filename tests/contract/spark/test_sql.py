@@ -63,6 +63,7 @@ VALUES: list[tuple[object, str]] = [
     ("it's \\ \" :k {0} 字 \n", "string"),
     (b"\x00\xff", "binary"),
     (dt.date(1066, 10, 14), "date"),
+    (dt.datetime(33, 1, 2, 3, 4), "timestamp_ntz"),
     (dt.datetime(2026, 1, 2, 3, 4, 5, 678), "timestamp_ntz"),
     (dt.datetime(2026, 1, 2, 3, 4, 5, 678, dt.UTC), "timestamp"),
 ]
@@ -76,6 +77,23 @@ def test_a_parameter_arrives_as_the_value_it_is(lake: Any, value: object, kind: 
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         it = it.astimezone(dt.UTC)
     assert it == value
+
+
+def test_texts_are_sparks_own(lake: Any) -> None:
+    assert told(lake, "SELECT 'it\\'s', \"two\" FROM orders LIMIT 1") == [("it's", "two")]
+    assert told(lake, "SELECT y FROM orders AS t(x, y, z) WHERE x = 4") == [(1,)]
+    with pytest.raises(lv.InvalidOperation, match="surrogate"):
+        told(lake, "SELECT :k FROM orders", {"k": "\ud800"})
+
+
+def test_columns_that_are_called_like_functions_are_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with lv.connect(str(tmp_path), spark=spark, spark_reader="python") as lake:
+        frame = spark.sql("SELECT 'mine' AS current_date, 'MONTH' AS unit, 7 AS other")
+        lake.create_table("t", frame)
+        assert told(lake, "SELECT current_date FROM t") == [("mine",)]
+        assert told(lake, "SELECT month(trunc(date'2026-05-06', unit)) FROM t") == [(5,)]
 
 
 def test_a_list_serves_in(lake: Any) -> None:
@@ -111,6 +129,12 @@ def test_nothing_of_a_query_stays_in_the_session(lake: Any, spark: SparkSession)
         "DROP TABLE orders",
         "SET spark.sql.ansi.enabled=false",
         "SELECT 1; SELECT 2",
+        "TABLE secret",
+        "WITH z AS (TABLE secret) SELECT * FROM z",
+        "SELECT array((TABLE secret)) FROM orders",
+        "SELECT k FROM orders WHERE EXISTS((table `secret`))",
+        "INSERT INTO orders WITH z AS (TABLE secret) SELECT id, id, 'x' FROM z",
+        "SELECT map(k) USING 'cat' AS z FROM orders",
         "",
     ],
 )
@@ -145,8 +169,8 @@ def test_statements_go_through_the_verbs(spark: SparkSession, tmp_path: Path) ->
             insert: Any = txn.sql("INSERT INTO t (v, k) SELECT upper(v), k + :n FROM u", {"n": 10})
             merge: Any = txn.sql(
                 "MERGE INTO t USING (SELECT * FROM u WHERE k > :low) AS s ON t.k = s.k "
-                "WHEN MATCHED AND s.v = :b THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *",
-                {"low": 2, "b": "b"},
+                "WHEN MATCHED AND s.v = :lo THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *",
+                {"low": 2, "lo": "b"},
             )
             assert (update.rows_updated, delete.rows_deleted) == (1, 1)
             assert (insert.rows_inserted, merge.rows_updated, merge.rows_inserted) == (4, 1, 2)

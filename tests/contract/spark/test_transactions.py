@@ -206,6 +206,46 @@ def test_upsert_refuses_keys_that_are_null_or_there_twice(
         assert (nothing.rows_updated, nothing.rows_inserted) == (0, 0)
 
 
+def test_columns_may_have_any_name_that_a_table_takes(spark: SparkSession, lake: Any) -> None:
+    odd = spark.range(3).selectExpr("id AS `a.b`", "'x' AS `c-d`", "id * 2 AS `e f`")
+    lake.create_table("odd", odd, properties={"delta.columnMapping.mode": "name"})
+    with lake.transaction() as txn:
+        txn.append("odd", odd)
+        changed = spark.sql("SELECT 2L AS `a.b`, 'y' AS `c-d`, 0L AS `e f`")
+        with pytest.raises(lv.InvalidOperation, match="two rows for one key"):
+            txn.upsert("odd", changed.union(changed), "a.b")
+        assert txn.upsert("odd", changed, "a.b").rows_updated == 2
+        assert txn.read("odd", ["a.b", "e f"], where='"a.b" = 1').count() == 2
+
+
+def test_columns_are_checked_whoever_reads_them(spark: SparkSession, lake: Any) -> None:
+    lake.create_table("bank", accounts(spark))
+    python = lv.connect(lake.root, spark=spark, spark_reader="python")
+    for one in (lake, python):
+        with one.snapshot() as now:
+            for columns in (["nope"], ["ID"], ["id", "id"]):
+                with pytest.raises(lv.InvalidOperation, match="bank"):
+                    now.read("bank", columns)
+
+
+def test_lengths_of_char_and_varchar_hold_and_blanks_mean_the_same(
+    spark: SparkSession, lake: Any
+) -> None:
+    path = f"{lake.root}/words"
+    spark.sql(f"CREATE TABLE delta.`{path}` (c char(3), v varchar(3)) USING delta")
+    lake.run(lambda txn: txn.append("words", [{"c": "ab", "v": "ab "}, {"c": "abc", "v": None}]))
+    for column in ("c", "v"):
+        for rows_ in ([{column: "abcd"}], spark.sql(f"SELECT 'abcd' AS {column}")):
+            with pytest.raises(lv.InvalidOperation, match=rf"char\(3\) of column {column}"):
+                lake.run(lambda txn, given=rows_: txn.append("words", given))
+    with pytest.raises(lv.InvalidOperation, match=r"varchar\(3\) of column v"):
+        lake.run(lambda txn: txn.update("words", {"v": "'long'"}, where="true"))
+    python = lv.connect(lake.root, spark=spark, spark_reader="python")
+    for where in ("c = 'ab'", "c = 'ab '", "v = 'ab'", "v = 'ab '"):
+        found = [rows(one.snapshot().read("words", where=where)) for one in (lake, python)]
+        assert found[0] == found[1]
+
+
 def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> None:
     lake.create_table("bank", accounts(spark))
     again = pickle.loads(pickle.dumps(lake))
