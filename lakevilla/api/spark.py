@@ -16,7 +16,7 @@ from lakevilla.api.merge import Merge
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.workings import NO_COLUMNS, TWO_ROWS, key_columns
 from lakevilla.clock import SystemClock
-from lakevilla.engines.base import Engine, StagedRows
+from lakevilla.engines.base import Engine, StagedRows, projection
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.select import Dialect, Select
 from lakevilla.engines.spark import SparkEngine, SparkRows
@@ -30,7 +30,6 @@ from lakevilla.engines.sql import Merge as MergeStatement
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Layout
 from lakevilla.ids import Ids
 from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import InlineSource, StagedSource
@@ -172,7 +171,7 @@ class SparkTransaction(Transaction["DataFrame"]):
         state = self._core
         table = self._run(seen(state, [location], lambda: state.see(location, where)))
         bound = None if where is None else bind(where, table.layout.schema)
-        _check_there(columns, table.layout)
+        projection(table.layout, columns)  # whoever reads them: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.done)
         working = state.tables[location]
         native = self._lake.native.frame(
@@ -314,22 +313,6 @@ class SparkTransaction(Transaction["DataFrame"]):
             return frame
         rows = super()._source_rows(data, "view")
         return self._lake.engine.given(rows)
-
-
-def _check_there(columns: Sequence[str] | None, layout: Layout) -> None:
-    """Refuse columns that the table lacks, or that are named twice, whoever would read them."""
-    names = columns or ()
-    missing = [name for name in names if name not in layout.schema.names]
-    if missing:
-        raise InvalidOperation(
-            f"table {layout.table}: there is no column {', '.join(missing)}; "
-            f"its columns are {', '.join(layout.schema.names)}",
-            table=layout.table,
-        )
-    if len(set(names)) < len(names):
-        raise InvalidOperation(
-            f"table {layout.table}: columns names one twice: {', '.join(names)}", table=layout.table
-        )
 
 
 def _source_schema(frame: Any, table: str, like: pa.Schema) -> pa.Schema:

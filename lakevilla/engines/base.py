@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import pyarrow as pa
 
+from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile
 from lakevilla.settings import Settings
@@ -31,6 +32,7 @@ __all__ = [
     "StagedRows",
     "TableInput",
     "Written",
+    "projection",
     "target_file_size",
 ]
 
@@ -54,6 +56,32 @@ def target_file_size(layout: Layout, settings: Settings) -> int:
 
 
 _SIZE = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
+
+
+def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns asked for, in that order; all of them for None.
+
+    Raises
+    ------
+    InvalidOperation
+        The table lacks one, or one is named twice.
+    """
+    if columns is None:
+        return layout.schema
+    missing = [column for column in columns if column not in layout.schema.names]
+    if missing:
+        raise InvalidOperation(
+            f"table {layout.table}: there is no column {', '.join(missing)}; "
+            f"its columns are {', '.join(layout.schema.names)}",
+            table=layout.table,
+        )
+    if len(set(columns)) < len(columns):
+        raise InvalidOperation(
+            f"table {layout.table}: a column is named twice in {', '.join(columns)}: "
+            "name each once",
+            table=layout.table,
+        )
+    return pa.schema([layout.schema.field(column) for column in columns])
 
 
 class DataAccess(Protocol):

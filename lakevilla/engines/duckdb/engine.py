@@ -17,6 +17,7 @@ from lakevilla.engines.base import (
     StagedRows,
     TableInput,
     Written,
+    projection,
 )
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.digest import digest
@@ -28,7 +29,6 @@ from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writer import Writer
 from lakevilla.engines.duckdb.zorder import in_z_order
 from lakevilla.engines.staged import read_staged
-from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
 from lakevilla.ids import Ids, started_at
@@ -79,7 +79,7 @@ class DuckDBEngine:
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> Program[pa.RecordBatchReader]:
         """Rows for which ``where`` is true, as a stream."""
-        schema = _projection(table.layout, columns)
+        schema = projection(table.layout, columns)
         files = yield from read_files(self._data, table, "scan")
         cursor = self._database.cursor()
         condition = ""
@@ -218,16 +218,3 @@ class DuckDBEngine:
     def _now_ms(self) -> int:
         # An id begins with its maker's clock, which the engine has no other way to read.
         return int(started_at(self._ids.txn_id()) * 1000)
-
-
-def _projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return layout.schema
-    missing = [column for column in columns if column not in layout.schema.names]
-    if missing:
-        raise InvalidOperation(
-            f"table {layout.table}: there is no column {', '.join(missing)}; "
-            f"its columns are {', '.join(layout.schema.names)}",
-            table=layout.table,
-        )
-    return pa.schema([layout.schema.field(column) for column in columns])

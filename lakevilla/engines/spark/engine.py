@@ -15,6 +15,7 @@ from lakevilla.engines.base import (
     StagedRows,
     TableInput,
     Written,
+    projection,
 )
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.spark.bins import in_bins
@@ -85,9 +86,7 @@ class SparkEngine:
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None
     ) -> DataFrame:
         """Rows for which ``where`` is true, as a DataFrame: read when it is used."""
-        schema = table.layout.schema
-        if columns is not None:
-            schema = pa.schema([schema.field(column) for column in columns])
+        schema = projection(table.layout, columns)
         bins = self._bins(table)
         task = ScanTask(self._place(), bins, None if columns is None else tuple(columns), where)
         return scanned(self._session(), task, len(bins.files), spark_schema(schema))
