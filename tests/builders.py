@@ -196,3 +196,29 @@ def contents(root: str | Path) -> dict[str, bytes]:
         for path in sorted(Path(root).rglob("*"))
         if path.is_file() and not path.name.startswith(".lakevilla-")
     }
+
+
+def add(txn: lv.Transaction, row: int, amount: int) -> None:
+    """Add to a balance: a write that can be redone."""
+    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")
+
+
+class NoEntries(WrappedStore):
+    """Refuses log entries of one table: what is decided there is left to others to publish."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if is_entry("bank")(key):
+            return Failure("not now", ambiguous=False, permanent=True)
+        return super().put(key, body, condition)
+
+
+def decide_and_leave(place: Place) -> str:
+    """A commit over both tables that its owner could not publish in ``bank``; its id."""
+    with place.connect() as lake:
+        lake.runner.store = NoEntries(lake.runner.store)
+        with lake.transaction() as txn:
+            add(txn, 1, 5)
+            txn.append("other", [{"id": 8, "balance": 8}])
+        assert txn.result is not None
+        assert txn.result.versions == {"bank": None, "other": 1}
+    return txn.id

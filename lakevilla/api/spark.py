@@ -22,7 +22,7 @@ from lakevilla.engines.select import Dialect, Select
 from lakevilla.engines.spark import SparkEngine, SparkRows
 from lakevilla.engines.spark.native import NativeReader, has_char
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
-from lakevilla.engines.spark.session import is_stopped
+from lakevilla.engines.spark.session import STOPPED, is_stopped
 from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
 from lakevilla.engines.spark.tasks import Place
 from lakevilla.engines.sql import Insert
@@ -86,7 +86,7 @@ class SparkLake(Lake["DataFrame"]):
                 "connect again with spark="
             )
         if is_stopped(session):
-            raise InvalidOperation("the Spark session was stopped: connect with one that runs")
+            raise InvalidOperation(STOPPED)
         return session
 
     @contextmanager
@@ -214,7 +214,8 @@ class SparkTransaction(Transaction["DataFrame"]):
         if not is_frame(data):
             return super()._merge_rows(location, data)
         layout = self._run(self._core.layout(location, probing=True))
-        schema = _source_schema(data, layout.table, layout.schema)
+        given = arrow_schema(data, layout.table)
+        schema = frames.schema_of(given, table=layout.table, like=layout.schema)
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
 
     def _keyed_rows(
@@ -313,10 +314,6 @@ class SparkTransaction(Transaction["DataFrame"]):
             return frame
         rows = super()._source_rows(data, "view")
         return self._lake.engine.given(rows)
-
-
-def _source_schema(frame: Any, table: str, like: pa.Schema) -> pa.Schema:
-    return frames.schema_of(arrow_schema(frame, table), table=table, like=like)
 
 
 def _stored(rows: StagedRows) -> StagedSource:

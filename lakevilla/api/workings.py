@@ -29,6 +29,7 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.together import Together
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
+from lakevilla.formats.base import Layout
 from lakevilla.results import Counts, OperationResult
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
@@ -269,19 +270,21 @@ class Workings(Generic[Frame]):
         layout = self._run(self._core.layout(location))
         # Looked at once: a stream begins with its first look.
         source = frames.open_data(data)
-        try:
-            reader = frames.to_reader(
+
+        def fitted(layout: Layout) -> pa.RecordBatchReader:
+            return frames.to_reader(
                 source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
             )
+
+        try:
+            reader = fitted(layout)
         except InvalidOperation:
             # It may fit what others have made of the table since it was met.
             now = self._run(self._core.layout(location, probing=True))
             if now.schema.equals(layout.schema):
                 raise
             layout = now
-            reader = frames.to_reader(
-                source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
-            )
+            reader = fitted(layout)
         wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
         return reader, reader.schema.serialize().to_pybytes() if wider else None
 

@@ -62,6 +62,8 @@ def referenced_tables(sql: str) -> set[str]:
 def select_of(sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb") -> Select:
     """A SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
     root = query_of(named_parameters(sql, params) if dialect == "duckdb" else sql, dialect)
+    if dialect == "spark":
+        _refuse_table(sql)
     references = set()
     for node in root.walk():
         _refuse_reaching(node)
@@ -169,6 +171,18 @@ _VALUE_ENDS = frozenset(
         TokenType.R_BRACE,
     }
 )
+
+
+def _refuse_table(sql: str) -> None:
+    """Refuse ``TABLE x`` as a query: parsed as a column, its name would not be seen."""
+    tokens = tokens_of(sql, "spark")
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        plain = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+        if plain and token.text.upper() == "TABLE" and (before is None or before.text != "."):
+            raise InvalidOperation(
+                "sql: TABLE is not supported in a query: write SELECT * FROM the table, or put "
+                "a column of that name in backticks"
+            )
 
 
 def _refuse_reaching(node: exp.Expr) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakevilla.engines.base import TableInput
-from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.engines.base import TableInput, projection
+from lakevilla.errors import VersionNotFound
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, DataFile, Layout, RemovedFile
 from lakevilla.global_log.head import CommitSummary
@@ -17,7 +17,7 @@ from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
 
-__all__ = ["CHANGE_COLUMNS", "Reading", "asked_for", "changed_rows", "stamped"]
+__all__ = ["CHANGE_COLUMNS", "Reading", "changed_rows", "stamped"]
 
 _TYPE = pa.field("_change_type", pa.string(), nullable=False)
 #: What each row of a change says beside the table's own columns.
@@ -76,7 +76,7 @@ def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
         files = [
             DataFile(file.path, file.size, 0, file.partition_values) for file in change.change_files
         ]
-        columns = [*asked_for(layout, reading.columns).names, _TYPE.name]
+        columns = [*projection(layout, reading.columns).names, _TYPE.name]
         return [(yield from _scanned(reading, told, files, columns))]
     added = [file for file in change.adds if file.data_change]
     removed = [_as_data(file) for file in change.removes if file.data_change]
@@ -84,7 +84,7 @@ def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
         return [(yield from _difference(reading, added, removed))]
     if not (added or removed):
         return []
-    names = asked_for(layout, reading.columns).names
+    names = projection(layout, reading.columns).names
     rows = yield from _scanned(reading, layout, added or removed, names)
     kind = "insert" if added else "delete"
     types = pa.repeat(pa.scalar(kind, _TYPE.type), rows.num_rows)
@@ -101,7 +101,7 @@ def _difference(
     old = yield from _scanned(reading, layout, removed, names)
     views = {_ADDED: new.to_reader(), _REMOVED: old.to_reader()}
     rows = yield from reading.context.engine.query(_DIFFERENCE, {}, views, {})
-    asked = asked_for(layout, reading.columns)
+    asked = projection(layout, reading.columns)
     schema = pa.schema([*asked, _TYPE])
     return rows.select(schema.names).cast(schema)
 
@@ -155,17 +155,3 @@ def stamped(tables: Sequence[pa.Table], commit: CommitSummary) -> list[pa.Table]
         )
         for rows in tables
     ]
-
-
-def asked_for(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
-    """The columns of the table that are told. Raises ``InvalidOperation`` for others."""
-    if columns is None:
-        return layout.schema
-    missing = [column for column in columns if column not in layout.schema.names]
-    if missing:
-        raise InvalidOperation(
-            f"table {layout.table}: there is no column {', '.join(missing)}; "
-            f"its columns are {', '.join(layout.schema.names)}",
-            table=layout.table,
-        )
-    return pa.schema([layout.schema.field(column) for column in columns])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
@@ -33,7 +34,6 @@ from lakevilla.store.effects import Program
 from lakevilla.transaction.changed_rows import (
     CHANGE_COLUMNS,
     Reading,
-    asked_for,
     changed_rows,
     stamped,
 )
@@ -147,7 +147,7 @@ def changes(
         for change in changed:
             rows = yield from changed_rows(reading, change)
             parts.extend(stamped(rows, step.commit))
-    schema = pa.schema([*asked_for(layout, columns), *CHANGE_COLUMNS])
+    schema = pa.schema([*projection(layout, columns), *CHANGE_COLUMNS])
     return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
 
 

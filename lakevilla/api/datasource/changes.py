@@ -16,9 +16,10 @@ import pyarrow as pa
 from lakevilla.api.datasource.access import Access, lake_at
 from lakevilla.api.datasource.options import ReadOptions
 from lakevilla.api.datasource.tables import Bound, bound_to, declared
+from lakevilla.engines.base import projection
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.errors import InvalidOperation, VersionNotFound
-from lakevilla.transaction.changed_rows import CHANGE_COLUMNS, asked_for
+from lakevilla.transaction.changed_rows import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -113,7 +114,7 @@ def newest_offset(state: bytes) -> int:
         table = changes.options.table
         if changes.expected is not None:
             layout = txn.look(table).snapshot.layout
-            now = asked_for(layout, changes.options.columns)
+            now = projection(layout, changes.options.columns)
             if spark_schema(now) != spark_schema(changes.expected):
                 raise InvalidOperation(
                     f"the columns of table {table} were changed since the stream began, which is "

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lakevilla.api.datasource.access import Access, access_to, lake_at, opened
 from lakevilla.api.datasource.filters import pushed, together
 from lakevilla.api.datasource.options import ReadOptions
-from lakevilla.engines.base import TableInput
+from lakevilla.engines.base import TableInput, projection
 from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.rows import spark_schema
 from lakevilla.engines.spark.tasks import Bins, ScanTask, rows_of
@@ -26,7 +26,6 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Layout
 from lakevilla.store.effects import Program
-from lakevilla.transaction.changed_rows import asked_for
 from lakevilla.transaction.pinned import Pin, pin, pinned
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
         head = txn.state_of_lake()
         view = txn.look(asked.table)
     layout = view.snapshot.layout
-    schema = asked_for(layout, asked.columns)
+    schema = projection(layout, asked.columns)
     where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)
     version = 0 if head is None else head.sequence
     return Bound(access, asked, pin(view), version, schema, where)

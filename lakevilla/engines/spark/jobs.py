@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
+from lakevilla.engines.spark.session import STOPPED
 from lakevilla.engines.spark.tasks import Report, ScanTask, StagedTask, Task
 from lakevilla.errors import InvalidOperation, LakeVillaError
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["failure", "numbers", "parallelism", "run_job", "scanned"]
 
-_STOPPED = "the Spark session was stopped: connect again with one that runs"
 #: The last line of a Python traceback within Spark's message.
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
 
@@ -34,15 +34,13 @@ _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", r
 def run_job(
     session: SparkSession, frame: DataFrame, task: Task, *, job: str, tag: str
 ) -> list[Report]:
-    """Run ``task`` on each partition of ``frame``; the reports, or the first error reported.
+    """Run ``task`` on each partition of ``frame``; their reports, of which some may be errors.
 
     ``job`` names it in messages. ``tag`` is the job's own: if the caller is
     interrupted, so is the job.
 
     Raises
     ------
-    LakeVillaError
-        What a task reported.
     InvalidOperation
         Spark could not run the job.
     """
@@ -75,7 +73,7 @@ def numbers(session: SparkSession, tasks: int) -> DataFrame:
     try:
         return session.range(0, tasks, 1, max(tasks, 1))
     except AttributeError as error:  # what a classic session is made of is gone
-        raise InvalidOperation(_STOPPED) from error
+        raise InvalidOperation(STOPPED) from error
 
 
 def parallelism(session: SparkSession) -> int:
@@ -94,12 +92,12 @@ def failure(error: Exception, job: str) -> LakeVillaError:
     """Spark's error as ours: its reason is kept, its stack traces are the cause."""
     text = str(error)
     if isinstance(error, AttributeError):
-        return InvalidOperation(f"{job}: {_STOPPED}")
+        return InvalidOperation(f"{job}: {STOPPED}")
     if LACKS in text:
         reason = text.partition(LACKS)[2].splitlines()[0]
         return InvalidOperation(f"{job}: {reason}")
     if "stopped SparkContext" in text or "SESSION_CLOSED" in text or "is stopped" in text:
-        return InvalidOperation(f"{job}: {_STOPPED}")
+        return InvalidOperation(f"{job}: {STOPPED}")
     raised = _RAISED.findall(text)
     reason = raised[-1].strip()[:500] if raised else first_line(error)
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")

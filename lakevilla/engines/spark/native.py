@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakevilla.engines.spark.rows import first_line
@@ -127,12 +129,9 @@ def _condition(where: Expr) -> Any:
     name, args = where.name, where.args
     if name in ("and", "or"):
         parts = [_condition(arg) for arg in args]
-        whole = parts[0]
-        for part in parts[1:]:
-            if whole is None or part is None:
-                return None
-            whole = whole & part if name == "and" else whole | part
-        return whole
+        if any(part is None for part in parts):
+            return None
+        return reduce(and_ if name == "and" else or_, parts)
     if name == "not":
         inner = _condition(args[0])
         return None if inner is None else ~inner
@@ -150,12 +149,12 @@ def _condition(where: Expr) -> Any:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda left, right: left == right,
-    "<>": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
+    "=": eq,
+    "<>": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
     "<=>": lambda left, right: left.eqNullSafe(right),
 }
 

@@ -11,7 +11,9 @@ from lakevilla.errors import InvalidOperation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TESTED", "check_session", "is_stopped"]
+__all__ = ["STOPPED", "TESTED", "check_session", "is_stopped"]
+
+STOPPED = "the Spark session was stopped: connect with one that runs"
 
 #: The minor versions of Spark that the tests run with.
 TESTED = ("4.1",)
@@ -31,7 +33,7 @@ def check_session(session: object) -> None:
     if not any(kind.__name__ == "SparkSession" for kind in type(session).__mro__):
         raise InvalidOperation(f"spark must be a SparkSession, not {type(session).__name__}")
     if is_stopped(session):  # type: ignore[arg-type]
-        raise InvalidOperation("the Spark session was stopped: connect with one that runs")
+        raise InvalidOperation(STOPPED)
     import pyspark
 
     told = {"PySpark": pyspark.__version__, "Spark": session.version}  # type: ignore[attr-defined]

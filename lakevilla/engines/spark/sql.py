@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["columns_named", "parameters_in", "run_select"]
 
+_TEXTS = (TokenType.STRING, TokenType.NUMBER)
+
 
 def run_select(
     session: SparkSession,
@@ -42,7 +44,6 @@ def run_select(
 
     from lakevilla.engines.spark.rows import first_line
 
-    _refuse_table(select.sql)
     sql = _with_values(select.sql, params)
     text, places = _template(sql)
     given: dict[str, Any] = {place: frames[table] for place, table in places.items()}
@@ -72,10 +73,10 @@ def columns_named(select: Select) -> frozenset[str] | None:
             return None
         if isinstance(node, exp.TableAlias) and node.columns:
             return None  # names by position
-    tokens = _tokens(select.sql)
     if "|>" in select.sql:
         return None
-    return frozenset(token.text.lower() for token in tokens if not _is_text(token))
+    words = (token for token in tokens_of(select.sql, "spark") if token.token_type not in _TEXTS)
+    return frozenset(word.text.lower() for word in words)
 
 
 def parameters_in(sql: str, params: Mapping[str, object]) -> dict[str, object]:
@@ -133,31 +134,11 @@ def _marks(sql: str, params: Mapping[str, object]) -> list[tuple[Token, Token]]:
     """The colons and names of parameters; Spark tells of one without a value, and of its own."""
     return [
         (colon, name)
-        for colon, name in itertools.pairwise(_tokens(sql))
+        for colon, name in itertools.pairwise(tokens_of(sql, "spark"))
         if colon.token_type is TokenType.COLON
         and name.start == colon.end + 1
         and name.text in params
     ]
-
-
-def _tokens(sql: str) -> list[Token]:
-    return tokens_of(sql, "spark")
-
-
-def _is_text(token: Token) -> bool:
-    return token.token_type in (TokenType.STRING, TokenType.NUMBER)
-
-
-def _refuse_table(sql: str) -> None:
-    """Refuse ``TABLE x`` as a query: who parses it as something else would not see the name."""
-    tokens = _tokens(sql)
-    for before, token in zip([None, *tokens], tokens, strict=False):
-        plain = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
-        if plain and token.text.upper() == "TABLE" and (before is None or before.text != "."):
-            raise InvalidOperation(
-                "sql: TABLE is not supported in a query: write SELECT * FROM the table, or put "
-                "a column of that name in backticks"
-            )
 
 
 def _constant(value: object, name: str) -> str:

@@ -439,10 +439,12 @@ def _reader(
 def _parts(rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
     """The rows in tables of about ``_STAGED_BYTES``; none of no rows."""
     held: list[pa.RecordBatch] = []
+    size = 0
     for batch in rows:
         held.append(batch)
-        if sum(one.nbytes for one in held) >= _STAGED_BYTES:
+        size += batch.nbytes
+        if size >= _STAGED_BYTES:
             yield pa.Table.from_batches(held)
-            held = []
+            held, size = [], 0
     if any(batch.num_rows for batch in held):
         yield pa.Table.from_batches(held)

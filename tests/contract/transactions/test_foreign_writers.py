@@ -16,6 +16,8 @@ from tests.builders import (
     Place,
     WrappedStore,
     accounts,
+    add,
+    decide_and_leave,
     fill,
     interrupted,
     is_entry,
@@ -54,10 +56,6 @@ def slip_in(
     with interrupted(lake, is_entry("bank"), foreign):
         txn.commit()
     return txn
-
-
-def add(txn: lv.Transaction, row: int, amount: int) -> None:
-    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")
 
 
 def test_a_foreign_append_that_slips_in_is_no_conflict(place: Place) -> None:
@@ -226,27 +224,6 @@ def test_commits_pending_behind_one_that_is_reconciled_are_replayed_too(place: P
             first.commit()
             lake.close()
     assert everywhere(place) == {0: 100, 1: 125, 2: 100, 3: 50, 8: 8}
-
-
-class NoEntries(WrappedStore):
-    """Refuses log entries of one table: what is decided there is left to others to publish."""
-
-    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        if is_entry("bank")(key):
-            return Failure("not now", ambiguous=False, permanent=True)
-        return super().put(key, body, condition)
-
-
-def decide_and_leave(place: Place) -> str:
-    """A commit over both tables that its owner could not publish in ``bank``; its id."""
-    with place.connect() as lake:
-        lake.runner.store = NoEntries(lake.runner.store)
-        with lake.transaction() as txn:
-            add(txn, 1, 5)
-            txn.append("other", [{"id": 8, "balance": 8}])
-        assert txn.result is not None
-        assert txn.result.versions == {"bank": None, "other": 1}
-    return txn.id
 
 
 def test_a_decided_commit_whose_owner_could_not_publish_is_published_by_the_next(

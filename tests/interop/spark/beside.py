@@ -102,11 +102,6 @@ class Beside:
         return txn
 
 
-def add(txn: lv.Transaction, row: int, amount: int) -> None:
-    """Add to a balance: a write that can be redone."""
-    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")
-
-
 def look_and_add(txn: lv.Transaction, row: int, amount: int) -> None:
     """Read a balance and write what was computed from it: it cannot be redone."""
     (found,) = txn.read("bank", where=f"id = {row}").to_pylist()

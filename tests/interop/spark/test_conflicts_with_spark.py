@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import kinds, values
-from tests.interop.spark.beside import Beside, add, look_and_add
+from tests.builders import add, kinds, values
+from tests.interop.spark.beside import Beside, look_and_add
 
 DELETION_VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
 MERGE = """

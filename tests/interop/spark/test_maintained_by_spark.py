@@ -11,9 +11,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import lakevilla as lv
-from lakevilla.store.base import Condition, Failure, Refused, Stored
-from tests.builders import Place, WrappedStore, is_entry
-from tests.interop.spark.beside import Beside, add
+from tests.builders import add, decide_and_leave
+from tests.interop.spark.beside import Beside
 
 CHECKPOINTS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
 VACUUM = "VACUUM {t} RETAIN 0 HOURS"
@@ -45,27 +44,6 @@ def age(log: Path) -> None:
 
 def numbers(log: Path) -> list[int]:
     return sorted(int(path.stem) for path in log.glob("*[0-9].json"))
-
-
-class NoEntries(WrappedStore):
-    """Refuses log entries of one table: what is decided there is left to others to publish."""
-
-    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        if is_entry("bank")(key):
-            return Failure("not now", ambiguous=False, permanent=True)
-        return super().put(key, body, condition)
-
-
-def decide_and_leave(place: Place) -> str:
-    """A commit over both tables that its owner could not publish in ``bank``; its id."""
-    with place.connect() as lake:
-        lake.runner.store = NoEntries(lake.runner.store)
-        with lake.transaction() as txn:
-            add(txn, 1, 5)
-            txn.append("other", [{"id": 8, "balance": 8}])
-        assert txn.result is not None
-        assert txn.result.versions == {"bank": None, "other": 1}
-    return txn.id
 
 
 # -- vacuum --------------------------------------------------------------------------------
