@@ -85,7 +85,7 @@ def lakevilla_statement(
     from lakevilla.formats.delta.table_format import DeltaFormat
     from lakevilla.ids import Ids
     from lakevilla.settings import Settings
-    from lakevilla.store.base import ABSENT, ANY
+    from lakevilla.store.base import ANY
     from lakevilla.store.effects import put
     from lakevilla.store.files import DataFiles
     from lakevilla.store.obstore_backend import open_store
@@ -135,8 +135,9 @@ def lakevilla_statement(
         if written.body is not None:
             runner.run(put(f"t/{written.file.path}", written.body, ANY))
     change = Change(adds=tuple(w.file for w in result.written), removes=result.removed)
-    entry = tables.render(snapshot, change, CommitInfo(statement.upper()), int(time.time() * 1000))
-    runner.run(put(tables.entry_key("t", snapshot.version + 1), entry, ABSENT))
+    info, now = CommitInfo(statement.upper()), int(time.time() * 1000)
+    ready = runner.run(tables.prepare(snapshot, change, info, now))
+    runner.run(put(ready.key, ready.body, ready.condition))
     return {"changed": changed, "files": len(result.removed)}
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import MOST_SECONDS, shown
 
-__all__ = ["check_columns", "check_hours", "check_number", "check_size", "check_z_order"]
+__all__ = [
+    "check_choice",
+    "check_columns",
+    "check_hours",
+    "check_number",
+    "check_size",
+    "check_z_order",
+]
 
 _MOST_HOURS = MOST_SECONDS / 3600
 _MOST_WHOLE = 2**63 - 1
@@ -109,3 +116,8 @@ def _names(value: object) -> list[str] | None:
         return None
     found = list(value)
     return found if all(isinstance(name, str) for name in found) else None
+
+
+def check_choice(name: str, value: object, *choices: str) -> None:
+    if value not in choices:
+        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -13,10 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial, wraps
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
 from lakevilla.api.batches import BatchFunction
+from lakevilla.api.checks import check_choice
 from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.frame import Frame
 from lakevilla.api.heartbeat import Heartbeat
@@ -41,7 +43,9 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.formats import Formats
 from lakevilla.global_log.head import Head, shown_names
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.repo import load_names
@@ -131,8 +135,15 @@ class Lake(Generic[Frame]):
         checks = conditional_writes == "check" and _PROBED.get(self._place()) != "all"
         self.runner = Runner(store, ids, settings, checked=is_relied_on if checks else None)
         engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
+        formats = _formats(self.uri_of)
         self.context = Context(
-            root, clock, ids, settings, DeltaFormat(), self._engine(engine), notify=self._notify
+            root,
+            clock,
+            ids,
+            settings,
+            formats,
+            self._engine(engine),
+            notify=self._notify,
         )
         self.context.replaces = self._replaces
         self._on_event = on_event
@@ -241,11 +252,11 @@ class Lake(Generic[Frame]):
             An option is not understood.
         """
         _check_options(unknown)
-        _check_choice("isolation", isolation, *get_args(Isolation))
-        _check_choice("validation", validation, *get_args(Validation))
+        check_choice("isolation", isolation, *get_args(Isolation))
+        check_choice("validation", validation, *get_args(Validation))
         _check_slack(slack)
-        _check_choice("durability", durability, "lazy", "every_op")
-        _check_choice("wait", wait, "published", "decided")
+        check_choice("durability", durability, "lazy", "every_op")
+        check_choice("wait", wait, "published", "decided")
         if not isinstance(features, Feature):
             raise InvalidOperation(f"features must be a lakevilla.Feature, not {features!r}")
         if metadata is not None and not isinstance(metadata, Mapping):
@@ -382,7 +393,7 @@ class Lake(Generic[Frame]):
         name: str,
         data_or_schema: object,
         *,
-        format: Literal["delta"] = "delta",
+        format: FormatName = "delta",
         partition_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
@@ -394,11 +405,14 @@ class Lake(Generic[Frame]):
         TableExists
             Unless ``exist_ok``; then the table is left as it is.
         """
-        _check_choice("format", format, "delta")
         try:
             with self.transaction() as txn:
                 txn.create_table(
-                    name, data_or_schema, partition_by=partition_by, properties=properties
+                    name,
+                    data_or_schema,
+                    format=format,
+                    partition_by=partition_by,
+                    properties=properties,
                 )
         except TableExists as error:
             if not exist_ok:
@@ -498,9 +512,9 @@ class Lake(Generic[Frame]):
         return Table(
             name=name,
             uri=self.uri_of(view.location),
-            format="delta",
+            format=view.snapshot.format,
             version=view.log_version,
-            snapshot_id=None,
+            snapshot_id=view.snapshot_id,
             schema=layout.schema,
             partition_by=layout.partition_by,
             properties=dict(layout.properties),
@@ -797,9 +811,13 @@ class Lake(Generic[Frame]):
             self._background.submit(work)
 
 
-def _check_choice(name: str, value: object, *choices: str) -> None:
-    if value not in choices:
-        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+def _formats(uri_of: Callable[[str], str]) -> Formats:
+    """Delta, and Iceberg where pyiceberg is installed."""
+    if find_spec("pyiceberg") is None:
+        return Formats(DeltaFormat())
+    from lakevilla.formats.iceberg import IcebergFormat
+
+    return Formats(DeltaFormat(), IcebergFormat(uri_of))
 
 
 def _check_slack(slack: object) -> None:

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 import pyarrow as pa
 
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
+from lakevilla.formats.base import FormatName
 from lakevilla.results import OperationResult
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class TableVersion:
     """
 
     uri: str
-    format: Literal["delta"]
+    format: FormatName
     version: int | None
     snapshot_id: int | None = None
 
@@ -80,7 +81,12 @@ class Snapshot(Generic[Frame]):
         Without those that can't be opened, or are not kept so far back: to read one tells why.
         """
         return {
-            name: TableVersion(self._lake.uri_of(view.location), "delta", view.log_version)
+            name: TableVersion(
+                self._lake.uri_of(view.location),
+                view.snapshot.format,
+                view.log_version,
+                view.snapshot_id,
+            )
             for name, view in self._lake.views(self._txn).items()
         }
 

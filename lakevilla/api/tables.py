@@ -11,6 +11,7 @@ import pyarrow as pa
 from lakevilla.api.checks import check_hours, check_size, check_z_order
 from lakevilla.api.history import table_history
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import FormatName
 from lakevilla.results import OptimizeResult, TableHistoryEntry
 from lakevilla.transaction.optimizing import result_of
 
@@ -31,7 +32,7 @@ class Table:
 
     name: str
     uri: str
-    format: Literal["delta"]
+    format: FormatName
     version: int | None
     snapshot_id: int | None
     schema: pa.Schema

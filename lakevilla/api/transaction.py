@@ -10,7 +10,7 @@ from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
-from lakevilla.api.checks import check_columns, check_number
+from lakevilla.api.checks import check_choice, check_columns, check_number
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
@@ -19,6 +19,7 @@ from lakevilla.api.workings import Workings
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Call, Column, Expr
+from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.results import CommitResult, OperationResult
@@ -390,17 +391,19 @@ class Transaction(Workings[Frame]):
         name: str,
         data_or_schema: object,
         *,
+        format: FormatName = "delta",
         partition_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Create a table, with rows if data is given."""
+        check_choice("format", format, "delta", "iceberg")
         with self._alone("create_table", name):
             self._core.check_open("create_table")
             location = self._resolve(name)
             schema, source = self._schema_of(data_or_schema, name)
             partition = [partition_by] if isinstance(partition_by, str) else list(partition_by)
             self._lake.ensure_safe_store()
-            created = self._core.create(location, schema, partition, dict(properties or {}))
+            created = self._core.create(location, schema, partition, dict(properties or {}), format)
             self._run(created)
             if source is not None:
                 rows, _ = self._incoming(location, source, None)

@@ -7,7 +7,6 @@ files are read and written by the engine itself, in bounded memory.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -46,16 +45,8 @@ Rows = Any
 
 
 def target_file_size(layout: Layout, settings: Settings) -> int:
-    """The bytes at which data files are cut: ``delta.targetFileSize``, else the setting."""
-    stated = layout.properties.get("delta.targetFileSize")
-    match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
-    if match is None:
-        return settings.target_file_size_bytes
-    size = int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " "))
-    return min(max(size, 1), 2**63 - 1)  # Arrow compares sizes in 64 bits
-
-
-_SIZE = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
+    """The bytes at which data files are cut: what the table says, else the setting."""
+    return layout.target_file_size_bytes or settings.target_file_size_bytes
 
 
 def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:

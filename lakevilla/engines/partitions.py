@@ -1,4 +1,4 @@
-"""Partition values as Delta writes them: in the log, and in directory names."""
+"""Partitions of rows: by columns as Delta has them, or by what Iceberg makes of columns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,86 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.engines.transforms import transformed, transformed_type
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import Layout
 
-__all__ = ["partition_directory", "serialise_partition_value", "split_by_partition"]
+__all__ = [
+    "Partitioning",
+    "partition_columns",
+    "partition_directory",
+    "serialise_partition_value",
+    "split_by_partition",
+]
 
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 # The characters that Hive and Spark escape in a directory name.
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
+
+
+def partition_columns(layout: Layout) -> frozenset[str]:
+    """The columns that decide which partition a row belongs to."""
+    made_of = {field.column for field in layout.partition_fields}
+    return frozenset({*layout.partition_by, *made_of})
+
+
+class Partitioning:
+    """How rows of a table are told apart by partition.
+
+    ``columns`` are those that rows are split by: the table's own in Delta, and in Iceberg
+    columns that ``derived`` adds to the rows. A partition's key is their values as text.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._table = layout.table
+        self._fields = layout.partition_fields
+        places = [layout.schema.get_field_index(column) for column in layout.partition_by]
+        self._names = [layout.physical.field(place).name for place in places]
+        self.columns = layout.partition_by or tuple(
+            f"__lakevilla_partition_{number}" for number in range(len(self._fields))
+        )
+        self._sources = [layout.schema.field(field.column).type for field in self._fields]
+
+    @property
+    def derived_fields(self) -> list[pa.Field]:
+        """The columns that ``derived`` adds."""
+        kinds = [
+            transformed_type(field.transform, source)
+            for field, source in zip(self._fields, self._sources, strict=True)
+        ]
+        pairs = zip(self.columns, kinds, strict=True) if kinds else ()
+        return [pa.field(name, kind) for name, kind in pairs]
+
+    def derived(self, rows: pa.Table) -> pa.Table:
+        """The rows with the columns that partitions are made of, where the table has none."""
+        for field, added in zip(self._fields, self.derived_fields, strict=False):
+            values = transformed(rows.column(field.column), field.transform)
+            rows = rows.append_column(added, values.cast(added.type))
+        return rows
+
+    def split(self, rows: pa.Table) -> list[pa.Table]:
+        """The rows of each partition, with the derived columns, in no order."""
+        return split_by_partition(self.derived(rows), self.columns)
+
+    def key_of(self, rows: pa.Table | pa.RecordBatch) -> tuple[str | None, ...]:
+        """The key of rows of one partition, which ``split`` or ``derived`` has given."""
+        return tuple(self._text(rows.column(column)[0], column) for column in self.columns)
+
+    def values(self, key: tuple[str | None, ...]) -> dict[str, str | None]:
+        """What ``DataFile.partition_values`` holds for a partition."""
+        names = [field.key for field in self._fields] or self._names
+        return dict(zip(names, key, strict=True))
+
+    def directory(self, key: tuple[str | None, ...]) -> str:
+        """The directory of a partition's files; "" for a table without partitions."""
+        names = [field.name for field in self._fields] or self._names
+        return partition_directory(list(zip(names, key, strict=True)))
+
+    def _text(self, scalar: pa.Scalar, column: str) -> str | None:
+        text = serialise_partition_value(scalar, column, self._table)
+        # Delta has no empty partition value; Iceberg has, and tells it from NULL.
+        return "" if text is None and scalar.is_valid and self._fields else text
 
 
 def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str | None:

@@ -28,12 +28,18 @@ _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by h
 _Path = tuple[str, ...]
 
 
-def statistics_of_table(rows: pa.Table, columns: Collection[str]) -> str:
-    """Statistics of the leaves named in ``columns`` (dotted physical names)."""
+def statistics_of_table(
+    rows: pa.Table, columns: Collection[str], known_as: pa.Schema | None = None
+) -> str:
+    """Statistics of the leaves named in ``columns`` (dotted names).
+
+    ``known_as``: the columns under the names by which statistics know them, if not their
+    own; those beyond it have none.
+    """
     wanted = frozenset(columns)
     result = _Statistics(rows.num_rows)
-    for field, column in zip(rows.schema, rows.columns, strict=True):
-        for path, leaf in _leaves_of_array((field.name,), column):
+    for field, column in zip(known_as or rows.schema, rows.columns, strict=False):
+        for path, leaf in _leaves_of_array((field.name,), column, field.type):
             if ".".join(path) in wanted:
                 low, high = _bounds_of_array(leaf)
                 result.put(path, leaf.null_count, low, high)
@@ -45,13 +51,20 @@ def statistics_of_copy(
     rows: int,
     summary: Mapping[str, Mapping[str, str]],
     columns: Collection[str],
+    known_as: pa.Schema | None = None,
 ) -> str:
-    """Statistics from DuckDB's summary of a file with the physical ``schema``."""
+    """Statistics from DuckDB's summary of a file with the physical ``schema``.
+
+    ``known_as`` as in ``statistics_of_table``.
+    """
     wanted = frozenset(columns)
     result = _Statistics(rows)
-    for field in schema:
-        for path, kind in _leaves_of_type((field.name,), field.type):
-            name = ".".join('"' + part.replace('"', '""') + '"' for part in path)
+    for field, known in zip(schema, known_as or schema, strict=False):
+        told = _leaves_of_type((known.name,), known.type)
+        for (own, kind), (path, _) in zip(
+            _leaves_of_type((field.name,), field.type), told, strict=True
+        ):
+            name = ".".join('"' + part.replace('"', '""') + '"' for part in own)
             values = summary.get(name)
             if values is None or ".".join(path) not in wanted:
                 continue
@@ -105,12 +118,14 @@ class _Statistics:
         return _ENCODER.encode(document).decode()
 
 
-def _leaves_of_array(path: _Path, array: pa.ChunkedArray) -> Iterator[tuple[_Path, Any]]:
+def _leaves_of_array(
+    path: _Path, array: pa.ChunkedArray, known: pa.DataType
+) -> Iterator[tuple[_Path, Any]]:
     if pa.types.is_struct(array.type):
         for index in range(array.type.num_fields):
             # struct_field makes a child NULL where its parent is: what nullCount counts.
-            child = pc.struct_field(array, index)
-            yield from _leaves_of_array((*path, array.type.field(index).name), child)
+            child, field = pc.struct_field(array, index), known.field(index)
+            yield from _leaves_of_array((*path, field.name), child, field.type)
     else:
         yield path, array
 

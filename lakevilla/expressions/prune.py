@@ -177,7 +177,7 @@ class _Pruner:
 def _physical(column: Column, layout: Layout) -> tuple[tuple[str, ...], str]:
     """The path under which the log knows a column, and its type."""
     logical: Any = layout.schema
-    physical: Any = layout.physical
+    physical: Any = layout.statistics_schema
     path: list[str] = []
     for name in column.path:
         at = [field.name for field in logical].index(name)

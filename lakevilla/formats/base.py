@@ -7,33 +7,41 @@ Only the files that one commit adds or removes are structs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from hashlib import blake2b
+from typing import Any, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from lakevilla.expressions.tree import Expr
+from lakevilla.store.base import Condition
 from lakevilla.store.effects import Program
 
 __all__ = [
+    "Attempt",
     "Change",
     "ChangeFile",
     "CommitInfo",
     "Constraint",
     "DataFile",
+    "DeleteFile",
     "DeletionVector",
     "Entry",
     "FILES_SCHEMA",
     "FileRef",
+    "FormatName",
     "Layout",
+    "PartitionField",
     "RemovedFile",
     "Snapshot",
     "TableFormat",
     "data_files",
+    "deletes_id",
     "file_ref",
     "file_refs",
+    "files_from_structs",
     "removal",
 ]
 
@@ -47,10 +55,22 @@ DELETION_VECTOR_TYPE = pa.struct(
     ]
 )
 
-#: One row a live file. ``partition_values`` maps physical column names to
-#: Delta's serialised strings (null = NULL); ``stats`` is the JSON text of the
-#: log (physical names). A file's identity is (``path``, ``dv_id``). ``raw_path`` is
-#: the path as the log spells it, where that is not how LakeVilla would spell it.
+DELETE_FILE_TYPE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("kind", pa.string()),
+        ("size", pa.int64()),
+        ("equality_ids", pa.list_(pa.int32())),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+    ]
+)
+
+#: One row a live file. ``partition_values`` maps physical column names (Iceberg: ids of
+#: partition fields) to Delta's serialised strings (null = NULL); ``stats`` is JSON text
+#: as in Delta's log, under ``Layout.statistics_schema``'s names. A file's identity is
+#: (``path``, ``dv_id``), where ``dv_id`` stands for all deletes that apply to it.
+#: ``raw_path`` is the path as the log spells it, where that is not how LakeVilla would.
 FILES_SCHEMA = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -64,8 +84,11 @@ FILES_SCHEMA = pa.schema(
         pa.field("default_row_commit_version", pa.int64()),
         pa.field("tags", pa.map_(pa.string(), pa.string())),
         pa.field("raw_path", pa.string()),
+        pa.field("deletes", pa.list_(DELETE_FILE_TYPE)),
     ]
 )
+
+FormatName = Literal["delta", "iceberg"]
 
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
@@ -87,6 +110,21 @@ class DeletionVector(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.storage_type}{self.path_or_inline}{at}"
 
 
+class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An Iceberg delete file, or a deletion vector in one, that applies to a data file.
+
+    ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
+    columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on).
+    """
+
+    path: str
+    kind: Literal["position", "equality", "vector"]
+    size: int
+    equality_ids: tuple[int, ...] = ()
+    offset: int | None = None
+    length: int | None = None
+
+
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that a commit adds. Paths are decoded, relative to the table or absolute URIs.
 
@@ -106,6 +144,7 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
     data_change: bool = True
     raw_path: str | None = None
     clustering_provider: str | None = None
+    deletes: tuple[DeleteFile, ...] = ()
 
     @property
     def ref(self) -> FileRef:
@@ -130,6 +169,7 @@ class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
     raw_path: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_timestamp: int | None = None
+    deletes: tuple[DeleteFile, ...] = ()
 
     @property
     def ref(self) -> FileRef:
@@ -156,6 +196,7 @@ def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
         data_change=data_change,
         raw_path=file.raw_path,
         tags=file.tags,
+        deletes=file.deletes,
     )
 
 
@@ -177,7 +218,48 @@ def _data_file(row: dict[str, Any]) -> DataFile:
         default_row_commit_version=row["default_row_commit_version"],
         tags=None if row["tags"] is None else dict(row["tags"]),
         raw_path=row["raw_path"],
+        deletes=tuple(
+            DeleteFile(**{**one, "equality_ids": tuple(one["equality_ids"] or ())})
+            for one in row["deletes"] or ()
+        ),
     )
+
+
+def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
+    """Structs as a ``FILES_SCHEMA`` table."""
+    rows = list(files)
+    if not rows:
+        return FILES_SCHEMA.empty_table()
+    vectors = [file.deletion_vector for file in rows]
+    columns: list[list[Any]] = [
+        [file.path for file in rows],
+        [file_ref(file)[1] for file in rows],
+        [file.size for file in rows],
+        [file.modification_time for file in rows],
+        [list(file.partition_values.items()) for file in rows],
+        [file.stats for file in rows],
+        [
+            None
+            if vector is None
+            else (
+                vector.storage_type,
+                vector.path_or_inline,
+                vector.offset,
+                vector.size_in_bytes,
+                vector.cardinality,
+            )
+            for vector in vectors
+        ],
+        [file.base_row_id for file in rows],
+        [file.default_row_commit_version for file in rows],
+        [None if file.tags is None else list(file.tags.items()) for file in rows],
+        [file.raw_path for file in rows],
+        [[msgspec.structs.asdict(one) for one in file.deletes] or None for file in rows],
+    ]
+    arrays = [
+        pa.array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
 
 
 def file_refs(files: pa.Table) -> list[FileRef]:
@@ -186,9 +268,17 @@ def file_refs(files: pa.Table) -> list[FileRef]:
 
 
 def file_ref(file: DataFile | RemovedFile) -> FileRef:
-    """A file's identity: a new deletion vector makes a new file."""
+    """A file's identity: a new deletion vector, or new deletes, make a new file."""
     vector = file.deletion_vector
+    if vector is None and file.deletes:
+        return file.path, deletes_id(file.deletes)
     return file.path, None if vector is None else vector.id
+
+
+def deletes_id(deletes: Iterable[DeleteFile]) -> str:
+    """What stands for a set of deletes in a file's identity."""
+    named = sorted(f"{one.path}@{one.offset}" for one in deletes)
+    return blake2b("\n".join(named).encode(), digest_size=16).hexdigest()
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -263,6 +353,20 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One part of what a file's rows have in common: a value made of a column of theirs.
+
+    ``key`` names its value in ``DataFile.partition_values``, ``name`` in directories.
+    ``transform`` is Iceberg's (``identity``, ``day``, ``bucket[16]``).
+    """
+
+    key: str
+    name: str
+    column: str
+    transform: str
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How rows of a table are laid out in files: all that an engine needs to read and write them.
 
@@ -292,6 +396,21 @@ class Layout:
         Rewrites must also write change files.
     compression : str
         Parquet compression codec.
+    target_file_size_bytes : int, optional
+        Where the table says at how many bytes data files are cut.
+    known_as : pyarrow.Schema, optional
+        The same fields under the names by which statistics know them, where these are
+        not the physical ones.
+    partition_fields : tuple of PartitionField
+        Iceberg's partitioning of new files, whose columns are in the files too:
+        ``partition_by`` is empty then.
+    constants : tuple of (str, str)
+        Columns, and keys of ``DataFile.partition_values`` that have their value for all rows
+        of a file which lacks them.
+    uri : str
+        The table's directory as an Iceberg table's files spell it.
+    data_directory : str
+        Where new data files go, below the table's directory.
     """
 
     location: str
@@ -305,16 +424,33 @@ class Layout:
     properties: Mapping[str, str]
     change_data_feed: bool = False
     compression: str = "snappy"
+    target_file_size_bytes: int | None = None
+    known_as: pa.Schema | None = None
+    partition_fields: tuple[PartitionField, ...] = ()
+    constants: tuple[tuple[str, str], ...] = ()
+    uri: str = ""
+    data_directory: str = ""
+
+    @property
+    def statistics_schema(self) -> pa.Schema:
+        """The fields under the names by which statistics know them."""
+        return self.physical if self.known_as is None else self.known_as
 
 
 class Snapshot(Protocol):
     """The state of one table: immutable, cheap to derive the next one from."""
 
     @property
+    def format(self) -> FormatName: ...
+    @property
     def location(self) -> str: ...
     @property
     def version(self) -> int:
         """The log version read, before any change laid over it; -1: not created."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Iceberg's id of ``version``'s snapshot; None where a version has none."""
 
     @property
     def table_id(self) -> str: ...
@@ -342,6 +478,12 @@ class Snapshot(Protocol):
     def application_version(self, application: str) -> int | None:
         """The last version that the application committed (Delta's ``txn`` action)."""
 
+    def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether data files that are right under this state are right under ``metadata``.
+
+        ``metadata`` is another state's, in the format's own form. Told without a look at files.
+        """
+
     def apply(self, change: Change) -> Snapshot:
         """A state with ``change`` laid over this one; ``version`` stays."""
 
@@ -352,10 +494,23 @@ class Snapshot(Protocol):
         """Those of ``refs`` that are not live in this state."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The entry that is to follow a state, rendered: it counts once ``key`` holds ``body``.
+
+    ``entry`` describes it, as it will be once it is stored.
+    """
+
+    key: str
+    body: bytes
+    condition: Condition
+    entry: Entry
+
+
 class TableFormat(Protocol):
     """A format's log: read by number, extended by one entry at a time."""
 
-    name: str
+    name: FormatName
 
     def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
         """The newest version.
@@ -368,13 +523,14 @@ class TableFormat(Protocol):
     ) -> Program[Snapshot]:
         """The table at a version. Raises ``VersionNotFound`` when it is gone."""
 
-    def entry(self, location: str, version: int) -> Program[Entry | None]:
-        """One log entry, or None if the number is absent (which proves nothing by itself)."""
+    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+        """One log entry, or None if the number is absent (which proves nothing by itself).
 
-    def entry_key(self, location: str, version: int) -> str: ...
+        ``known`` is any state of the same table.
+        """
 
-    def parse_entry(self, location: str, version: int, body: bytes) -> Entry:
-        """Describe an entry whose body is at hand, such as one that was just published."""
+    def table_id(self, metadata: Mapping[str, Any]) -> str:
+        """The id of the table that has ``metadata``, in the format's own form."""
 
     def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         """The state after ``entry``, which must be the next version."""
@@ -421,13 +577,16 @@ class TableFormat(Protocol):
     def unguard_change(self, snapshot: Snapshot) -> Change:
         """The change that lifts the guard; empty if there is none."""
 
-    def render(
+    def prepare(
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
-    ) -> bytes:
-        """The log entry that follows ``snapshot``.
+    ) -> Program[Attempt]:
+        """The log entry that follows ``snapshot``, ready to be tried; what it names is stored.
 
-        Fills in-commit timestamps, row ids and removal times.
+        Fills in what depends on its place: in-commit timestamps, row ids, removal times.
         """
+
+    def announce(self, snapshot: Snapshot) -> Program[None]:
+        """Point other clients' hints at a version that was just published."""
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """How long other clients' clean-up leaves an entry in the log."""
@@ -441,6 +600,9 @@ class TableFormat(Protocol):
         Files that the log names by URIs are told by URIs. Removals may be forgotten
         once they are older than ``file_retention_seconds``.
         """
+
+    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+        """The paths of all files that any entry still in the log adds or removes."""
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
 

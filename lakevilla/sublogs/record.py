@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from lakevilla.formats.base import Change
+from lakevilla.formats.base import Change, FormatName
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 __all__ = [
@@ -120,6 +120,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
     probed_for_reading: bool
     # Not optional: a union with None makes the decoder expect null alone.
     state: msgspec.Raw = msgspec.Raw(b"null")
+    format: FormatName = "delta"
 
 
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -208,8 +208,10 @@ def publish_before_commit_point() -> Iterator[None]:
         change = compose([done.change for done in txn.done if done.table == location])
         info = entry_commit._info(txn, location)
         if tail.tip >= 0:
-            body = txn.context.format.render(tail.snapshot, change, info, txn.context.now_ms())
-            yield from put(txn.context.format.entry_key(location, tail.tip + 1), body, ABSENT)
+            ready = yield from txn.context.formats.of(tail.snapshot).prepare(
+                tail.snapshot, change, info, txn.context.now_ms()
+            )
+            yield from put(ready.key, ready.body, ready.condition)
         return (yield from original(txn))
 
     with _instead(original, decide):

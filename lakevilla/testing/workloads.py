@@ -35,6 +35,7 @@ from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.formats import Formats
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
 from lakevilla.store.effects import Program, parallel, sleep
@@ -152,7 +153,7 @@ def context_of(client: Client) -> Context:
         client.clock,
         client.ids,
         client.simulation.settings,
-        DeltaFormat(),
+        Formats(DeltaFormat()),
         RowEngine(client.clock),
         replaces=replaces,
     )

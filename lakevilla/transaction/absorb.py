@@ -46,7 +46,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
     entries = [tail.entries.get(version) for version in versions]
     known = [entry for entry in entries if entry is not None]
     changes = [entry.change for entry in known]
-    columns = tail.snapshot.layout.physical.names
+    columns = tail.snapshot.layout.statistics_schema.names
     opaque = len(known) < len(entries)  # cleaned up: it may have done anything
     touch = Touch(
         published=versions[-1],

@@ -10,7 +10,7 @@ import pyarrow as pa
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.errors import VersionNotFound
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, DataFile, Layout, RemovedFile
+from lakevilla.formats.base import Change, DataFile, Layout, RemovedFile, files_from_structs
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
@@ -110,8 +110,7 @@ def _scanned(
     reading: Reading, layout: Layout, files: Sequence[DataFile], columns: Sequence[str]
 ) -> Program[pa.Table]:
     context, location = reading.context, reading.location
-    blank = context.format.blank(location, location)
-    listed = yield from blank.apply(Change(adds=tuple(files))).files()
+    listed = files_from_structs(files)
     try:
         reader = yield from context.engine.scan(TableInput(layout, listed), columns, reading.where)
         return reader.read_all()
@@ -141,6 +140,7 @@ def _as_data(file: RemovedFile) -> DataFile:
         partition_values=file.partition_values or {},
         deletion_vector=file.deletion_vector,
         raw_path=file.raw_path,
+        deletes=file.deletes,
     )
 
 

@@ -85,19 +85,21 @@ def still_fits(old: Layout, new: Layout) -> bool:
     """
     if old.partition_by != new.partition_by or old.by_field_id != new.by_field_id:
         return False
+    if old.partition_fields != new.partition_fields:
+        return False
     if old.change_data_feed != new.change_data_feed:
         return False
     asked = {constraint.sql for constraint in old.constraints}
     if any(constraint.sql not in asked for constraint in new.constraints):
         return False
-    stored = dict(zip(old.schema.names, old.physical.names, strict=True))
-    for name, physical in zip(new.schema.names, new.physical.names, strict=True):
+    stored = dict(zip(old.schema.names, old.statistics_schema.names, strict=True))
+    for name, physical in zip(new.schema.names, new.statistics_schema.names, strict=True):
         # A column of the same name that is stored under another one is another
         # column: it would read as null what was written.
         if stored.get(name, physical) != physical:
             return False
-    before = {field.name: field for field in old.physical}
-    for field in new.physical:
+    before = {field.name: field for field in old.statistics_schema}
+    for field in new.statistics_schema:
         known = before.get(field.name)
         if known is None:
             if not field.nullable:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import TableFormat
+from lakevilla.formats.base import FormatName
+from lakevilla.formats.formats import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.lineage import check_lineage
 from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
@@ -80,6 +81,7 @@ class Context:
     waits for any more. ``renewed`` is told of each transaction that has a record now.
     ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
     its transactions meet.
+    ``expected`` has the formats of tables that transactions create here.
     ``is_callers`` tells whether the running thread has the transaction open itself.
     """
 
@@ -87,7 +89,7 @@ class Context:
     clock: Clock
     ids: Ids
     settings: Settings
-    format: TableFormat
+    formats: Formats
     engine: Engine
     notify: Callable[[Event], None] = lambda event: None
     renewed: Callable[[Transaction], None] = lambda txn: None
@@ -95,6 +97,7 @@ class Context:
     is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
+    expected: dict[str, FormatName] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)

@@ -30,7 +30,7 @@ from lakevilla.errors import (
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, Constraint, DataFile, Layout, Snapshot
+from lakevilla.formats.base import Change, Constraint, DataFile, FormatName, Layout, Snapshot
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.global_log.repo import HeldHead, check_lake, load_tables
 from lakevilla.global_log.rules import Isolation, Validation
@@ -664,7 +664,7 @@ class Transaction:
         snapshot.check_writable()
         if columns is None:
             return snapshot.layout
-        wider = self.context.format.merge_schema(
+        wider = self.context.formats.of(snapshot).merge_schema(
             snapshot, pa.ipc.read_schema(pa.py_buffer(columns))
         )
         return snapshot.apply(wider).layout
@@ -686,13 +686,14 @@ class Transaction:
         schema: pa.Schema,
         partition_by: Sequence[str],
         properties: Mapping[str, str],
+        format: FormatName = "delta",
     ) -> Program[Done]:
         """Create a table; its rows come by ``append``."""
         self.check_write(location, "create_table")
         if not self.through_head:
             yield from self._join_head()
         yield from self.enter([location], "write", creating=True)
-        change = yield from create_change(self, location, schema, partition_by, properties)
+        change = yield from create_change(self, location, schema, partition_by, properties, format)
         return (yield from self.execute(Create(location, change), "create_table"))
 
     def drop(self, location: str) -> Program[Done]:

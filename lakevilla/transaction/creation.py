@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, TableExists
-from lakevilla.formats.base import Change
+from lakevilla.formats.base import Change, FormatName
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.transaction.emptied import is_emptied
@@ -31,6 +31,7 @@ def create_change(
     schema: pa.Schema,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
+    format: FormatName,
 ) -> Program[Change]:
     """The change that creates the table; refuses a path where one is, or was.
 
@@ -76,8 +77,10 @@ def create_change(
             table=location,
             txn_id=txn.id,
         )
-    blank = txn.context.format.blank(location, location)
-    change = txn.context.format.create(
+    table_format = txn.context.formats[format]
+    txn.context.expected[location] = format
+    blank = table_format.blank(location, location)
+    change = table_format.create(
         blank,
         schema,
         table_id=txn.context.ids.uuid(),

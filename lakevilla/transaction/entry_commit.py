@@ -6,12 +6,12 @@ with Feature.I such a commit is a foreign one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError
-from lakevilla.formats.base import CommitInfo
-from lakevilla.store.base import ABSENT, Refused, Stored
-from lakevilla.store.effects import Program, put, sleep
+from lakevilla.formats.base import Attempt, CommitInfo
+from lakevilla.store.base import Refused, Stored
+from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
 from lakevilla.transaction.adopt import adopt
 from lakevilla.transaction.deferred import perform_deferred
@@ -62,27 +62,32 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         version = tail.tip + 1
         info = _info(txn, location)
         change = yield from entry_change(txn, location)
-        yield from txn.store_bodies()
-        body = context.format.render(tail.snapshot, change, info, context.now_ms())
-        key = context.format.entry_key(location, version)
+        table_format = context.formats.of(tail.snapshot)
+        parts: list[Program[Any]] = [
+            txn.store_bodies(),
+            table_format.prepare(tail.snapshot, change, info, context.now_ms()),
+        ]
+        ready: Attempt = (yield from parallel(parts))[1]
         started = context.clock.elapsed()
         txn.tried = True
-        outcome = yield from put(key, body, ABSENT)
+        outcome = yield from put(ready.key, ready.body, ready.condition)
         while not isinstance(outcome, Stored | Refused) and unclear < _MAX_UNKNOWN:
             # The very same bytes under the very same number again: whichever
             # of the attempts lands, it is one entry.
             unclear += 1
             try:
-                outcome = yield from put(key, body, ABSENT)
+                outcome = yield from put(ready.key, ready.body, ready.condition)
             except StoreError:
                 break  # this one was not stored; the one before it may be
         if isinstance(outcome, Stored):
-            entry = context.format.parse_entry(location, version, body)
-            newer = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+            newer = tail.extended(
+                ready.entry, table_format.advance(tail.snapshot, ready.entry), started
+            )
             context.keep_tail(newer)
             if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
                 yield from _is_newest(txn, location, version)
-            if context.format.checkpoint_due(version, newer.snapshot):
+            yield from table_format.announce(newer.snapshot)
+            if table_format.checkpoint_due(version, newer.snapshot):
                 context.checkpoints_due.append((location, version))
             return version
         if not isinstance(outcome, Refused):

@@ -58,7 +58,7 @@ from lakevilla.transaction.sweeping import still_there
 from lakevilla.transaction.tail import open_tail, probe, refresh
 from lakevilla.transaction.view import pending_parts
 
-__all__ = ["gc", "named_in_log"]
+__all__ = ["gc"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Files of transactions that commit through HEAD ("h"); those of log-entry
@@ -389,32 +389,12 @@ def _orphans(
     if tail.tip >= 0:
         live = yield from tail.snapshot.files()
         named.update(live["path"].to_pylist())
-        named.update((yield from named_in_log(context, location)))
+        named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
     state = head.tables[location]
     for part in (yield from pending_parts(context, location, state.pending)):
         named.update(file.path for file in part.change.adds)
         named.update(file.path for file in part.change.change_files)
     return [f"{location}/{path}" for path in sorted(candidates - named)]
-
-
-def named_in_log(context: Context, location: str) -> Program[set[str]]:
-    """All files that any entry still in the log adds, removes or tells the changes of."""
-    objects = yield from list_objects(f"{location}/_delta_log")
-    versions = sorted(
-        int(name[:20])
-        for info in objects
-        for name in [info.key.rsplit("/", 1)[1]]
-        if re.fullmatch(r"\d{20}\.json", name)
-    )
-    named: set[str] = set()
-    entries = yield from parallel([context.format.entry(location, version) for version in versions])
-    for entry in entries:
-        if entry is not None:
-            change = entry.change
-            named.update(file.path for file in change.adds)
-            named.update(file.path for file in change.removes)
-            named.update(file.path for file in change.change_files)
-    return named
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:

@@ -487,6 +487,7 @@ def _entries(
             pending=pending,
             guarded=working.view.base.guarded and working.snapshot.guarded,
             dropped=part is not None and part.dropped,
+            format=working.snapshot.format,
         )
         if state != head.tables.get(location):
             tables[location] = state
@@ -502,5 +503,5 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
         removes=bool(change.removes),
         metadata=change.metadata is not None or change.protocol is not None or part.dropped,
         data_change=change.changes_data,
-        summary=summarize([change], layout.physical.names, allowance),
+        summary=summarize([change], layout.statistics_schema.names, allowance),
     )

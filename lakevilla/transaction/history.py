@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry
+from lakevilla.formats.base import Entry, FormatName
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -113,10 +113,15 @@ def _tables_before(now: Head, later: Sequence[CommitSummary]) -> dict[str, Table
         logged.setdefault(location, state.published)
         ids.setdefault(location, None if state.dropped else state.table_id)
     return {
-        location: TableState(table_id, logged[location])
+        location: TableState(table_id, logged[location], format=_format_of(now, location))
         for location, table_id in sorted(ids.items())
         if table_id is not None
     }
+
+
+def _format_of(head: Head, location: str) -> FormatName:
+    state = head.tables.get(location)
+    return "delta" if state is None else state.format
 
 
 def _logged_before(touch: Touch) -> int:
@@ -348,7 +353,9 @@ def table_entries(context: Context, location: str, limit: int | None) -> Program
     width = 1
     while version > oldest:
         wanted = range(version, max(oldest, version - width), -1)
-        entries = yield from parallel([context.format.entry(location, v) for v in wanted])
+        entries = yield from parallel(
+            [context.formats.of(tail.snapshot).entry(tail.snapshot, v) for v in wanted]
+        )
         for entry in entries:
             if entry is None:
                 return found  # the log was cleaned up from here on back

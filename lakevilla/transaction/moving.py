@@ -15,7 +15,6 @@ from lakevilla.formats.base import Change, DataFile, RemovedFile, Snapshot, data
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize
 from lakevilla.transaction.conflicts import only
-from lakevilla.transaction.tail import same_contract
 
 __all__ = ["given_files", "moved", "moving_metrics", "still_moved"]
 
@@ -27,7 +26,7 @@ def moved(operation: Optimize, snapshot: Snapshot) -> Program[Change]:
     they were when it was made, and a file never changes under its path and deletion
     vector.
     """
-    if not same_contract(operation.made_for, snapshot.metadata):
+    if not snapshot.keeps_contract(operation.made_for):
         return Change()
     files = yield from only(snapshot, None, [ref for one in operation.bins for ref in one.gone])
     there = {file.ref: file for file in data_files(files)}

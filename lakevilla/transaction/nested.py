@@ -7,13 +7,15 @@ take them for its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from lakevilla.global_log.head import Head
 
 __all__ = ["is_within", "nested_tables", "outer_paths", "outer_table"]
 
-_LOG = "/_delta_log/"
+#: What follows the directory of a table in the keys of its log, or of its metadata.
+_LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
 
 
 def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
@@ -23,7 +25,8 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
     of one that was dropped stays.
     """
     inside = f"{location}/"
-    inner = {key.partition(_LOG)[0] for key in keys if _LOG in key.removeprefix(inside)}
+    found = [(key, _LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
+    inner = {key[: match.start()] for key, match in found if match is not None}
     inner |= set() if head is None else set(head.tables)
     return tuple(sorted(one for one in inner if one.startswith(inside)))
 

@@ -116,7 +116,10 @@ def register(
                     tails[location] = published.tail
                 tail = tails[location]
                 tables[location] = TableState(
-                    tail.snapshot.table_id, tail.tip, guarded=tail.snapshot.guarded
+                    tail.snapshot.table_id,
+                    tail.tip,
+                    guarded=tail.snapshot.guarded,
+                    format=tail.snapshot.format,
                 )
                 touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
         if not tables and not names:
@@ -200,7 +203,9 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
             nonce=context.ids.nonce(),
             now_ms=context.now_ms(),
             commits=[commit],
-            tables={location: TableState(state.table_id, tail.tip, dropped=True)},
+            tables={
+                location: TableState(state.table_id, tail.tip, dropped=True, format=state.format)
+            },
             names=dict.fromkeys(named),
             page=page,
         )

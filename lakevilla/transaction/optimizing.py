@@ -94,9 +94,7 @@ def optimize(
     chosen = _partitions(files) if z_order_by else bins_of(files, target)
     if not chosen:
         return None
-    sized = dataclasses.replace(
-        layout, properties={**layout.properties, "delta.targetFileSize": str(target)}
-    )
+    sized = dataclasses.replace(layout, target_file_size_bytes=target)
     bins = []
     for numbers in chosen:
         some = files.take(pa.array(numbers, pa.int64()))

@@ -111,7 +111,7 @@ def perform(
         case Drop():
             return _performed(Change(), Counts())
         case Guard(on=on):
-            format_ = context.format
+            format_ = context.formats.of(snapshot)
             change = format_.guard_change(snapshot) if on else format_.unguard_change(snapshot)
             return _performed(change, Counts())
         case Alter():
@@ -153,7 +153,7 @@ def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") 
 
 def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Performed]:
     """Change the table's metadata; a new constraint must hold for the rows that are there."""
-    change = context.format.alter(
+    change = context.formats.of(snapshot).alter(
         snapshot, add_columns=_schema(operation.add_columns), **operation.request
     )
     after = snapshot.apply(change).layout
@@ -178,7 +178,9 @@ def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Pe
 def _widened(context: Context, snapshot: Snapshot, columns: bytes | None) -> Change:
     """The schema change of an append or overwrite with ``schema_mode="merge"``."""
     schema = _schema(columns)
-    return Change() if schema is None else context.format.merge_schema(snapshot, schema)
+    if schema is None:
+        return Change()
+    return context.formats.of(snapshot).merge_schema(snapshot, schema)
 
 
 def _overwrite(

@@ -15,7 +15,7 @@ from lakevilla.formats.base import CommitInfo, FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
-from lakevilla.store.base import ABSENT, Stored, Unknown
+from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
@@ -161,11 +161,11 @@ def _create(
         commits.append((yield from context.commit_object(ref.txn, ref.hash)))
     info = _info(context, head, refs, parts, commits)
     started = context.clock.elapsed()
-    body = context.format.render(
-        tail.snapshot, compose([part.change for part in parts]), info, context.now_ms()
-    )
     version = tail.tip + 1
-    outcome = yield from put(context.format.entry_key(tail.location, version), body, ABSENT)
+    table_format = context.formats.of(tail.snapshot)
+    change = compose([part.change for part in parts])
+    ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
+    outcome = yield from put(ready.key, ready.body, ready.condition)
     if not isinstance(outcome, Stored):
         # Refused: somebody has the number. Unknown: ours may land yet, or
         # another's; whichever does, the next walk finds it, and nobody can
@@ -180,10 +180,10 @@ def _create(
         # (hazard 10). If not, the entry is where nobody reads.
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
-    entry = context.format.parse_entry(tail.location, version, body)
-    tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+    tail = tail.extended(ready.entry, table_format.advance(tail.snapshot, ready.entry), started)
     context.keep_tail(tail)
-    if context.format.checkpoint_due(version, tail.snapshot):
+    yield from table_format.announce(tail.snapshot)
+    if table_format.checkpoint_due(version, tail.snapshot):
         context.checkpoints_due.append((tail.location, version))
     return tail, True
 

@@ -358,6 +358,7 @@ def _successor(
         guarded=tail.tip >= 0 and tail.snapshot.guarded,
         # What stands in its place is nobody's here until `register` claims it: another lake may.
         dropped=state.dropped or lost,
+        format=state.format,
     )
     return successor(
         head,

@@ -136,7 +136,7 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
     if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
         return
     snapshot = yield from snapshot_at(context, tail, version)
-    yield from context.format.checkpoint(snapshot)
+    yield from context.formats.of(snapshot).checkpoint(snapshot)
 
 
 def adopt_lake(context: Context) -> Program[None]:

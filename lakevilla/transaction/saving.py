@@ -202,6 +202,7 @@ def _saved_table(working: Working) -> SavedTable:
         view.probed,
         working.probed,
         msgspec.Raw(msgspec.json.encode(view.state)),
+        working.snapshot.format,
     )
 
 
@@ -341,6 +342,7 @@ def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Pr
             table=location,
             txn_id=txn_id,
         ) from None
+    context.expected.setdefault(location, saved.format)
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < saved.logged:
         tail = yield from probe(context, tail)

@@ -15,7 +15,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from lakevilla.errors import TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry, Snapshot
+from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel
@@ -31,7 +31,6 @@ __all__ = [
     "open_tail",
     "probe",
     "refresh",
-    "same_contract",
     "snapshot_at",
 ]
 
@@ -40,15 +39,6 @@ _KEPT = 160
 _AT_ONCE = 64
 #: Log retention below which the design asks for a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
-
-#: Table properties that say what a data file must look like.
-_CONTRACT = (
-    "delta.constraints.",
-    "delta.columnMapping.",
-    "delta.enableChangeDataFeed",
-    "delta.appendOnly",
-    "delta.enableRowTracking",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +71,6 @@ class Tail:
         )
 
 
-def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
-    """Whether data files made under ``before`` are right under ``after`` without a look."""
-    if any(before.get(name) != after.get(name) for name in _SHAPE):
-        return False
-    return _contract_properties(before) == _contract_properties(after)
-
-
-_SHAPE = ("id", "schemaString", "partitionColumns", "format")
-
-
-def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
-    configuration = metadata.get("configuration") or {}
-    assert isinstance(configuration, Mapping)
-    return {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
-
-
 def known_tail(context: Context, location: str) -> Tail | None:
     """The cached tail while it still counts, as far as can be told without a request."""
     tail = context.tails.get(location)
@@ -116,15 +90,17 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     """
     yield from _load_state(context, location)
     tail = known_tail(context, location)
-    if tail is not None and (tail.tip >= 0 or missing_ok):
+    name = _told_format(context, location)
+    blank = name or context.expected.get(location, "delta")
+    if tail is not None and (tail.tip >= 0 or (missing_ok and tail.snapshot.format == blank)):
         return tail
     started = context.clock.elapsed()
     try:
-        snapshot = yield from context.format.open(location, location)
+        snapshot = yield from context.formats.open(location, location, name)
     except TableNotFound:
         if not missing_ok:
             raise
-        snapshot = context.format.blank(location, location)
+        snapshot = context.formats[blank].blank(location, location)
     old = context.tails.get(location)
     if (
         old is not None
@@ -144,6 +120,12 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
             seen_at=started,
         )
     return context.keep_tail(tail)
+
+
+def _told_format(context: Context, location: str) -> FormatName | None:
+    """The format that the newest known HEAD gives the table; None if it has none there."""
+    state = _state(context, location)
+    return None if state is None else state.format
 
 
 def _load_state(context: Context, location: str) -> Program[None]:
@@ -174,19 +156,19 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     """
     listed = None
     if _is_cleaned_up_soon(context, tail):
-        listed = yield from context.format.open(tail.location, tail.location)
+        listed = yield from _format(context, tail).open(tail.location, tail.location)
     known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
         numbers = range(tail.tip + 1, max(tail.tip, _told(context, tail)) + 2)[:_AT_ONCE]
         entries: list[Entry | None] = yield from parallel(
-            [context.format.entry(tail.location, number) for number in numbers]
+            [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
         )
         there = list(takewhile(lambda entry: entry is not None, entries))
         for entry in there:
             assert entry is not None
             foreign = foreign or not entry.txn_ids
-            tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+            tail = _advanced(context, tail, entry, started)
         if len(there) < len(entries):
             break
     if listed is not None and listed.version > tail.tip:
@@ -204,25 +186,33 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
 def _is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
     if tail.tip < 0:
         return False
-    return context.format.log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
+    return _format(context, tail).log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
+
+
+def _format(context: Context, tail: Tail) -> TableFormat:
+    return context.formats.of(tail.snapshot)
+
+
+def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tail:
+    return tail.extended(entry, _format(context, tail).advance(tail.snapshot, entry), seen_at)
 
 
 def _told(context: Context, tail: Tail) -> int:
     """Up to which version the newest known HEAD tells of the log's entries."""
-    state = _state(context, tail)
+    state = _state(context, tail.location)
     return -1 if state is None else state.published
 
 
 def _pending(context: Context, tail: Tail) -> int:
-    state = _state(context, tail)
+    state = _state(context, tail.location)
     return 0 if state is None else len(state.pending)
 
 
-def _state(context: Context, tail: Tail) -> TableState | None:
+def _state(context: Context, location: str) -> TableState | None:
     tables = None if context.held is None else context.held.head.tables
-    if tables is None or tables.missing([tail.location]):
+    if tables is None or tables.missing([location]):
         return None
-    state = tables.get(tail.location)
+    state = tables.get(location)
     return None if state is None or state.dropped else state
 
 
@@ -237,7 +227,7 @@ def _made_anew(context: Context, tail: Tail) -> Program[bool]:
     known = tail.entries.get(tail.tip)
     if known is None:
         return False
-    entry = yield from context.format.entry(tail.location, tail.tip)
+    entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
     return entry is not None and entry != known
 
 
@@ -267,7 +257,7 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
     # HEAD lags behind publishing: what is pending there mostly is in the log by now.
     last = first if told < first - 1 else first + _pending(context, tail)
     entries: list[Entry | None] = yield from parallel(
-        [context.format.entry(location, number) for number in range(first, last + 1)]
+        [_format(context, tail).entry(tail.snapshot, number) for number in range(first, last + 1)]
     )
     head = None if context.held is None else context.held.head
     for entry in entries:
@@ -278,7 +268,7 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
             break
         if entry.version == tail.tip + 1:
             # Nothing is missing between: publishing need not read it again.
-            tail = tail.extended(entry, context.format.advance(tail.snapshot, entry), started)
+            tail = _advanced(context, tail, entry, started)
             context.keep_tail(tail)
         if sequence > head.sequence and not again:
             return True
@@ -292,7 +282,7 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
     known = tail.entries.get(version)
     if known is not None:
         return known
-    entry = yield from context.format.entry(tail.location, version)
+    entry = yield from _format(context, tail).entry(tail.snapshot, version)
     if entry is not None:
         current = context.tails.get(tail.location, tail)
         if current.tip >= version and _is_same_log(current, tail):
@@ -307,9 +297,9 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
     if known is not None:
         return known
     if version == -1:
-        return context.format.blank(tail.location, tail.location)
+        return _format(context, tail).blank(tail.location, tail.location)
     try:
-        snapshot = yield from context.format.open_at(tail.location, tail.location, version)
+        snapshot = yield from _format(context, tail).open_at(tail.location, tail.location, version)
     except TableNotFound as error:
         raise VersionNotFound(
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location

@@ -32,7 +32,6 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.context import Context, Event
-from lakevilla.transaction.gc import named_in_log
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.tail import refresh
 from lakevilla.transaction.view import View, build_view
@@ -82,7 +81,7 @@ def vacuum(
     if head is None or location not in head.tables:
         yield from check_lake(location, head)
     view.snapshot.check_writable()
-    least = context.format.file_retention_seconds(view.snapshot)
+    least = context.formats.of(view.snapshot).file_retention_seconds(view.snapshot)
     wanted = least if retention_seconds is None else retention_seconds
     if enforce_retention and wanted < least:
         raise InvalidOperation(
@@ -145,13 +144,13 @@ def _named(
     context: Context, location: str, view: View, since: float, least: float
 ) -> Program[set[str]]:
     since_ms = int(since * 1000)
-    named = yield from context.format.named_objects(view.snapshot, since_ms)
+    named = yield from context.formats.of(view.snapshot).named_objects(view.snapshot, since_ms)
     tail = yield from refresh(context, location)
     # What is decided and not published is not yet gone for those who read the log alone.
-    named |= yield from context.format.named_objects(tail.snapshot, since_ms)
+    named |= yield from context.formats.of(tail.snapshot).named_objects(tail.snapshot, since_ms)
     if since < context.clock.now() - least:
         # Checkpoints forget removals that are older than the table's own retention.
-        paths = yield from named_in_log(context, location)
+        paths = yield from context.formats.of(view.snapshot).named_in_log(view.snapshot)
         named |= {path if "://" in path else f"{location}/{path}" for path in paths}
     return named
 

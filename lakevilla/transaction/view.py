@@ -31,7 +31,7 @@ from lakevilla.global_log.head import Head, PendingRef, TableState, application_
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.tail import Tail, entry_at, same_contract, snapshot_at
+from lakevilla.transaction.tail import Tail, entry_at, snapshot_at
 
 __all__ = [
     "NetChange",
@@ -97,6 +97,11 @@ class View:
         return self.placement.logged if not self.placement.overlay else None
 
     @property
+    def snapshot_id(self) -> int | None:
+        """The Iceberg snapshot that shows this state to any reader; None if there is none."""
+        return None if self.placement.overlay else self.base.snapshot_id
+
+    @property
     def guarded(self) -> bool:
         """Guarded once the log has the feature, unguarded from the decision to lift it."""
         return self.base.guarded and self.snapshot.guarded
@@ -115,7 +120,7 @@ def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool
         before = yield from snapshot_at(context, tail, entry.version - 1)
     except VersionNotFound:
         return True  # cleaned up: nobody can tell any more
-    return not same_contract(before.metadata, entry.change.metadata)
+    return not before.keeps_contract(entry.change.metadata)
 
 
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
@@ -304,7 +309,7 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
         first = yield from entry_at(context, tail, 0)
         if first is None or not first.txn_ids or first.change.metadata is None:
             return False
-        return first.change.metadata.get("id") != state.table_id
+        return context.formats[state.format].table_id(first.change.metadata) != state.table_id
     if tail.tip < state.published:
         return True
     try:
@@ -402,7 +407,7 @@ def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[Ne
 
 def _same_contract(old: View, new: View) -> bool:
     from_old, to_new = old.snapshot, new.snapshot
-    return from_old.metadata == to_new.metadata or same_contract(from_old.metadata, to_new.metadata)
+    return from_old.metadata == to_new.metadata or from_old.keeps_contract(to_new.metadata)
 
 
 class _Touches:
@@ -445,6 +450,7 @@ class _Touches:
             stats=file.stats,
             deletion_vector=file.deletion_vector,
             data_change=file.data_change,
+            deletes=file.deletes,
         )
 
     def withdrawn(self, ref: FileRef) -> RemovedFile:

@@ -29,7 +29,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 def rows_at(lake: lv.Lake, table: str, version: int) -> list[dict[str, Any]]:
     """A version as LakeVilla reads the log."""
     context, run = lake.context, lake.runner.run
-    snapshot = run(context.format.open_at(table, table, version))
+    snapshot = run(context.formats["delta"].open_at(table, table, version))
     files = run(snapshot.files())
     scan = run(context.engine.scan(TableInput(snapshot.layout, files), None, None))
     return in_order(scan.read_all())

@@ -140,7 +140,10 @@ class DuckDBEngine:
             rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
             writer.target_bytes = files.bytes() * _ANY_SIZE
         try:
-            return (yield from writer.ordered(rows, files.partitions[0]))
+            partition = files.partitions[0]
+            if partition is None:  # of an older spec: its rows may belong to several now
+                return (yield from writer.rows(rows))
+            return (yield from writer.ordered(rows, partition))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise

@@ -17,6 +17,7 @@ from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.relation import FILE, ROW, Files
 from lakevilla.engines.duckdb.rewrite import HIT, Rewriter
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.tree import Expr
@@ -174,11 +175,11 @@ class _Merge:
         hit = self._files.only(sorted(deleted))
         totals = rewriter.counted(cursor, hit) if any(deleted.values()) else {}
         partial = hit.only(i for i in hit.chosen if not deleted[i] or deleted[i] < totals[i])
+        moved = partition_columns(self._layout)
         moves = any(
-            column in self._layout.partition_by
+            not moved.isdisjoint(clause.assignments)
             for clause in self._spec.clauses
             if clause.kind in _UPDATES
-            for column in clause.assignments
         )
         written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
         return Rewrite(

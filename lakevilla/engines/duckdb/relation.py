@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
+import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.sqltext import (
     name_list,
@@ -24,10 +26,9 @@ from lakevilla.engines.duckdb.sqltext import (
     sql_type,
 )
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import Layout, data_files
-from lakevilla.formats.delta.dv import read_vector
-from lakevilla.formats.delta.paths import file_key
-from lakevilla.store.effects import Program, parallel
+from lakevilla.formats.base import Layout
+from lakevilla.formats.paths import file_key
+from lakevilla.store.effects import Program
 
 __all__ = ["FILE", "ROW", "Files", "data_columns", "read_files"]
 
@@ -45,20 +46,25 @@ _VIRTUAL = ("filename", "file_index", "file_row_number")
 
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
 PartitionKey = tuple[str | None, ...]
+#: Columns that are not in a file, and the serialised value that all its rows have there.
+Constants = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True)
 class Files:
     """The files of a table input, or some of them, ready to be queried.
 
-    ``name`` prefixes the helper tables that ``bind`` registers on a cursor.
+    ``partitions`` are those of the rows as they would be written now; None where the file's
+    rows may belong to several. ``constants`` are what all rows of a file have in columns that
+    are not in it. ``name`` prefixes the helper tables that ``bind`` registers on a cursor.
     """
 
     layout: Layout
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
-    partitions: tuple[PartitionKey, ...]
-    deleted: pa.Table | None
+    partitions: tuple[PartitionKey | None, ...]
+    constants: tuple[Constants, ...]
+    deleted: Deleted
     name: str
     chosen: tuple[int, ...]
 
@@ -100,31 +106,43 @@ class Files:
         """The relation's SQL, its helper tables registered on ``cursor``."""
         if not self.chosen:
             return self._empty()
-        groups: dict[PartitionKey, list[int]] = {}
+        groups: dict[Constants, list[int]] = {}
         for ordinal in self.chosen:
-            groups.setdefault(self.partitions[ordinal], []).append(ordinal)
-        if len(groups) <= _BRANCH_LIMIT:
+            groups.setdefault(self.constants[ordinal], []).append(ordinal)
+        if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
-                self._select(members, self._constants(key), uniform)
-                for key, members in groups.items()
+                self._select(members, self._spelled(constants), uniform)
+                for constants, members in groups.items()
             )
         else:
             sql = self._joined(cursor, uniform)
-        if self.deleted is not None:
+        return self._without_deleted(cursor, sql)
+
+    def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+        if self.deleted.positions is not None:
             deleted = f"{self.name}_deleted"
-            cursor.register(deleted, self.deleted)
+            cursor.register(deleted, self.deleted.positions)
             sql = (
                 f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {deleted} AS d "
                 f"ON s.{FILE} = d.file AND s.{ROW} = d.row"
             )
+        for number, one in enumerate(self.deleted.equality):
+            helper = f"{self.name}_equal{number}"
+            cursor.register(helper, one.rows)
+            agree = " AND ".join(
+                f"s.{quote_name(column)} IS NOT DISTINCT FROM e.{quote_name(column)}"
+                for column in one.rows.schema.names
+            )
+            places = ", ".join(map(str, one.ordinals))
+            sql = (
+                f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {helper} AS e "
+                f"ON {agree} AND s.{FILE} IN ({places})"
+            )
         return sql
 
-    def _constants(self, key: PartitionKey) -> dict[str, str]:
+    def _spelled(self, constants: Constants) -> dict[str, str]:
         schema = self.layout.schema
-        return {
-            column: _constant(value, schema.field(column).type)
-            for column, value in zip(self.layout.partition_by, key, strict=True)
-        }
+        return {column: _constant(value, schema.field(column).type) for column, value in constants}
 
     def _select(
         self, members: Sequence[int], partitions: dict[str, str], uniform: bool, join: str = ""
@@ -132,13 +150,14 @@ class Files:
         layout = self.layout
         columns, entries = [], []
         for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
-            if field.name in partitions:
+            if field.name in partitions and not layout.constants:
                 columns.append(f"{partitions[field.name]} AS {quote_name(field.name)}")
                 continue
             # Inner names that no column of a user can have: a table may well
             # have a column called "filename", which DuckDB gives a meaning.
             inner = quote_name(physical.name) if uniform else f"__lakevilla_c{index}"
-            entries.append(_schema_entry(layout, inner, physical))
+            missing = partitions.get(field.name, "NULL")
+            entries.append(_schema_entry(layout, inner, physical, missing))
             value = renamed(inner, physical.type, field.type)
             columns.append(f"{value} AS {quote_name(field.name)}")
         if not entries:
@@ -168,7 +187,7 @@ class Files:
         partitions = {}
         for index, column in enumerate(self.layout.partition_by):
             kind = self.layout.schema.field(column).type
-            values = [self.partitions[i][index] for i in self.chosen]
+            values = [self.constants[i][index][1] for i in self.chosen]
             if pa.types.is_binary(kind):
                 columns[f"p{index}"] = pa.array([_binary(v) for v in values], pa.binary())
             else:
@@ -191,7 +210,8 @@ def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]
     layout, files = table.layout, table.files
     paths = files.column("path").to_pylist()
     sizes = files.column("size").to_pylist()
-    deleted = yield from _deleted_rows(table)
+    deleted = yield from read_deletes(table)
+    keys = _partition_keys(table)
     return Files(
         layout=layout,
         paths=tuple(
@@ -199,7 +219,8 @@ def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]
             for path, size in zip(paths, sizes, strict=True)
         ),
         sizes=tuple(sizes),
-        partitions=tuple(_partition_keys(table)),
+        partitions=tuple(_written_keys(table) if layout.known_as is not None else keys),
+        constants=tuple(_constants(table, keys)),
         deleted=deleted,
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),
@@ -211,22 +232,50 @@ def data_columns(layout: Layout) -> list[int]:
     return [i for i, f in enumerate(layout.schema) if f.name not in layout.partition_by]
 
 
-def _deleted_rows(table: TableInput) -> Program[pa.Table | None]:
-    column = table.files.column("deletion_vector")
-    holders = [i for i, valid in enumerate(column.is_valid().to_pylist()) if valid]
-    if not holders:
-        return None
-    vectors = [f.deletion_vector for f in data_files(table.files.take(pa.array(holders)))]
-    rows_of = yield from parallel(
-        [read_vector(table.layout.location, vector) for vector in vectors if vector is not None]
-    )
-    parts = []
-    for ordinal, rows in zip(holders, rows_of, strict=True):
-        row = pa.array(rows, pa.int64())
-        parts.append(
-            pa.table({"file": pa.repeat(pa.scalar(ordinal, pa.int64()), len(row)), "row": row})
+def _constants(table: TableInput, keys: Sequence[PartitionKey]) -> list[Constants]:
+    """What the rows of each file have in columns that the file lacks.
+
+    Delta's partition columns are in no file. An Iceberg table's are in all files but those
+    that were taken over from Hive: of such a file no column's nulls were counted.
+    """
+    layout = table.layout
+    if not layout.constants:
+        return [tuple(zip(layout.partition_by, key, strict=True)) for key in keys]
+    numbers = dict(zip(layout.schema.names, layout.statistics_schema.names, strict=True))
+    found: list[Constants] = []
+    for values, stats in zip(
+        table.files.column("partition_values").to_pylist(),
+        table.files.column("stats").to_pylist(),
+        strict=True,
+    ):
+        known = dict(values or ())
+        counted = _nulls.decode(stats).nullCount if stats else {}
+        found.append(
+            tuple(
+                (column, known[key])
+                for column, key in layout.constants
+                if key in known and numbers[column] not in counted
+            )
         )
-    return pa.concat_tables(parts)
+    return found
+
+
+class _Nulls(msgspec.Struct):
+    nullCount: dict[str, msgspec.Raw] = {}
+
+
+_nulls = msgspec.json.Decoder(_Nulls)
+
+
+def _written_keys(table: TableInput) -> list[PartitionKey | None]:
+    """The partitions of files of the table's present spec; None for those of an older one."""
+    keys = [field.key for field in table.layout.partition_fields]
+    found: list[PartitionKey | None] = []
+    for values in table.files.column("partition_values").to_pylist():
+        known = dict(values or ())
+        same = known.keys() == set(keys)
+        found.append(tuple(known[key] for key in keys) if same else None)
+    return found
 
 
 def _partition_keys(table: TableInput) -> list[PartitionKey]:
@@ -253,19 +302,20 @@ def _partition_keys(table: TableInput) -> list[PartitionKey]:
     return keys
 
 
-def _schema_entry(layout: Layout, inner: str, physical: pa.Field) -> str:
+def _schema_entry(layout: Layout, inner: str, physical: pa.Field, missing: str = "NULL") -> str:
+    """``missing``: what the rows of a file have that lacks the column."""
     if layout.by_field_id:
         key = (physical.metadata or {})[b"PARQUET:field_id"].decode()
     else:
         key = quote_text(physical.name)
     return (
         f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
-        f"'default_value': NULL}}"
+        f"'default_value': {missing}}}"
     )
 
 
 def _constant(value: str | None, kind: pa.DataType) -> str:
-    if not value:
+    if value is None or (value == "" and not pa.types.is_string(kind)):
         return f"CAST(NULL AS {sql_type(kind)})"
     if pa.types.is_string(kind):
         return quote_text(value)

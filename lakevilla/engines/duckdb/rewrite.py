@@ -20,6 +20,7 @@ from lakevilla.engines.duckdb.guards import guard
 from lakevilla.engines.duckdb.relation import FILE, Files, PartitionKey
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writer import Writer
+from lakevilla.engines.partitions import partition_columns
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, RemovedFile, data_files, removal
@@ -60,7 +61,7 @@ class Rewriter:
             f"AS {sql_type(schema.field(column).type)})"
             for column, value in assignments.items()
         }
-        moves = any(column in self.files.layout.partition_by for column in new)
+        moves = not partition_columns(self.files.layout).isdisjoint(new)
 
         def hits(files: Files) -> str:
             return (
@@ -192,7 +193,7 @@ class Rewriter:
 
     def _portions(self, files: Files, moves: bool) -> Iterable[tuple[Files, PartitionKey | None]]:
         """Files to be rewritten together: one partition and its key, or few bytes of any."""
-        groups: dict[PartitionKey, list[int]] = {}
+        groups: dict[PartitionKey | None, list[int]] = {}
         for ordinal in files.chosen:
             groups.setdefault(files.partitions[ordinal], []).append(ordinal)
         small: list[int] = []

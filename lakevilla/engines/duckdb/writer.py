@@ -24,14 +24,10 @@ from lakevilla.engines.duckdb.guards import guard, needs_sql, refuse_nulls
 from lakevilla.engines.duckdb.parquet import copy_options, encode
 from lakevilla.engines.duckdb.relation import PartitionKey, data_columns
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text, renamed
-from lakevilla.engines.partitions import (
-    partition_directory,
-    serialise_partition_value,
-    split_by_partition,
-)
+from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
 from lakevilla.formats.base import DataFile, Layout
-from lakevilla.formats.delta.paths import file_key
+from lakevilla.formats.paths import file_key
 from lakevilla.settings import Settings
 from lakevilla.store.base import ANY
 from lakevilla.store.durable import sync_directory, with_directories
@@ -70,7 +66,8 @@ class Writer:
     ) -> None:
         self._database, self._data, self._settings = database, data, settings
         self._layout, self._name, self._now_ms = layout, name, now_ms
-        self._prefix = prefix
+        self._prefix = prefix or layout.data_directory
+        self._partitioning = Partitioning(layout)
         self._stored: list[str] = []
         self._taps: list[Tap] = []
         self._extra = tuple(extra)
@@ -80,6 +77,7 @@ class Writer:
         self._physical = pa.schema(
             [loosened(layout.physical.field(i)) for i in places] + list(extra)
         )
+        self._known_as = pa.schema([layout.statistics_schema.field(i) for i in places])
         self.target_bytes = target_file_size(layout, settings)
         self._memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
@@ -110,18 +108,25 @@ class Writer:
         taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
         if rest is None:
             return tuple((yield from self._few(taken)))
-        partition_by = self._layout.partition_by
+        parts = self._partitioning
         whole = itertools.chain(taken, rest)
-        if not partition_by:
+        if not parts.columns:
             return tuple((yield from self._many(whole, ())))
         # Sorted by partition (spilling to disk), one file is open at a time,
         # however many partitions there are.
         cursor = self._database.cursor()
-        self.register(cursor, "__lakevilla_rows", whole)
+        told = pa.schema([*self.schema, *parts.derived_fields])
+        derived = (
+            piece
+            for batch in whole
+            for piece in parts.derived(pa.Table.from_batches([batch])).to_batches()
+        )
+        self.register(cursor, "__lakevilla_rows", derived, told)
         ordered = self.stream(
             cursor,
-            f"SELECT {name_list(self.schema.names)} FROM __lakevilla_rows "
-            f"ORDER BY {name_list(partition_by)}",
+            f"SELECT {name_list(told.names)} FROM __lakevilla_rows "
+            f"ORDER BY {name_list(parts.columns)}",
+            told,
         )
         written: list[Written] = []
         for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
@@ -158,7 +163,9 @@ class Writer:
             return ()
         self._stored.append(store_key)
         self.rows_written += rows
-        stats = statistics_of_copy(self._physical, rows, summary, self._layout.statistics_columns)
+        stats = statistics_of_copy(
+            self._physical, rows, summary, self._layout.statistics_columns, self._known_as
+        )
         return (Written(self._file(path, size, key, stats)),)
 
     def ordered(
@@ -183,9 +190,14 @@ class Writer:
         self._taps.append(tap)
         cursor.register(name, tap.reader)
 
-    def stream(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a SELECT of the file's columns, in the table's own types."""
-        return stream(cursor, sql, self.schema, self._layout.table, self._taps)
+    def stream(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a SELECT of the file's columns, in the table's own types.
+
+        ``schema`` where it selects others.
+        """
+        return stream(cursor, sql, schema or self.schema, self._layout.table, self._taps)
 
     def withdraw(self) -> Program[None]:
         """Delete what was stored: nothing refers to it yet, and the statement has failed."""
@@ -198,8 +210,8 @@ class Writer:
         written = []
         names = [field.name for field in self._data_fields]
         rows = pa.Table.from_batches(batches, self.schema)
-        for part in split_by_partition(rows, self._layout.partition_by):
-            key = self._partition_of(part)
+        for part in self._partitioning.split(rows):
+            key = self._partitioning.key_of(part)
             physical = pa.Table.from_batches(
                 [
                     relabel(batch, self._physical)
@@ -209,7 +221,7 @@ class Writer:
             )
             path = self._new_path(key)
             body = encode(physical, self._layout)
-            stats = statistics_of_table(physical, self._layout.statistics_columns)
+            stats = statistics_of_table(physical, self._layout.statistics_columns, self._known_as)
             file = self._file(path, len(body), key, stats)
             self.rows_written += part.num_rows
             if len(body) > self._memory_bytes:
@@ -242,10 +254,11 @@ class Writer:
         for batch in ordered:
             # Parts in the order of their rows: the last one may go on in the next batch.
             for part in split_by_partition(
-                pa.Table.from_batches([batch]), self._layout.partition_by
+                pa.Table.from_batches([batch]), self._partitioning.columns
             ):
-                key = self._partition_of(part)
-                yield from ((key, piece) for piece in part.to_batches())
+                key = self._partitioning.key_of(part)
+                pieces = part.select(self.schema.names).to_batches()
+                yield from ((key, piece) for piece in pieces)
 
     def _copy_to(
         self, cursor: duckdb.DuckDBPyConnection, sql: str, target: str
@@ -265,22 +278,8 @@ class Writer:
         ((_, rows, size, _, summary, _),) = found
         return int(rows), int(size), summary or {}
 
-    def _partition_of(self, rows: pa.Table | pa.RecordBatch) -> PartitionKey:
-        return tuple(
-            serialise_partition_value(rows.column(column)[0], column, self._layout.table)
-            for column in self._layout.partition_by
-        )
-
-    def _physical_values(self, key: PartitionKey) -> list[tuple[str, str | None]]:
-        layout = self._layout
-        names = [
-            layout.physical.field(layout.schema.get_field_index(column)).name
-            for column in layout.partition_by
-        ]
-        return list(zip(names, key, strict=True))
-
     def _new_path(self, key: PartitionKey) -> str:
-        directory = partition_directory(self._physical_values(key))
+        directory = self._partitioning.directory(key)
         return self._name("/".join(part for part in (self._prefix, directory) if part))
 
     def _file(self, path: str, size: int, key: PartitionKey, stats: str) -> DataFile:
@@ -288,7 +287,7 @@ class Writer:
             path=path,
             size=size,
             modification_time=self._now_ms,
-            partition_values=dict(self._physical_values(key)),
+            partition_values=self._partitioning.values(key),
             stats=stats,
         )
 

@@ -44,7 +44,7 @@ from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout
-from lakevilla.formats.delta.paths import file_key
+from lakevilla.formats.paths import file_key
 from lakevilla.ids import Ids
 from lakevilla.store.effects import Program, delete, parallel
 

@@ -34,7 +34,7 @@ from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import FILES_SCHEMA, Layout
-from lakevilla.formats.delta.paths import file_key
+from lakevilla.formats.paths import file_key
 from lakevilla.frames import to_reader
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.delta.actions import Action, Sidecar, change_of, parse_actions
 from lakevilla.formats.delta.parts import Part, fetch, open_part
-from lakevilla.formats.delta.tail import EMPTY_TAIL, Tail
+from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import DeletionVector
-from lakevilla.formats.delta.paths import file_key
+from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 

@@ -24,10 +24,10 @@ from lakevilla.formats.delta.parts import Fetched, Part, fetch
 from lakevilla.formats.delta.rows import (
     decode_paths,
     partition_values_column,
-    present,
     vector_columns,
 )
 from lakevilla.formats.delta.stats_struct import json_of_parsed
+from lakevilla.formats.masks import present
 from lakevilla.store.effects import Program
 
 __all__ = ["batches_of", "load_files", "present_files"]

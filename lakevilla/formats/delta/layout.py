@@ -35,7 +35,7 @@ from lakevilla.formats.delta.schema import (
     walk,
 )
 
-__all__ = ["CLUSTERING_DOMAIN", "Definition", "interval_milliseconds"]
+__all__ = ["CLUSTERING_DOMAIN", "Definition", "interval_milliseconds", "same_contract"]
 
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
@@ -44,6 +44,17 @@ _LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
 CLUSTERING_DOMAIN = "delta.clustering"
 
 _COMPRESSIONS = frozenset({"snappy", "zstd", "gzip", "lz4_raw", "uncompressed", "brotli"})
+
+
+#: Table properties that say what a data file must look like.
+_CONTRACT = (
+    "delta.constraints.",
+    "delta.columnMapping.",
+    "delta.enableChangeDataFeed",
+    "delta.appendOnly",
+    "delta.enableRowTracking",
+)
+_SHAPE = ("id", "schemaString", "partitionColumns", "format")
 
 
 class Definition:
@@ -132,6 +143,7 @@ class Definition:
             change_data_feed="changeDataFeed" in self.features
             and self.flag("delta.enableChangeDataFeed"),
             compression=self._compression(),
+            target_file_size_bytes=_target_file_size(self.properties),
         )
 
     @cached_property
@@ -249,6 +261,19 @@ class Definition:
         return codec if codec in _COMPRESSIONS else "snappy"
 
 
+_SIZE = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
+
+
+def _target_file_size(properties: Mapping[str, str]) -> int | None:
+    """``delta.targetFileSize``, such as ``128mb``; None if it is unset or can't be read."""
+    stated = properties.get("delta.targetFileSize")
+    match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
+    if match is None:
+        return None
+    size = int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " "))
+    return min(max(size, 1), 2**63 - 1)  # Arrow compares sizes in 64 bits
+
+
 def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in path)
 
@@ -299,3 +324,16 @@ def interval_milliseconds(text: str | None, default: int) -> int:
             return default
         total += int(amount) * factor
     return int(total)
+
+
+def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
+    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    if any(before.get(name) != after.get(name) for name in _SHAPE):
+        return False
+    return _contract_properties(before) == _contract_properties(after)
+
+
+def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
+    configuration = metadata.get("configuration") or {}
+    assert isinstance(configuration, Mapping)
+    return {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}

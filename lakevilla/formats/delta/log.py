@@ -25,7 +25,15 @@ from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snap
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
 
-__all__ = ["CheckpointCache", "extend", "get_entries", "open_listed", "open_numbered", "read_entry"]
+__all__ = [
+    "CheckpointCache",
+    "extend",
+    "get_entries",
+    "named_in_log",
+    "open_listed",
+    "open_numbered",
+    "read_entry",
+]
 
 # Numbers asked for at once while entries keep coming: the first misses end the walk.
 _BATCHES = (1, 1, 2, 4, 8, 16)
@@ -81,6 +89,20 @@ def read_entry(location: str, version: int) -> Program[Entry | None]:
     """One log entry, or None if the number is absent."""
     outcome = yield from get(entry_key(location, version))
     return parse_entry(location, version, outcome.body) if isinstance(outcome, Found) else None
+
+
+def named_in_log(location: str) -> Program[set[str]]:
+    """The paths of all files that entries still in the log add, remove or tell the changes of."""
+    numbers = sorted((yield from _list_log(location, None)).entries)
+    answers = yield from get_entries(location, numbers)
+    named: set[str] = set()
+    for number, outcome in zip(numbers, answers, strict=True):
+        if isinstance(outcome, Found):
+            change = parse_entry(location, number, outcome.body).change
+            named.update(file.path for file in change.adds)
+            named.update(file.path for file in change.removes)
+            named.update(file.path for file in change.change_files)
+    return named
 
 
 def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:

@@ -12,9 +12,9 @@ from lakevilla.formats.base import DeletionVector
 from lakevilla.formats.delta.dv import vector_key
 from lakevilla.formats.delta.file_list import batches_of
 from lakevilla.formats.delta.parts import fetch
-from lakevilla.formats.delta.paths import file_key
 from lakevilla.formats.delta.rows import decode_paths, vector_columns
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 
 __all__ = ["named_objects"]

@@ -17,7 +17,6 @@ __all__ = [
     "decode_path",
     "encode_path",
     "entry_key",
-    "file_key",
     "log_directory",
     "raw_spelling",
 ]
@@ -25,7 +24,6 @@ __all__ = [
 # What delta-rs and Spark both leave as it is, besides letters, digits and "_.-~".
 _SAFE = "!$&'()*+,/:;=@"
 _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
-_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
 
 #: How Java spells a local URI, and so Spark the files of a shallow clone's source.
 JAVA_FILE = "file:/"
@@ -39,11 +37,6 @@ def log_directory(location: str) -> str:
 def entry_key(location: str, version: int) -> str:
     """The key of a log entry."""
     return f"{location}/_delta_log/{version:020}.json"
-
-
-def file_key(location: str, path: str) -> str:
-    """The key of a data file, given its decoded path: relative to the table, or a URI."""
-    return path if _ABSOLUTE.match(path) else f"{location}/{path}"
 
 
 def decode_path(raw: str) -> str:

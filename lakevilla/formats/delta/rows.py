@@ -6,23 +6,17 @@ rare ones whose path must be decoded with care.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.formats.base import FILES_SCHEMA, DataFile, FileRef
+from lakevilla.formats.base import FILES_SCHEMA
 from lakevilla.formats.delta.paths import JAVA_FILE, decode_path, encode_path, raw_spelling
 
 __all__ = [
     "decode_paths",
     "empty_files",
-    "files_from_structs",
-    "masked_out",
     "partition_values_column",
-    "present",
     "vector_columns",
 ]
 
@@ -34,42 +28,6 @@ _MAP = FILES_SCHEMA.field("partition_values").type
 def empty_files() -> pa.Table:
     """No files."""
     return _NO_FILES
-
-
-def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
-    """Structs as a ``FILES_SCHEMA`` table."""
-    rows = list(files)
-    if not rows:
-        return _NO_FILES
-    vectors = [file.deletion_vector for file in rows]
-    columns: list[list[Any]] = [
-        [file.path for file in rows],
-        [None if vector is None else vector.id for vector in vectors],
-        [file.size for file in rows],
-        [file.modification_time for file in rows],
-        [list(file.partition_values.items()) for file in rows],
-        [file.stats for file in rows],
-        [
-            None
-            if vector is None
-            else (
-                vector.storage_type,
-                vector.path_or_inline,
-                vector.offset,
-                vector.size_in_bytes,
-                vector.cardinality,
-            )
-            for vector in vectors
-        ],
-        [file.base_row_id for file in rows],
-        [file.default_row_commit_version for file in rows],
-        [None if file.tags is None else list(file.tags.items()) for file in rows],
-        [file.raw_path for file in rows],
-    ]
-    arrays = [
-        pa.array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
 
 
 # Bytes that a path may hold and still be spelt as LakeVilla spells it, "%" aside.
@@ -145,42 +103,3 @@ def _child(struct: pa.StructArray, name: str, kind: pa.DataType) -> pa.Array:
     if struct.type.get_field_index(name) < 0:
         return pa.nulls(len(struct), kind)
     return struct.field(name)
-
-
-def masked_out(files: pa.Table, masks: Mapping[str, Collection[str | None]]) -> pa.Table:
-    """``files`` without those that later commits removed or added anew.
-
-    ``masks`` gives the ids of deletion vectors by path. Most files share no
-    path with any: one vectorised look-up sorts them out.
-    """
-    if not masks or files.num_rows == 0:
-        return files
-    hit = pc.is_in(files.column("path"), value_set=pa.array(list(masks), pa.string()))
-    rows = np.flatnonzero(hit.to_numpy())
-    if len(rows) == 0:
-        return files
-    taken = files.select(["path", "dv_id"]).take(pa.array(rows))
-    drop = np.fromiter(
-        (
-            vector in masks[path]
-            for path, vector in zip(
-                taken.column("path").to_pylist(), taken.column("dv_id").to_pylist(), strict=True
-            )
-        ),
-        dtype=bool,
-        count=len(rows),
-    )
-    keep = np.ones(files.num_rows, dtype=bool)
-    keep[rows[drop]] = False
-    return files.filter(pa.array(keep))
-
-
-def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
-    """Those of ``refs`` that ``files`` holds."""
-    paths = {path for path, _ in refs}
-    if not paths or files.num_rows == 0:
-        return set()
-    hit = pc.is_in(files.column("path"), value_set=pa.array(list(paths), pa.string()))
-    found = files.select(["path", "dv_id"]).filter(hit)
-    pairs = zip(found.column("path").to_pylist(), found.column("dv_id").to_pylist(), strict=True)
-    return set(pairs) & set(refs)

@@ -15,12 +15,12 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, Entry, FileRef, Layout
+from lakevilla.formats.base import Change, Entry, FileRef, FormatName, Layout, files_from_structs
 from lakevilla.formats.delta.checkpoint_reader import Checkpoint
 from lakevilla.formats.delta.file_list import load_files, present_files
-from lakevilla.formats.delta.layout import CLUSTERING_DOMAIN, Definition
-from lakevilla.formats.delta.rows import files_from_structs, masked_out
-from lakevilla.formats.delta.tail import EMPTY_TAIL, Tail
+from lakevilla.formats.delta.layout import CLUSTERING_DOMAIN, Definition, same_contract
+from lakevilla.formats.masks import masked_out
+from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.effects import Program
 
 __all__ = ["DeltaSnapshot", "blank_snapshot", "snapshot_of"]
@@ -72,12 +72,20 @@ class DeltaSnapshot:
         self._added: pa.Table | None = None
 
     @property
+    def format(self) -> FormatName:
+        return "delta"
+
+    @property
     def location(self) -> str:
         return self.definition.location
 
     @property
     def table(self) -> str:
         return self.definition.table
+
+    @property
+    def snapshot_id(self) -> int | None:
+        return None
 
     @property
     def table_id(self) -> str:
@@ -118,6 +126,9 @@ class DeltaSnapshot:
 
     def application_version(self, application: str) -> int | None:
         return self.applications.get(application)
+
+    def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
+        return same_contract(self.metadata, metadata)
 
     def apply(self, change: Change) -> DeltaSnapshot:
         return self._with(

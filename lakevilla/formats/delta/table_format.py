@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Change, CommitInfo, Entry, Snapshot
+from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry, FormatName, Snapshot
 from lakevilla.formats.delta import log
 from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.formats.delta.alter import alter_table, merge_schema
@@ -19,7 +20,7 @@ from lakevilla.formats.delta.named import named_objects
 from lakevilla.formats.delta.paths import entry_key
 from lakevilla.formats.delta.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
-from lakevilla.store.base import Found
+from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
 
 __all__ = ["DeltaFormat"]
@@ -36,7 +37,7 @@ _FILE_RETENTION_MS = 7 * 24 * 3_600_000
 class DeltaFormat:
     """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints."""
 
-    name = "delta"
+    name: FormatName = "delta"
 
     def __init__(self) -> None:
         self._cache = log.CheckpointCache()
@@ -64,14 +65,11 @@ class DeltaFormat:
                 return extended
         return (yield from log.open_numbered(location, table, version, self._cache))
 
-    def entry(self, location: str, version: int) -> Program[Entry | None]:
-        return (yield from log.read_entry(location, version))
+    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+        return (yield from log.read_entry(known.location, version))
 
-    def entry_key(self, location: str, version: int) -> str:
-        return entry_key(location, version)
-
-    def parse_entry(self, location: str, version: int, body: bytes) -> Entry:
-        return parse_entry(location, version, body)
+    def table_id(self, metadata: Mapping[str, Any]) -> str:
+        return str(metadata.get("id", ""))
 
     def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         return _delta(snapshot).advance(entry)
@@ -134,10 +132,18 @@ class DeltaFormat:
     def unguard_change(self, snapshot: Snapshot) -> Change:
         return unguard_change(_delta(snapshot).protocol)
 
-    def render(
+    def prepare(
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
-    ) -> bytes:
-        return render(_delta(snapshot), change, info, timestamp_ms)
+    ) -> Program[Attempt]:
+        yield from ()
+        version = snapshot.version + 1
+        body = render(_delta(snapshot), change, info, timestamp_ms)
+        entry = parse_entry(snapshot.location, version, body)
+        return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
+
+    def announce(self, snapshot: Snapshot) -> Program[None]:
+        """Nothing: readers find an entry by its number."""
+        yield from ()
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """``delta.logRetentionDuration``, by default 30 days."""
@@ -151,6 +157,9 @@ class DeltaFormat:
 
     def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
         return (yield from named_objects(_delta(snapshot), removed_since_ms))
+
+    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+        return (yield from log.named_in_log(snapshot.location))
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
         return is_due(version, _delta(snapshot))

@@ -28,7 +28,7 @@ from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.delta.table_format import DeltaFormat
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.base import ANY, Stored
 from lakevilla.store.effects import put
 from lakevilla.store.files import DataFiles
 from lakevilla.store.obstore_backend import open_store
@@ -136,9 +136,10 @@ class Lake:
             removes=rewrite.removed,
             change_files=tuple(c for c, _ in rewrite.change_files),
         )
-        entry = self.format.render(snapshot, change, CommitInfo(operation), 1_700_000_000_000)
-        key = self.format.entry_key(name, snapshot.version + 1)
-        outcome = self.runner.run(put(key, entry, ABSENT))
+        ready = self.runner.run(
+            self.format.prepare(snapshot, change, CommitInfo(operation), 1_700_000_000_000)
+        )
+        outcome = self.runner.run(put(ready.key, ready.body, ready.condition))
         assert isinstance(outcome, Stored)
 
     def _apply(self, name: str, program: Any, operation: str) -> Rewrite:

@@ -18,7 +18,6 @@ import pytest
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import CommitInfo, Constraint, Layout
 from lakevilla.settings import Settings
-from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import put
 from tests.contract.engines.lake import Lake, ordered, predicate
 
@@ -281,8 +280,8 @@ def create_table(
         properties=properties,
         created_ms=0,
     )
-    entry = lake.format.render(blank, change, CommitInfo("CREATE TABLE"), 0)
-    lake.runner.run(put(lake.format.entry_key(name, 0), entry, ABSENT))
+    ready = lake.runner.run(lake.format.prepare(blank, change, CommitInfo("CREATE TABLE"), 0))
+    lake.runner.run(put(ready.key, ready.body, ready.condition))
 
 
 def test_deletion_vectors_are_applied_and_end_with_a_rewrite(lake: Lake) -> None:

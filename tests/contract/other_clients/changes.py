@@ -252,9 +252,9 @@ VECTOR = Change("deletion-vector", delete_by_vector, lambda rows: without(rows, 
 def alter(place: Place, **what: Any) -> None:
     """A change of the schema or properties, by a client that maps columns."""
     with place.connect() as lake:
-        context, run = lake.context, lake.runner.run
-        snapshot = run(context.format.open(TABLE, TABLE))
-        change = context.format.alter(snapshot, **what)
+        delta = lake.context.formats["delta"]
+        snapshot = lake.runner.run(delta.open(TABLE, TABLE))
+        change = delta.alter(snapshot, **what)
         actions: list[dict[str, Any]] = []
         if change.protocol is not None:
             actions.append({"protocol": dict(change.protocol)})

@@ -92,7 +92,7 @@ def test_removals_that_only_a_checkpoint_tells_of_are_kept_for_the_retention(
         place.delta("t").create_checkpoint()
     else:
         tail = lake.context.tails["t"]
-        lake.runner.run(lake.context.format.checkpoint(tail.snapshot))
+        lake.runner.run(lake.context.formats["delta"].checkpoint(tail.snapshot))
     checkpoint = place.delta("t").version()
     for path in (Path(place.root) / "t" / "_delta_log").glob("*.json"):
         if int(path.name[:20]) <= checkpoint:

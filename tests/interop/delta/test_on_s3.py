@@ -10,7 +10,7 @@ from lakevilla.formats.base import Change, CommitInfo, removal
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.ids import seeded_ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import ABSENT, Stored
+from lakevilla.store.base import Stored
 from lakevilla.store.effects import put
 from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
@@ -35,11 +35,9 @@ def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: st
     # LakeVilla adds an entry and a checkpoint, the log before it goes, both still read it.
     change = Change(adds=(data_file("ghost", partition_values={"p": "x"}),))
     for wanted in (change, Change(removes=(removal(change.adds[0]),))):
-        body = delta.render(state, wanted, CommitInfo("WRITE"), 1_700_000_000_000)
-        version = state.version + 1
-        key = delta.entry_key("sales/t", version)
-        assert isinstance(runner.run(put(key, body, ABSENT)), Stored)
-        state = delta.advance(state, delta.parse_entry("sales/t", version, body))
+        ready = runner.run(delta.prepare(state, wanted, CommitInfo("WRITE"), 1_700_000_000_000))
+        assert isinstance(runner.run(put(ready.key, ready.body, ready.condition)), Stored)
+        state = delta.advance(state, ready.entry)
     runner.run(delta.checkpoint(state))
     with runner.requests.counting() as made:
         opened = runner.run(DeltaFormat().open_at("sales/t", "sales/t", 5))

@@ -146,7 +146,7 @@ def test_entries_of_deltalake_are_described(tables: Tables) -> None:
     path = str(tables.root / "t")
     write_deltalake(path, pa.table({"id": [1, 2]}))
     DeltaTable(path).update({"id": "id + 1"}, predicate="id = 1")
-    entry = tables.run(tables.format.entry("t", 1))
+    entry = tables.entry(1)
     assert entry.operation == "UPDATE"
     assert (len(entry.change.adds), len(entry.change.removes)) == (1, 1)
     assert (entry.txn_ids, entry.nonce) == ((), None)

@@ -16,10 +16,12 @@ from lakevilla.formats.base import (
     RemovedFile,
     removal,
 )
-from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.delta.actions import add_line, parse_entry, remove_line
-from lakevilla.formats.delta.paths import decode_path, encode_path, file_key
+from lakevilla.formats.delta.commit import render
+from lakevilla.formats.delta.paths import decode_path, encode_path
+from lakevilla.formats.paths import file_key
 from lakevilla.formats.delta.rows import decode_paths
+from lakevilla.formats.delta.snapshot import blank_snapshot
 from tests.fixtures.delta import add, remove
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
@@ -118,10 +120,9 @@ changes = st.builds(
 
 @given(changes)
 def test_what_is_rendered_is_read_again(change: Change) -> None:
-    delta = DeltaFormat()
     info = CommitInfo("WRITE", {"mode": "Append"}, applications={"a": 4}, nonce="n", txn_ids=("x",))
-    body = delta.render(delta.blank("t", "t"), change, info, 17)
-    entry = delta.parse_entry("t", 0, body)
+    body = render(blank_snapshot("t", "t"), change, info, 17)
+    entry = parse_entry("t", 0, body)
     assert entry.change == change
     assert (entry.applications, entry.nonce, entry.txn_ids) == ({"a": 4}, "n", ("x",))
     first = json.loads(body.split(b"\n")[0])["commitInfo"]

@@ -19,8 +19,8 @@ ROWS = {"delta.enableRowTracking": "true"}
 def rendered(
     tables: Tables, state: Snapshot, change: Change, at: int = 5, **info: Any
 ) -> list[Any]:
-    body = tables.format.render(state, change, CommitInfo("WRITE", **info), at)
-    return [json.loads(line) for line in body.splitlines()]
+    ready = tables.prepare(state, change, CommitInfo("WRITE", **info), at)
+    return [json.loads(line) for line in ready.body.splitlines()]
 
 
 def only(actions: list[Any], name: str) -> list[Any]:

@@ -140,7 +140,7 @@ def test_a_malformed_entry_is_named(tables: Tables, body: bytes) -> None:
         tables.open()
     assert caught.value.key == f"t/_delta_log/{1:020}.json"
     with pytest.raises(CorruptObject):
-        tables.run(tables.format.entry("t", 1))
+        tables.entry(1)
 
 
 def test_a_log_without_a_protocol_is_corrupt(tables: Tables) -> None:
@@ -151,7 +151,7 @@ def test_a_log_without_a_protocol_is_corrupt(tables: Tables) -> None:
 
 def test_an_absent_entry_is_none(tables: Tables) -> None:
     tables.write_log(1)
-    assert tables.run(tables.format.entry("t", 1)) is None
+    assert tables.entry(1) is None
 
 
 def test_unknown_actions_and_fields_are_skipped(tables: Tables) -> None:
@@ -168,10 +168,7 @@ def written(tables: Tables, entries: int) -> Any:
     for number in range(1, entries):
         removes: tuple[Any, ...] = ()
         if number % 4 == 0:
-            gone = tables.format.parse_entry(
-                "t", number - 1, (tables.log() / f"{number - 1:020}.json").read_bytes()
-            )
-            removes = (removal(gone.change.adds[0]),)
+            removes = (removal(tables.entry(number - 1).change.adds[0]),)
         change = Change(adds=(data_file(f"f{number}.parquet"),), removes=removes)
         snapshot = tables.commit(snapshot, change, timestamp_ms=1_700_000_000_000 + number)
         if tables.format.checkpoint_due(snapshot.version, snapshot):
@@ -401,6 +398,6 @@ def test_commit_info_is_described(tables: Tables) -> None:
     tables.write_entry(0, protocol(), metadata())
     own = {"nonce": "n", "txns": ["a", "b"]}
     tables.write_entry(1, commit_info(5, isBlindAppend=True, lakevilla=own), add("f"))
-    entry = tables.run(tables.format.entry("t", 1))
+    entry = tables.entry(1)
     assert (entry.txn_ids, entry.nonce, entry.is_blind_append) == (("a", "b"), "n", True)
     assert (entry.operation, entry.timestamp_ms) == ("WRITE", 5)

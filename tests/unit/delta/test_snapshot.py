@@ -67,7 +67,7 @@ def test_a_file_added_again_shows_its_newest_statistics(tables: Tables) -> None:
 
 def test_an_entry_that_is_not_the_next_is_refused(tables: Tables) -> None:
     base = tables.create(SCHEMA)
-    entry = tables.run(tables.format.entry("t", 0))
+    entry = tables.entry(0)
     with pytest.raises(InvalidOperation, match="does not follow"):
         tables.format.advance(base, entry)
 

@@ -46,9 +46,9 @@ class Table:
         return f"{directory}/{next(self.names)}.parquet".lstrip("/")
 
     def publish(self, change):
-        version = self.snapshot.version + 1
-        body = self.format.render(self.snapshot, change, CommitInfo("WRITE"), 1000 + version)
-        self.run(put(self.format.entry_key("t", version), body, ANY))
+        at = 1001 + self.snapshot.version
+        ready = self.run(self.format.prepare(self.snapshot, change, CommitInfo("WRITE"), at))
+        self.run(put(ready.key, ready.body, ready.condition))
         self.snapshot = self.run(self.format.open("t", "t"))
 
     def run(self, program):

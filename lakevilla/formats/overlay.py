@@ -1,4 +1,4 @@
-"""The files that commits added and removed since a checkpoint, newest last.
+"""The files that changes added and removed on top of a file list, newest last.
 
 A chain of nodes, one a commit, shared between snapshots: laying a commit over
 a state makes one node. A node is folded into the sum of all before it when its
@@ -24,7 +24,7 @@ class Folded:
 
     @property
     def masks(self) -> set[FileRef]:
-        """Files of which the checkpoint no longer has the last word."""
+        """Files of which the list below no longer has the last word."""
         return {*self.adds, *self.removes}
 
 

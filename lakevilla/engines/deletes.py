@@ -1,0 +1,168 @@
+"""Rows that a table's files hold and no longer count: deletion vectors and delete files.
+
+Deletion vectors and position deletes become row numbers, equality deletes the values
+that a row must not have (Delta protocol, "Deletion Vectors"; Iceberg spec, "Row-level
+deletes"). All are read through effects.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakevilla.engines.base import TableInput
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.base import DataFile, DeleteFile, Layout, data_files
+from lakevilla.formats.delta.dv import decode_bitmap, read_vector
+from lakevilla.formats.iceberg.paths import Place
+from lakevilla.formats.paths import file_key
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+
+__all__ = ["Deleted", "EqualityDeletes", "read_deletes"]
+
+_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeletes:
+    """Rows of the files ``ordinals`` that agree with one of ``rows`` in all its columns."""
+
+    rows: pa.Table
+    ordinals: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """``positions``: the places of files in the table input (``file``) and of rows (``row``)."""
+
+    positions: pa.Table | None = None
+    equality: tuple[EqualityDeletes, ...] = ()
+
+
+def read_deletes(table: TableInput) -> Program[Deleted]:
+    """All that is deleted of a table's files.
+
+    Raises
+    ------
+    CorruptObject
+        A vector or delete file is missing or broken: which rows exist is never guessed.
+    """
+    columns = (table.files.column("deletion_vector"), table.files.column("deletes"))
+    holders = [i for i in range(table.files.num_rows) if any(c[i].is_valid for c in columns)]
+    if all(column.null_count == len(column) for column in columns):
+        return Deleted()
+    files = data_files(table.files.take(pa.array(holders, pa.int64())))
+    places = dict(zip(holders, files, strict=True))
+    parts = yield from _vectors(table.layout, places)
+    users: dict[DeleteFile, list[int]] = defaultdict(list)
+    for ordinal, file in places.items():
+        for delete in file.deletes:
+            users[delete].append(ordinal)
+    bodies = yield from parallel([_body(table.layout, delete) for delete in users])
+    equality = []
+    for (delete, ordinals), body in zip(users.items(), bodies, strict=True):
+        match delete.kind:
+            case "vector":
+                parts += [_rows_of_vector(table.layout, delete, body, n) for n in ordinals]
+            case "position":
+                named = {places[n].path: n for n in ordinals}
+                parts.append(_rows_of_positions(table.layout, delete, body, named))
+            case "equality":
+                rows = _values(table.layout, delete, body)
+                equality.append(EqualityDeletes(rows, tuple(ordinals)))
+    return Deleted(pa.concat_tables(parts) if parts else None, tuple(equality))
+
+
+def _vectors(layout: Layout, places: dict[int, DataFile]) -> Program[list[pa.Table]]:
+    held = {n: file.deletion_vector for n, file in places.items() if file.deletion_vector}
+    rows_of = yield from parallel([read_vector(layout.location, one) for one in held.values()])
+    return [_positions(n, rows) for n, rows in zip(held, rows_of, strict=True)]
+
+
+def _positions(ordinal: int, rows: Any) -> pa.Table:
+    row = pa.array(rows, pa.int64())
+    return pa.table({"file": pa.repeat(pa.scalar(ordinal, pa.int64()), len(row)), "row": row})
+
+
+def _body(layout: Layout, delete: DeleteFile) -> Program[bytes]:
+    key = file_key(layout.location, delete.path)
+    span = None
+    if delete.kind == "vector":
+        if delete.offset is None or delete.length is None:
+            raise _corrupt(layout, delete, "its manifest does not say where the vector lies")
+        span = (delete.offset, delete.offset + delete.length)
+    outcome = yield from get(key, byte_range=span)
+    if not isinstance(outcome, Found):
+        raise _corrupt(layout, delete, "it is missing")
+    return outcome.body
+
+
+def _rows_of_vector(layout: Layout, delete: DeleteFile, body: bytes, ordinal: int) -> pa.Table:
+    """A ``deletion-vector-v1`` blob: the same bytes as Delta's, with length and checksum."""
+    data = body[4:-4]
+    if int.from_bytes(body[:4], "big") != len(data):
+        raise _corrupt(layout, delete, "a vector in it is not of the length that it says")
+    if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
+        raise _corrupt(layout, delete, "the checksum of a vector in it is wrong")
+    where = f"deletion vector {delete.path} at {delete.offset}"
+    return _positions(ordinal, decode_bitmap(data, where, delete.path))
+
+
+def _rows_of_positions(
+    layout: Layout, delete: DeleteFile, body: bytes, named: dict[str, int]
+) -> pa.Table:
+    rows = _parquet(layout, delete, body)
+    if not {"file_path", "pos"} <= set(rows.schema.names):
+        raise _corrupt(layout, delete, "it has no columns file_path and pos")
+    place = Place(layout.location, layout.uri)
+    encoded = rows["file_path"].combine_chunks().dictionary_encode()
+    ordinals = [named.get(place.path(path)) for path in encoded.dictionary.to_pylist()]
+    file = pc.take(pa.array(ordinals, pa.int64()), encoded.indices)
+    found = pa.table({"file": file, "row": rows["pos"].cast(pa.int64())})
+    return found.filter(pc.is_valid(found["file"]))
+
+
+def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
+    """The values of an equality delete file, under the table's names and in its types."""
+    rows = _parquet(layout, delete, body)
+    by_id = {(f.metadata or {}).get(_ID): f.name for f in rows.schema}
+    fields = {(f.metadata or {}).get(_ID): i for i, f in enumerate(layout.physical)}
+    columns = {}
+    for number in delete.equality_ids:
+        key = str(number).encode()
+        if key not in fields:
+            raise UnsupportedTableFeature(
+                f"table {layout.table} has equality deletes by column id {number}, which is nested "
+                f"or was dropped since ({delete.path}): rewrite its data files with the client "
+                "that wrote them",
+                table=layout.table,
+            )
+        if key not in by_id:
+            raise _corrupt(layout, delete, f"it lacks column id {number}")
+        field = layout.schema.field(fields[key])
+        columns[field.name] = rows[by_id[key]].cast(field.type)
+    return pa.table(columns)
+
+
+def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(body))
+    except (pa.ArrowException, OSError) as error:
+        raise _corrupt(layout, delete, str(error)) from None
+
+
+def _corrupt(layout: Layout, delete: DeleteFile, what: str) -> CorruptObject:
+    return CorruptObject(
+        f"delete file {delete.path} of table {layout.table} can't be read: {what}; restore it, or "
+        "roll the table back to a snapshot without it",
+        key=file_key(layout.location, delete.path),
+        table=layout.table,
+    )

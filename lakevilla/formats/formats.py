@@ -1,0 +1,47 @@
+"""The table formats of a lake, and which of them a table has."""
+
+from __future__ import annotations
+
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.formats.base import FormatName, Snapshot, TableFormat
+from lakevilla.store.effects import Program
+
+__all__ = ["Formats"]
+
+
+class Formats:
+    """Formats by name, in the order in which a directory is asked for them."""
+
+    def __init__(self, *formats: TableFormat) -> None:
+        self._known = {one.name: one for one in formats}
+
+    def __getitem__(self, name: FormatName) -> TableFormat:
+        """Raises ``InvalidOperation`` for one that is not installed."""
+        found = self._known.get(name)
+        if found is None:
+            raise InvalidOperation(
+                f"tables of format {name} need what is not installed here: "
+                f"`pip install lakevilla[{name}]`"
+            )
+        return found
+
+    def of(self, snapshot: Snapshot) -> TableFormat:
+        return self[snapshot.format]
+
+    def open(self, location: str, table: str, name: FormatName | None = None) -> Program[Snapshot]:
+        """The newest version of a table; without ``name`` the directory tells its format.
+
+        Raises
+        ------
+        TableNotFound
+            There is none, of any format.
+        """
+        if name is not None:
+            return (yield from self[name].open(location, table))
+        missing: list[str] = []
+        for one in self._known.values():
+            try:
+                return (yield from one.open(location, table))
+            except TableNotFound as error:
+                missing.append(error.message)
+        raise TableNotFound("; ".join(missing), table=table)

@@ -1,0 +1,169 @@
+"""Statistics of data files: the library's JSON text to Iceberg's maps, and back.
+
+The JSON is that of Delta's log with every column named by its id, so that one pruning
+serves both formats. A bound is left out wherever the two would not say the same.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from lakevilla.formats.iceberg.schema import Leaf
+
+__all__ = ["Metrics", "metrics_of", "statistics_of"]
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
+_DAY = datetime.date(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+_decoder = msgspec.json.Decoder(float_hook=Decimal)
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What a manifest says of a file's rows, by column id."""
+
+    record_count: int = 0
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_counts: dict[int, int] = field(default_factory=dict)
+    lower: dict[int, bytes] = field(default_factory=dict)
+    upper: dict[int, bytes] = field(default_factory=dict)
+
+
+def metrics_of(stats: str | None, leaves: Mapping[int, Leaf]) -> Metrics:
+    """A manifest's maps for a file whose statistics are ``stats``."""
+    document = {} if stats is None else _decoder.decode(stats)
+    found = Metrics(record_count=int(document.get("numRecords") or 0))
+    for leaf in leaves.values():
+        if leaf.is_repeated:
+            continue
+        nulls = _at(document.get("nullCount"), leaf.path)
+        if nulls is not None:
+            found.null_counts[leaf.field_id] = int(nulls)
+            found.value_counts[leaf.field_id] = found.record_count
+        low, high = (_at(document.get(part), leaf.path) for part in ("minValues", "maxValues"))
+        if low is not None and high is not None:
+            one, other = _to_bytes(leaf.type, low), _to_bytes(leaf.type, high)
+            if one is not None and other is not None:
+                found.lower[leaf.field_id], found.upper[leaf.field_id] = one, other
+    return found
+
+
+def statistics_of(
+    record_count: int,
+    nulls: Mapping[int, int] | None,
+    lower: Mapping[int, bytes] | None,
+    upper: Mapping[int, bytes] | None,
+    leaves: Mapping[int, Leaf],
+) -> str:
+    """The JSON text of what a manifest says of a file."""
+    document: dict[str, Any] = {"numRecords": record_count}
+    for name, values in (("minValues", lower), ("maxValues", upper)):
+        tree: dict[str, Any] = {}
+        for number, raw in (values or {}).items():
+            leaf = leaves.get(number)
+            if leaf is not None and not leaf.is_repeated:
+                _put(tree, leaf.path, _from_bytes(leaf.type, raw))
+        document[name] = tree
+    tree = {}
+    for number, count in (nulls or {}).items():
+        leaf = leaves.get(number)
+        if leaf is not None and not leaf.is_repeated:
+            _put(tree, leaf.path, count)
+    document["nullCount"] = tree
+    return _encoder.encode(document).decode()
+
+
+def _at(tree: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(part)
+    return tree
+
+
+def _put(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    if value is None:
+        return
+    for part in path[:-1]:
+        tree = tree.setdefault(part, {})
+    tree[path[-1]] = value
+
+
+def _to_bytes(kind: str, value: Any) -> bytes | None:
+    try:
+        match kind:
+            case "int":
+                return int(value).to_bytes(4, "little", signed=True)
+            case "long":
+                return int(value).to_bytes(8, "little", signed=True)
+            case "float" | "double":
+                return _float_bytes(kind, float(value))
+            case "string":
+                return str(value).encode()
+            case "date":
+                days = (datetime.date.fromisoformat(value) - _DAY).days
+                return days.to_bytes(4, "little", signed=True)
+            case "timestamp" | "timestamptz":
+                moment = datetime.datetime.fromisoformat(value.removesuffix("Z"))
+                return ((moment - _EPOCH) // _MICROSECOND).to_bytes(8, "little", signed=True)
+        if kind.startswith("decimal"):
+            return _decimal_bytes(Decimal(value), _scale(kind))
+    except (ValueError, OverflowError, TypeError, AttributeError, ArithmeticError):
+        pass  # such a bound is not told
+    return None
+
+
+def _float_bytes(kind: str, value: float) -> bytes | None:
+    return None if math.isnan(value) else struct.pack("<f" if kind == "float" else "<d", value)
+
+
+def _decimal_bytes(value: Decimal, scale: int) -> bytes | None:
+    unscaled = value.scaleb(scale)
+    whole = int(unscaled)
+    if whole != unscaled:
+        return None
+    length = max(1, ((whole if whole >= 0 else ~whole).bit_length() + 8) // 8)
+    return whole.to_bytes(length, "big", signed=True)
+
+
+def _scale(kind: str) -> int:
+    return int(kind.rstrip(") ").rpartition(",")[2])
+
+
+def _from_bytes(kind: str, raw: bytes) -> Any:
+    """The value as Delta's statistics write it; None where it is not told."""
+    try:
+        match kind:
+            case "int" | "long":
+                return int.from_bytes(raw, "little", signed=True)
+            case "float" | "double":
+                return _float_of(raw)
+            case "string":
+                return raw.decode()
+            case "date":
+                days = int.from_bytes(raw, "little", signed=True)
+                return (_DAY + datetime.timedelta(days=days)).isoformat()
+            case "timestamp" | "timestamptz":
+                moment = _EPOCH + int.from_bytes(raw, "little", signed=True) * _MICROSECOND
+                return moment.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
+        if kind.startswith("decimal"):
+            unscaled = int.from_bytes(raw, "big", signed=True)
+            return Decimal(unscaled).scaleb(-_scale(kind))
+    except (ValueError, OverflowError, ArithmeticError):
+        pass
+    return None
+
+
+def _float_of(raw: bytes) -> float | None:
+    value: float = struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]
+    return value if math.isfinite(value) else None

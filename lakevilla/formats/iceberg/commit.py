@@ -1,0 +1,279 @@
+"""The next version of a table: its manifests, its manifest list, its metadata file.
+
+What a version names is stored before it under names of its own, and counts for nothing
+until the metadata file does. Only the manifest list and the metadata file depend on the
+version below; both are made anew for each number that is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.formats.base import Attempt, Change, CommitInfo
+from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
+from lakevilla.formats.iceberg.manifests import (
+    DELETED,
+    MadeManifest,
+    columns_of,
+    encode_list,
+    encode_manifest,
+    entries_of,
+    inherit,
+    new_entry,
+)
+from lakevilla.formats.iceberg.metadata import Metadata, next_metadata
+from lakevilla.formats.iceberg.paths import metadata_key
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, manifests_of
+from lakevilla.store.base import ABSENT, ANY, Found
+from lakevilla.store.effects import Program, Put, get, parallel
+
+__all__ = ["prepare", "snapshot_id_of"]
+
+_OPERATION = "lakevilla.operation"
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+    ("total-delete-files", None, None),
+    ("total-position-deletes", None, None),
+    ("total-equality-deletes", None, None),
+)
+
+
+def prepare(
+    snapshot: IcebergSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
+) -> Program[Attempt]:
+    """See ``formats.base.TableFormat.prepare``."""
+    if snapshot.overlaid or info.nonce is None:
+        raise InvalidOperation(
+            f"a version of table {snapshot.table} follows a published one", table=snapshot.table
+        )
+    definition = snapshot.definition
+    if change.metadata is not None:
+        definition = Definition(snapshot.location, snapshot.table, change.metadata)
+    version = snapshot.version + 1
+    key = metadata_key(snapshot.location, version)
+    listed, made = snapshot.listed, None
+    if change.adds or change.removes:
+        made = yield from _snapshot(snapshot, definition, change, info, timestamp_ms)
+        listed = made.listed
+    elif snapshot.document is None:
+        listed = ()
+    before = snapshot.document
+    note = None if made is not None else commit_note(info.txn_ids, info.nonce, info.operation)
+    document = next_metadata(
+        before,
+        key,
+        None if before is None else definition.place.spelled(_relative(before.key, snapshot)),
+        definition=change.metadata,
+        snapshot=None if made is None else made.snapshot,
+        applications=info.applications,
+        commit=note,
+        now_ms=timestamp_ms,
+    )
+    document = Metadata(key, snapshot.table, document.parts)
+    entry = IcebergEntry(
+        version=version,
+        change=change,
+        applications=info.applications,
+        txn_ids=info.txn_ids,
+        nonce=info.nonce,
+        operation=info.operation,
+        is_blind_append=info.is_blind_append,
+        timestamp_ms=document.last_updated_ms,
+        raw_commit_info={} if made is None else dict(made.snapshot["summary"]),
+        document=document,
+        listed=listed,
+    )
+    return Attempt(key, document.encode(), ABSENT, entry)
+
+
+def snapshot_id_of(nonce: str) -> int:
+    """The id of the snapshot that a commit makes: as random as its nonce, and positive."""
+    digest = blake2b(nonce.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def _relative(key: str, snapshot: IcebergSnapshot) -> str:
+    return key.removeprefix(f"{snapshot.location}/")
+
+
+class _Made:
+    def __init__(self, snapshot: dict[str, Any], listed: tuple[ManifestFile, ...]) -> None:
+        self.snapshot = snapshot
+        self.listed = listed
+
+
+def _snapshot(
+    before: IcebergSnapshot,
+    definition: Definition,
+    change: Change,
+    info: CommitInfo,
+    now_ms: int,
+) -> Program[_Made]:
+    """Store the manifests and the manifest list of a new snapshot."""
+    assert info.nonce is not None
+    number = snapshot_id_of(info.nonce)
+    manifests = yield from manifests_of(before)
+    made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
+    # Manifests that only tell of files which went before are of no use any more.
+    manifests = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
+    kept = list(manifests)
+    gone = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
+    if change.removes:
+        paths = {file.path for file in change.removes}
+        kept, made, gone = yield from _without(before, manifests, paths, number, info.nonce)
+    if change.adds:
+        entries = [new_entry(file, number, definition) for file in change.adds]
+        path = f"metadata/{info.nonce}-m0.avro"
+        spec_id = definition.spec.spec_id
+        made.insert(0, (encode_manifest(path, entries, spec_id, number, definition), entries))
+    place = definition.place
+    sequence = 1 + (0 if before.document is None else before.document.last_sequence_number)
+    path = f"metadata/snap-{number}-{before.version + 1}-{info.nonce}.avro"
+    body, named = encode_list(
+        place.spelled(path),
+        [*(one.file for one, _ in made), *kept],
+        snapshot_id=number,
+        parent_id=before.snapshot_id,
+        sequence=sequence,
+        definition=definition,
+    )
+    yield from parallel(
+        [
+            *(Put(place.key(one.path), one.body, ANY) for one, _ in made),
+            Put(place.key(path), body, ANY),
+        ]
+    )
+    for listed, (_, entries) in zip(named, made, strict=False):
+        filled = [inherit(entry, listed) for entry in entries]
+        read = columns_of(filled, listed.partition_spec_id, definition)
+        before.cache.keep(listed.manifest_path, read)
+    last = 0 if before.document is None else before.document.last_updated_ms
+    snapshot = {
+        "snapshot-id": number,
+        "sequence-number": sequence,
+        "timestamp-ms": max(now_ms, last),
+        "manifest-list": place.spelled(path),
+        "summary": _summary(before, change, info, gone),
+        "schema-id": definition.document["current-schema-id"],
+    }
+    if before.snapshot_id is not None:
+        snapshot["parent-snapshot-id"] = before.snapshot_id
+    return _Made(snapshot, tuple(named))
+
+
+def _without(
+    before: IcebergSnapshot,
+    manifests: Sequence[ManifestFile],
+    paths: set[str],
+    number: int,
+    nonce: str,
+) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
+    """The manifests without some data files: those to keep, those made anew, the files gone."""
+    data = [one for one in manifests if one.content == ManifestContent.DATA]
+    kept = [one for one in manifests if one.content != ManifestContent.DATA]
+    wanted = pa.array(sorted(paths), pa.string())
+    hit, gone = [], []
+    for manifest, part in zip(data, (yield from entries_in(before, data)), strict=True):
+        live = part.filter(pc.not_equal(part["status"], pa.scalar(DELETED, pa.int8())))
+        found = live.filter(pc.is_in(live["path"], value_set=wanted))
+        if found.num_rows:
+            hit.append(manifest)
+            gone.append(found.select(["path", "rows", "size"]))
+        else:
+            kept.append(manifest)
+    removed = pa.concat_tables(gone) if gone else None
+    missing = paths - (set() if removed is None else set(removed["path"].to_pylist()))
+    if missing or removed is None:
+        raise CorruptObject(
+            f"table {before.table} has no file {min(missing)} at version {before.version}, which a "
+            "commit removes",
+            table=before.table,
+        )
+    place = before.definition.place
+    keys = [place.key(place.path(one.manifest_path)) for one in hit]
+    outcomes = yield from parallel([get(key) for key in keys])
+    made = []
+    for count, (manifest, key, outcome) in enumerate(zip(hit, keys, outcomes, strict=True), 1):
+        if not isinstance(outcome, Found):
+            raise CorruptObject(
+                f"manifest {key} of table {before.table} is missing: restore it",
+                key=key,
+                table=before.table,
+            )
+        entries = [
+            _kept_or_gone(entry, place.path(entry.data_file.file_path) in paths, number)
+            for entry in entries_of(key, before.table, outcome.body, manifest)
+            if entry.status != ManifestEntryStatus.DELETED
+        ]
+        path = f"metadata/{nonce}-m{count}.avro"
+        spec_id = manifest.partition_spec_id
+        made.append((encode_manifest(path, entries, spec_id, number, before.definition), entries))
+    return kept, made, removed
+
+
+def _kept_or_gone(entry: ManifestEntry, is_gone: bool, number: int) -> ManifestEntry:
+    entry.status = ManifestEntryStatus.DELETED if is_gone else ManifestEntryStatus.EXISTING
+    if is_gone:
+        entry.snapshot_id = number
+    return entry
+
+
+def _summary(
+    before: IcebergSnapshot, change: Change, info: CommitInfo, gone: pa.Table
+) -> dict[str, str]:
+    """The snapshot's summary: what the spec asks for, and whose commit it is."""
+    counts = {
+        "added-data-files": len(change.adds),
+        "added-records": sum(_rows(file.stats) for file in change.adds),
+        "added-files-size": sum(file.size for file in change.adds),
+        "deleted-data-files": gone.num_rows,
+        "deleted-records": pc.sum(gone["rows"]).as_py() or 0,
+        "removed-files-size": pc.sum(gone["size"]).as_py() or 0,
+    }
+    document = before.document
+    current = None if document is None else document.current
+    known: Mapping[str, Any] = {} if current is None else current.get("summary") or {}
+    totals = {}
+    for total, added, removed in _TOTALS:
+        text = str(known.get(total, "" if current is not None else "0"))
+        if text.isdigit():
+            plus = counts.get(added or "", 0) - counts.get(removed or "", 0)
+            totals[total] = max(0, int(text) + plus)
+    own = {TXN_IDS: ",".join(info.txn_ids), NONCE: str(info.nonce), _OPERATION: info.operation}
+    numbers = {name: count for name, count in counts.items() if count} | totals
+    told = {name: value for name, value in info.metadata.items() if name not in numbers}
+    return {
+        **told,
+        "operation": _operation(change),
+        **own,
+        **{name: str(value) for name, value in numbers.items()},
+        "engine-name": "lakevilla",
+    }
+
+
+def _operation(change: Change) -> str:
+    if not change.removes:
+        return "append"
+    if not change.changes_data:
+        return "replace"
+    return "overwrite" if change.adds else "delete"
+
+
+def _rows(stats: str | None) -> int:
+    return 0 if stats is None else int(msgspec.json.decode(stats).get("numRecords") or 0)

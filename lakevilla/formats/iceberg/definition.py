@@ -1,0 +1,262 @@
+"""What a table's definition says: its layout, its properties, what may be done.
+
+Shared by all snapshots between two changes of the definition. Its parts are worked out
+when first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakevilla.errors import UnsupportedTableFeature
+from lakevilla.formats.base import Layout, PartitionField
+from lakevilla.formats.iceberg.paths import Place
+from lakevilla.formats.iceberg.schema import (
+    Field,
+    Leaf,
+    arrow_schema,
+    current_schema,
+    leaves,
+    nested_names,
+    physical_schema,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+
+__all__ = ["Definition", "keeps_contract"]
+
+_MODE = "write.metadata.metrics.default"
+_COLUMN_MODE = "write.metadata.metrics.column."
+_MOST_COLUMNS = "write.metadata.metrics.max-inferred-column-defaults"
+_TARGET_SIZE = "write.target-file-size-bytes"
+_CODEC = "write.parquet.compression-codec"
+_METADATA_CODEC = "write.metadata.compression-codec"
+_CODECS = frozenset({"snappy", "zstd", "gzip", "lz4", "uncompressed", "brotli"})
+_TRANSFORMS = ("identity", "year", "month", "day", "hour", "void")
+_WIDTHS = ("bucket[", "truncate[")
+
+#: Parts of a definition that say what a data file must look like.
+_CONTRACT = (
+    "table-uuid",
+    "format-version",
+    "location",
+    "schemas",
+    "current-schema-id",
+    "partition-specs",
+    "default-spec-id",
+)
+
+
+def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    return all(before.get(name) == after.get(name) for name in _CONTRACT)
+
+
+class Definition:
+    """A definition (``metadata.definition_of``) and what follows from it.
+
+    Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
+    """
+
+    def __init__(self, location: str, table: str, document: dict[str, Any]) -> None:
+        self.location = location
+        self.table = table
+        self.document = document
+        if document:
+            self._check_readable()
+
+    @cached_property
+    def table_id(self) -> str:
+        return str(self.document.get("table-uuid", ""))
+
+    @cached_property
+    def format_version(self) -> int:
+        return int(self.document.get("format-version", 2))
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(self.location, str(self.document.get("location", "")).rstrip("/"))
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.document.get("properties") or {}
+        return found
+
+    @cached_property
+    def fields(self) -> list[Field]:
+        return current_schema(self.document, self.table) if self.document else []
+
+    @cached_property
+    def leaves(self) -> dict[int, Leaf]:
+        """The leaves of all schemas by id, as the newest that has them says."""
+        schemas = sorted(self.document["schemas"], key=lambda schema: schema.get("schema-id", 0))
+        found = {leaf.field_id: leaf for schema in schemas for leaf in leaves(schema["fields"])}
+        return found | {leaf.field_id: leaf for leaf in leaves(self.fields)}
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The current schema as pyiceberg knows it."""
+        from pyiceberg.schema import Schema
+
+        return Schema.model_validate(
+            {
+                "type": "struct",
+                "schema-id": self.document["current-schema-id"],
+                "fields": self.fields,
+            }
+        )
+
+    @cached_property
+    def specs(self) -> dict[int, PartitionSpec]:
+        """All partition specs as pyiceberg knows them."""
+        from pyiceberg.partitioning import PartitionSpec
+
+        found = [PartitionSpec.model_validate(spec) for spec in self.document["partition-specs"]]
+        return {spec.spec_id: spec for spec in found}
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return self.specs[self.document["default-spec-id"]]
+
+    @cached_property
+    def layout(self) -> Layout:
+        if not self.document:
+            empty = pa.schema([])
+            return Layout(self.location, self.table, empty, empty, True, (), (), (), {})
+        schema = arrow_schema(self.fields, self.table)
+        return Layout(
+            location=self.location,
+            table=self.table,
+            schema=schema,
+            physical=physical_schema(self.fields, self.table),
+            by_field_id=True,
+            partition_by=(),
+            statistics_columns=self._statistics_columns(),
+            constraints=(),
+            properties=self.properties,
+            compression=self._compression(),
+            target_file_size_bytes=self._target_size(),
+            known_as=arrow_schema(self.fields, self.table, named=lambda f: str(f["id"])),
+            partition_fields=self._partition_fields(),
+            constants=self._constants(),
+            uri=self.place.uri,
+            data_directory="data",
+        )
+
+    def check_writable(self) -> None:
+        """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
+        if not self.document:
+            return  # not created yet
+        if self.format_version != 2:
+            raise UnsupportedTableFeature(
+                f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
+                "reads it and writes version 2; write it with the client that made it",
+                table=self.table,
+            )
+        codec = self.properties.get(_METADATA_CODEC, "none").lower()
+        if codec != "none":
+            raise UnsupportedTableFeature(
+                f"table {self.table} compresses its metadata files ({_METADATA_CODEC} = {codec}): "
+                "two writers could then take one version under two names; set it to none",
+                table=self.table,
+            )
+        provider = self.properties.get("write.format.default", "parquet").lower()
+        if provider != "parquet":
+            raise UnsupportedTableFeature(
+                f"table {self.table} keeps its data as {provider}, not parquet: write it with the "
+                "client that made it",
+                table=self.table,
+            )
+        if "write.data.path" in self.properties or "write.object-storage.enabled" in (
+            name for name, value in self.properties.items() if value.lower() == "true"
+        ):
+            raise UnsupportedTableFeature(
+                f"table {self.table} keeps its data files outside of its directory "
+                "(write.data.path, write.object-storage.enabled): LakeVilla does not write there; "
+                "unset the property",
+                table=self.table,
+            )
+
+    def _check_readable(self) -> None:
+        for spec in self.document["partition-specs"]:
+            for field in spec["fields"]:
+                transform = str(field.get("transform"))
+                if transform not in _TRANSFORMS and not transform.startswith(_WIDTHS):
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} is partitioned by the transform {transform} of "
+                        f"{field.get('name')}, which LakeVilla does not know: use the client that "
+                        "wrote it",
+                        table=self.table,
+                    )
+        names: dict[int, str] = {}
+        for schema in self.document["schemas"]:
+            for number, name in nested_names(schema["fields"]):
+                if names.setdefault(number, name) != name:
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} has a nested column that was renamed from "
+                        f"{names[number]} to {name}, which LakeVilla can't follow in its files "
+                        "yet: rewrite them with the client that renamed it",
+                        table=self.table,
+                    )
+            for field in schema["fields"]:
+                if field.get("initial-default") is not None:
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} has a default value for column {field['name']} "
+                        "(initial-default), which LakeVilla does not fill in: use the client that "
+                        "set it",
+                        table=self.table,
+                    )
+
+    def _statistics_columns(self) -> tuple[str, ...]:
+        """The leaves for which files keep bounds: as the properties say, the first hundred."""
+        text = self.properties.get(_MOST_COLUMNS, "100")
+        most = int(text) if text.isdigit() else 100
+        default = self.properties.get(_MODE, "").lower()
+        names = {str(field["id"]): str(field["name"]) for field in self.fields}
+        found = []
+        for place, leaf in enumerate(leaves(self.fields)):
+            mode = self.properties.get(_COLUMN_MODE + names[leaf.path[0]], default).lower()
+            if not leaf.is_repeated and mode != "none" and (place < most or mode):
+                found.append(".".join(leaf.path))
+        return tuple(found)
+
+    def _partition_fields(self) -> tuple[PartitionField, ...]:
+        by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
+        return tuple(
+            PartitionField(
+                key=str(field.field_id),
+                name=field.name,
+                column=by_id.get(field.source_id, ""),
+                transform=str(field.transform),
+            )
+            for field in self.spec.fields
+            if str(field.transform) != "void"
+        )
+
+    def _constants(self) -> tuple[tuple[str, str], ...]:
+        """Columns by which some spec partitions as they are: files may lack these."""
+        by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
+        return tuple(
+            sorted(
+                {
+                    (by_id[field.source_id], str(field.field_id))
+                    for spec in self.specs.values()
+                    for field in spec.fields
+                    if str(field.transform) == "identity" and field.source_id in by_id
+                }
+            )
+        )
+
+    def _compression(self) -> str:
+        codec = self.properties.get(_CODEC, "zstd").lower()
+        return codec if codec in _CODECS else "zstd"
+
+    def _target_size(self) -> int | None:
+        text = self.properties.get(_TARGET_SIZE, "")
+        return max(1, int(text)) if text.isdigit() else None

@@ -1,0 +1,123 @@
+"""Versions of a table without a catalog: ``metadata/v<N>.metadata.json``, by number."""
+
+from __future__ import annotations
+
+from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
+from lakevilla.formats.iceberg.paths import (
+    hint_key,
+    is_same_place,
+    metadata_directory,
+    metadata_key,
+    metadata_version,
+)
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, list_objects
+
+__all__ = ["blank_snapshot", "list_versions", "newest_version", "open_version", "read_metadata"]
+
+
+def blank_snapshot(location: str, table: str, cache: ManifestCache) -> IcebergSnapshot:
+    """The state before version 0."""
+    return IcebergSnapshot(-1, Definition(location, table, {}), None, cache, listed=())
+
+
+def list_versions(location: str) -> Program[list[int]]:
+    """The versions whose metadata files are there, in order: one LIST."""
+    directory = metadata_directory(location)
+    listed = yield from list_objects(directory, f"{directory}/v")
+    names = [info.key[len(directory) + 1 :] for info in listed]
+    return sorted(version for name in names if (version := metadata_version(name)) is not None)
+
+
+def newest_version(location: str, table: str) -> Program[int]:
+    """The newest version, by a LIST: the hint may point behind, or nowhere.
+
+    Raises
+    ------
+    TableNotFound
+        There is no metadata file, and no hint at one.
+    CorruptObject
+        There is a hint and no metadata file, or a version between two others is missing.
+    """
+    versions = yield from list_versions(location)
+    if not versions:
+        hint = yield from get(hint_key(location))
+        if isinstance(hint, Found):
+            raise CorruptObject(
+                f"{hint_key(location)} of table {table} names version "
+                f"{hint.body[:40].decode(errors='replace').strip()}, and there is no metadata file "
+                f"in {metadata_directory(location)}: restore the newest one",
+                key=hint_key(location),
+                table=table,
+            )
+        raise TableNotFound(
+            f"there is no iceberg table {table}: {metadata_directory(location)} holds no "
+            "v<N>.metadata.json; a table in a catalog is opened by its catalog",
+            table=table,
+        )
+    first, last = versions[0], versions[-1]
+    if last - first + 1 != len(versions):
+        there = set(versions)
+        missing = next(v for v in range(last, first, -1) if v not in there)
+        key = metadata_key(location, missing)
+        if missing + 1 <= last:
+            yield from _refuse_gap(location, table, missing, key)
+    return last
+
+
+def _refuse_gap(location: str, table: str, missing: int, key: str) -> Program[None]:
+    """A gap below the newest version is clean-up's if the hint has passed it, else damage."""
+    hint = yield from get(hint_key(location))
+    text = hint.body.decode(errors="replace").strip() if isinstance(hint, Found) else ""
+    if text.isdigit() and int(text) - 1 > missing:
+        return
+    raise CorruptObject(
+        f"the metadata of table {table} has a gap: {key} is missing below a newer version, and the "
+        "hint does not tell which of the two sides counts: restore it, or correct "
+        f"{hint_key(location)}",
+        key=key,
+        table=table,
+    )
+
+
+def read_metadata(location: str, table: str, version: int) -> Program[Metadata | None]:
+    """A version's metadata file; None if it is absent."""
+    key = metadata_key(location, version)
+    outcome = yield from get(key)
+    return decode_metadata(key, table, outcome.body) if isinstance(outcome, Found) else None
+
+
+def open_version(
+    location: str, table: str, version: int, uri: str, cache: ManifestCache
+) -> Program[IcebergSnapshot]:
+    """The table at a version. Raises ``VersionNotFound``."""
+    document = None
+    if version >= 0:
+        document = yield from read_metadata(location, table, version)
+    if document is None:
+        raise VersionNotFound(
+            f"table {table} has no version {version}, or no longer: "
+            f"{metadata_key(location, max(version, 0))} is not there",
+            table=table,
+        )
+    return opened(location, table, version, document, uri, cache)
+
+
+def opened(
+    location: str, table: str, version: int, document: Metadata, uri: str, cache: ManifestCache
+) -> IcebergSnapshot:
+    """The state that a metadata file tells of; refuses one of another place."""
+    told = str(document.get("location"))
+    if not is_same_place(told, uri):
+        raise InvalidOperation(
+            f"table {table} lies at {uri} and its metadata says {told}: it was moved or copied, "
+            "and its manifests name files over there; open it where it was, or rewrite its paths "
+            "(Spark's rewrite_table_path)",
+            table=table,
+        )
+    definition = Definition(location, table, document.definition)
+    return IcebergSnapshot(version, definition, document, cache)

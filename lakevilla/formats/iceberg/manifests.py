@@ -1,0 +1,364 @@
+"""Manifests and manifest lists: bytes to columns, and entries to bytes.
+
+Avro is pyiceberg's to read and write. A manifest becomes an Arrow table when it is read
+and is kept as that, since it never changes under its name (hazard 7).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.typedef import Record
+
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.base import DataFile as AddedFile
+from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
+from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.partitions import PartitionTypes
+
+__all__ = [
+    "ADDED",
+    "DELETED",
+    "ENTRIES",
+    "MadeManifest",
+    "columns_of",
+    "decode_list",
+    "decode_manifest",
+    "encode_list",
+    "encode_manifest",
+    "entries_of",
+    "inherit",
+    "new_entry",
+]
+
+EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
+_CODEC = "write.avro.compression-codec"
+
+#: One row an entry of a manifest, deleted ones too. ``kind`` is that of a delete file;
+#: ``target`` is the one data file that a delete file is about, where it says so.
+ENTRIES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("status", pa.int8()),
+        ("snapshot_id", pa.int64()),
+        ("sequence", pa.int64()),
+        ("spec_id", pa.int32()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+        ("rows", pa.int64()),
+        ("size", pa.int64()),
+        ("stats", pa.string()),
+        ("kind", pa.string()),
+        ("equality_ids", pa.list_(pa.int32())),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("target", pa.string()),
+    ]
+)
+_PATH_ID = 2147483546
+#: The newest layout of entries: it has what delete files say of their data files.
+_READ_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MadeManifest:
+    """A manifest that is still to be stored, and how a manifest list names it."""
+
+    file: ManifestFile
+    path: str
+    body: bytes
+
+
+def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
+    """The manifests that a manifest list names. Raises ``CorruptObject``."""
+    with _translated(key, table, "manifest list"):
+        return list(read_manifest_list(_Bytes(key, body)))
+
+
+def entries_of(key: str, table: str, body: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
+    """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
+    with (
+        _translated(key, table, "manifest"),
+        AvroFile[ManifestEntry](
+            _Bytes(key, body),
+            MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as reader,
+    ):
+        return [inherit(entry, manifest) for entry in reader]
+
+
+def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
+    """Fill in what an entry takes from its manifest (spec, sequence number inheritance)."""
+    if entry.snapshot_id is None:
+        entry.snapshot_id = manifest.added_snapshot_id or 0
+    sequence = manifest.sequence_number or 0
+    if sequence == 0 or entry.status == ManifestEntryStatus.ADDED:
+        if entry.sequence_number is None:
+            entry.sequence_number = sequence
+        if entry.file_sequence_number is None:
+            entry.file_sequence_number = sequence
+    entry.data_file.spec_id = manifest.partition_spec_id
+    return entry
+
+
+def decode_manifest(
+    key: str, body: bytes, manifest: ManifestFile, definition: Definition
+) -> pa.Table:
+    """A manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
+    found = entries_of(key, definition.table, body, manifest)
+    return columns_of(found, manifest.partition_spec_id, definition)
+
+
+def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Definition) -> pa.Table:
+    """Entries of one spec as an ``ENTRIES`` table."""
+    types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
+    rows = [_row(entry, spec_id, types, definition) for entry in entries]
+    columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
+    arrays = [pa.array(values, f.type) for values, f in zip(columns, ENTRIES, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ENTRIES)
+
+
+def _row(
+    entry: ManifestEntry, spec_id: int, types: PartitionTypes, definition: Definition
+) -> tuple[Any, ...]:
+    file = entry.data_file
+    place, leaves = definition.place, definition.leaves
+    content = file.content or DataFileContent.DATA
+    if content == DataFileContent.DATA and file.file_format != FileFormat.PARQUET:
+        raise UnsupportedTableFeature(
+            f"table {definition.table} has data file {file.file_path} of format "
+            f"{file.file_format.value}: LakeVilla reads Parquet; use the client that wrote it",
+            table=definition.table,
+        )
+    kind, stats, target = None, None, None
+    if content == DataFileContent.DATA:
+        nans = file.nan_value_counts or {}
+        stats = statistics_of(
+            file.record_count,
+            file.null_value_counts,
+            _bounds(file.lower_bounds, nans, leaves),
+            _bounds(file.upper_bounds, nans, leaves),
+            leaves,
+        )
+    else:
+        is_vector = file.file_format == FileFormat.PUFFIN
+        kind = "equality" if content == DataFileContent.EQUALITY_DELETES else "position"
+        kind = "vector" if is_vector else kind
+        if not is_vector and file.file_format != FileFormat.PARQUET:
+            raise UnsupportedTableFeature(
+                f"table {definition.table} has delete file {file.file_path} of format "
+                f"{file.file_format.value}: LakeVilla reads Parquet; rewrite it with the client "
+                "that wrote it",
+                table=definition.table,
+            )
+        target = _target(file)
+        target = None if target is None else place.path(target)
+    return (
+        place.path(file.file_path),
+        int(entry.status),
+        entry.snapshot_id,
+        entry.sequence_number or 0,
+        spec_id,
+        list(types.texts(file.partition).items()),
+        file.record_count,
+        file.file_size_in_bytes,
+        stats,
+        kind,
+        file.equality_ids if kind == "equality" else None,
+        _extra(file, 18) if kind == "vector" else None,
+        _extra(file, 19) if kind == "vector" else None,
+        target,
+    )
+
+
+def _extra(file: DataFile, place: int) -> Any:
+    """A field that pyiceberg reads by its place alone (referenced file, offset, length)."""
+    return file._data[place] if len(file._data) > place else None
+
+
+def _bounds(
+    bounds: Mapping[int, bytes] | None, nans: Mapping[int, int], leaves: Mapping[int, Any]
+) -> dict[int, bytes]:
+    """The bounds that hold for every value: those of floats leave NaN out."""
+    found = {}
+    for number, raw in (bounds or {}).items():
+        leaf = leaves.get(number)
+        if leaf is None or (leaf.type in ("float", "double") and nans.get(number) != 0):
+            continue
+        found[number] = bytes(raw)
+    return found
+
+
+def _target(file: DataFile) -> str | None:
+    """The one data file that a position delete file is about, if it says so.
+
+    Equal bounds of the paths in it say so too: a bound that was cut is never equal to the
+    other, which is raised.
+    """
+    told = _extra(file, 17)
+    if told is not None:
+        return str(told)
+    low, high = ((b or {}).get(_PATH_ID) for b in (file.lower_bounds, file.upper_bounds))
+    if low is None or low != high:
+        return None
+    try:
+        return bytes(low).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def new_entry(file: AddedFile, snapshot_id: int, definition: Definition) -> ManifestEntry:
+    """The entry that adds a data file in the table's current spec."""
+    types = PartitionTypes(definition.spec, definition.leaves, definition.table)
+    metrics = metrics_of(file.stats, definition.leaves)
+    floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=definition.place.spelled(file.path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*types.values(file.partition_values)),
+        record_count=metrics.record_count,
+        file_size_in_bytes=file.size,
+        column_sizes=None,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_counts,
+        nan_value_counts=dict.fromkeys(floats, 0),
+        lower_bounds=metrics.lower,
+        upper_bounds=metrics.upper,
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+    )
+    data_file.spec_id = definition.spec.spec_id
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=data_file,
+    )
+
+
+def encode_manifest(
+    path: str,
+    entries: Iterable[ManifestEntry],
+    spec_id: int,
+    snapshot_id: int,
+    definition: Definition,
+) -> MadeManifest:
+    """A manifest of data files, as the entries say: added, there before, or deleted."""
+    sink = _Sink(definition.place.spelled(path))
+    codec: Any = definition.properties.get(_CODEC, "gzip")
+    version: Any = definition.format_version
+    with write_manifest(
+        version, definition.specs[spec_id], definition.schema, sink, snapshot_id, codec
+    ) as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    return MadeManifest(writer.to_manifest_file(), path, sink.body)
+
+
+def encode_list(
+    uri: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence: int,
+    definition: Definition,
+) -> tuple[bytes, list[ManifestFile]]:
+    """A manifest list, and its manifests as it names them (with their sequence numbers)."""
+    sink = _Sink(uri)
+    codec: Any = definition.properties.get(_CODEC, "gzip")
+    version: Any = definition.format_version
+    with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
+        named = [writer.prepare_manifest(manifest) for manifest in manifests]
+        writer.add_manifests(named)
+    return sink.body, named
+
+
+class _translated:
+    """Turns what a decoder raises into ``CorruptObject``."""
+
+    def __init__(self, key: str, table: str, what: str) -> None:
+        self._key, self._table, self._what = key, table, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, LakeVillaError):
+            raise CorruptObject(
+                f"{self._what} {self._key} of table {self._table} can't be read ({error}): restore "
+                "it from a copy",
+                key=self._key,
+                table=self._table,
+            ) from None
+
+
+class _Bytes(InputFile):
+    """Bytes at hand, as pyiceberg reads a file."""
+
+    def __init__(self, location: str, body: bytes) -> None:
+        super().__init__(location)
+        self._body = body
+
+    def __len__(self) -> int:
+        return len(self._body)
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:
+        return io.BytesIO(self._body)
+
+
+class _Sink(OutputFile):
+    """Takes what pyiceberg writes to a file."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.body = b""
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        return _Bytes(self.location, self.body)
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        return _Stream(self)
+
+
+class _Stream(io.BytesIO):
+    def __init__(self, sink: _Sink) -> None:
+        super().__init__()
+        self._sink = sink
+
+    def close(self) -> None:
+        if not self.closed:
+            self._sink.body = self.getvalue()
+        super().close()

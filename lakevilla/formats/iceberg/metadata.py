@@ -1,0 +1,333 @@
+"""A table's metadata file: read as it is, and the next one made from it.
+
+The file is kept as JSON text of its top-level parts. What this library does not know it
+hands on unchanged (pyiceberg's model drops it), and a list of a thousand snapshots is
+neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+
+__all__ = ["MAIN", "Metadata", "decode_metadata", "definition_of", "next_metadata"]
+
+MAIN = "main"
+_NO_SNAPSHOT = -1
+
+#: What makes a state's definition: everything but its snapshots and where it has been.
+_DEFINITION = (
+    "format-version",
+    "table-uuid",
+    "location",
+    "last-column-id",
+    "current-schema-id",
+    "schemas",
+    "default-spec-id",
+    "partition-specs",
+    "last-partition-id",
+    "default-sort-order-id",
+    "sort-orders",
+)
+#: Properties in which the lakes that write a table note what they have published.
+_APPLICATION = "lakevilla."
+_SEQUENCE = ".sequence"
+_APPLICATIONS = "lakevilla.applications."
+#: The last commit of a lake that made no snapshot: its transactions and nonce.
+COMMIT_PROPERTY = "lakevilla.commit"
+
+_KEPT_VERSIONS = "write.metadata.previous-versions-max"
+_KEPT_DEFAULT = 100
+
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+
+
+class _SnapshotId(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+
+
+_ids = msgspec.json.Decoder(_SnapshotId)
+
+
+class Metadata:
+    """One metadata file. Immutable; its parts are parsed when first asked for."""
+
+    def __init__(self, key: str, table: str, parts: Mapping[str, msgspec.Raw]) -> None:
+        self.key = key
+        self.table = table
+        self.parts = parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metadata) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.parts)
+
+    def get(self, name: str) -> Any:
+        """A top-level part, parsed; None if it is absent."""
+        part = self.parts.get(name)
+        return None if part is None else _any.decode(part)
+
+    @cached_property
+    def format_version(self) -> int:
+        return int(self.get("format-version"))
+
+    @cached_property
+    def table_id(self) -> str:
+        return str(self.get("table-uuid") or "")
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """All of them, those of the lakes too."""
+        return {str(name): str(value) for name, value in (self.get("properties") or {}).items()}
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        return definition_of(self)
+
+    @cached_property
+    def applications(self) -> dict[str, int]:
+        """The last version that each application has committed, the lakes' own among them."""
+        found = {}
+        for name, value in self.properties.items():
+            application = _application_of(name)
+            if application is not None and value.lstrip("-").isdigit():
+                found[application] = int(value)
+        return found
+
+    @cached_property
+    def last_updated_ms(self) -> int:
+        return int(self.get("last-updated-ms") or 0)
+
+    @cached_property
+    def last_sequence_number(self) -> int:
+        return int(self.get("last-sequence-number") or 0)
+
+    @cached_property
+    def current_id(self) -> int | None:
+        found = self.get("current-snapshot-id")
+        return None if found is None or found == _NO_SNAPSHOT else int(found)
+
+    @cached_property
+    def snapshots(self) -> dict[int, msgspec.Raw]:
+        """The snapshots as JSON, by id, in the file's order."""
+        raws = _raws.decode(self.parts.get("snapshots") or b"[]")
+        return {_ids.decode(raw).snapshot_id: raw for raw in raws}
+
+    def snapshot(self, snapshot_id: int | None) -> dict[str, Any] | None:
+        """One snapshot, parsed; None if the table has it no more."""
+        raw = None if snapshot_id is None else self.snapshots.get(snapshot_id)
+        return None if raw is None else _any.decode(raw)
+
+    @cached_property
+    def current(self) -> dict[str, Any] | None:
+        """The current snapshot; None if the table never had one.
+
+        Raises
+        ------
+        CorruptObject
+            The file names one that it does not hold.
+        """
+        if self.current_id is None:
+            return None
+        found = self.snapshot(self.current_id)
+        if found is None:
+            raise CorruptObject(
+                f"{self.key} of table {self.table} names snapshot {self.current_id} as the current "
+                "one and does not hold it: restore the file from a copy",
+                key=self.key,
+                table=self.table,
+            )
+        return found
+
+
+def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
+    """A metadata file.
+
+    Raises
+    ------
+    CorruptObject
+        It is torn, or lacks what every metadata file has.
+    UnsupportedTableFeature
+        Its format version is not one of 1 to 3.
+    """
+    try:
+        metadata = Metadata(key, table, _parts.decode(body))
+        version = metadata.get("format-version")
+        if isinstance(version, int) and version not in (1, 2, 3):
+            raise UnsupportedTableFeature(
+                f"table {table} has Iceberg format version {version}: LakeVilla reads 1 to 3",
+                table=table,
+            )
+        _ = (
+            metadata.format_version,
+            metadata.properties,
+            metadata.last_updated_ms,
+            metadata.last_sequence_number,
+            metadata.snapshots,
+            metadata.definition,
+        )
+        if not isinstance(metadata.get("location"), str) or not metadata.table_id:
+            raise ValueError("it has no location or no table-uuid")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CorruptObject(
+            f"metadata file {key} of table {table} can't be read ({error}): restore it from a copy",
+            key=key,
+            table=table,
+        ) from None
+    return metadata
+
+
+def definition_of(metadata: Metadata) -> dict[str, Any]:
+    """A table's definition, with the properties that are the user's.
+
+    Version 1 tables may keep one schema and one spec under older names.
+    """
+    found = {name: metadata.get(name) for name in _DEFINITION}
+    if found["format-version"] == 1:
+        if not found["schemas"]:
+            schema = metadata.get("schema")
+            found["schemas"] = [{**schema, "schema-id": schema.get("schema-id", 0)}]
+            found["current-schema-id"] = schema.get("schema-id", 0)
+        if not found["partition-specs"]:
+            fields = metadata.get("partition-spec") or []
+            found["partition-specs"] = [{"spec-id": 0, "fields": fields}]
+            found["default-spec-id"] = 0
+        if found["last-partition-id"] is None:
+            listed = [field for spec in found["partition-specs"] for field in spec["fields"]]
+            numbers = [field.get("field-id", 999) for field in listed]
+            found["last-partition-id"] = max(numbers, default=999)
+        if not found["sort-orders"]:
+            found["sort-orders"] = [{"order-id": 0, "fields": []}]
+            found["default-sort-order-id"] = 0
+    found["properties"] = {
+        name: value for name, value in metadata.properties.items() if not _is_own(name)
+    }
+    return found
+
+
+def next_metadata(
+    before: Metadata | None,
+    key: str,
+    previous_uri: str | None,
+    *,
+    definition: Mapping[str, Any] | None,
+    snapshot: Mapping[str, Any] | None,
+    applications: Mapping[str, int],
+    commit: str | None,
+    now_ms: int,
+) -> Metadata:
+    """The file that follows ``before`` (None: the table's first), which lies at ``previous_uri``.
+
+    Parameters
+    ----------
+    definition : Mapping, optional
+        The new definition; None leaves it.
+    snapshot : Mapping, optional
+        The new current snapshot; None leaves the table's rows as they are.
+    applications : Mapping
+        What the applications committed here have come to.
+    commit : str, optional
+        What ``COMMIT_PROPERTY`` is to say, for a commit without a snapshot.
+    """
+    parts = {} if before is None else dict(before.parts)
+    if definition is not None:
+        parts.update((n, _raw(v)) for n, v in definition.items() if n != "properties")
+        if definition["format-version"] == 1:
+            parts["schema"] = _raw(_by_id(definition["schemas"], definition, "schema"))
+            spec = _by_id(definition["partition-specs"], definition, "spec")
+            parts["partition-spec"] = _raw(spec["fields"])
+    own = {} if before is None else {n: v for n, v in before.properties.items() if _is_own(n)}
+    own.update((_property_of(name), str(value)) for name, value in applications.items())
+    if commit is not None:
+        own[COMMIT_PROPERTY] = commit
+    if definition is None:
+        assert before is not None, "the first file of a table has a definition"
+        definition = before.definition
+    theirs = definition["properties"]
+    parts["properties"] = _raw({**theirs, **own})
+    last = now_ms if before is None else max(now_ms, before.last_updated_ms)
+    parts["last-updated-ms"] = _raw(last)
+    if before is None:
+        parts |= {
+            "last-sequence-number": _raw(0),
+            "current-snapshot-id": _raw(_NO_SNAPSHOT),
+            "snapshots": _raw([]),
+            "snapshot-log": _raw([]),
+            "metadata-log": _raw([]),
+            "refs": _raw({}),
+        }
+    elif previous_uri is not None:
+        entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
+        log = [*_raws.decode(before.parts.get("metadata-log") or b"[]"), _raw(entry)]
+        parts["metadata-log"] = _raw(log[-_kept_versions(theirs) :])
+    if snapshot is not None:
+        _add_snapshot(parts, before, snapshot, last)
+    table = "" if before is None else before.table
+    return Metadata(key, table, parts)
+
+
+def kept_versions(metadata: Metadata) -> int:
+    """How many previous metadata files the table's properties keep in its log."""
+    return _kept_versions(metadata.properties)
+
+
+def _add_snapshot(
+    parts: dict[str, msgspec.Raw], before: Metadata | None, snapshot: Mapping[str, Any], now_ms: int
+) -> None:
+    number = snapshot["snapshot-id"]
+    raws = [] if before is None else list(before.snapshots.values())
+    parts["snapshots"] = _raw([*raws, _raw(snapshot)])
+    parts["current-snapshot-id"] = _raw(number)
+    if "sequence-number" in snapshot:
+        parts["last-sequence-number"] = _raw(snapshot["sequence-number"])
+    refs = {} if before is None else (before.get("refs") or {})
+    main = {**refs.get(MAIN, {}), "snapshot-id": number, "type": "branch"}
+    parts["refs"] = _raw({**refs, MAIN: main})
+    log = [] if before is None else _raws.decode(before.parts.get("snapshot-log") or b"[]")
+    entry = {"snapshot-id": number, "timestamp-ms": now_ms}
+    parts["snapshot-log"] = _raw([*log, _raw(entry)])
+
+
+def _by_id(values: Sequence[Any], definition: Mapping[str, Any], kind: str) -> Any:
+    wanted = definition["current-schema-id" if kind == "schema" else "default-spec-id"]
+    return next(value for value in values if value.get(f"{kind}-id", 0) == wanted)
+
+
+def _kept_versions(properties: Mapping[str, str]) -> int:
+    text = properties.get(_KEPT_VERSIONS, "")
+    return max(1, int(text)) if text.isdigit() else _KEPT_DEFAULT
+
+
+def _is_own(name: str) -> bool:
+    return name == COMMIT_PROPERTY or _application_of(name) is not None
+
+
+def _application_of(name: str) -> str | None:
+    """The application whose last version a property tells; None for any other property."""
+    if name.startswith(_APPLICATIONS):
+        return name.removeprefix(_APPLICATIONS)
+    if name.startswith(_APPLICATION) and name.endswith(_SEQUENCE):
+        return "lakevilla/" + name[len(_APPLICATION) : -len(_SEQUENCE)]
+    return None
+
+
+def _property_of(application: str) -> str:
+    own = application.removeprefix("lakevilla/")
+    if own != application:
+        return f"{_APPLICATION}{own}{_SEQUENCE}"
+    return _APPLICATIONS + application
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

@@ -1,0 +1,265 @@
+"""Iceberg schemas as Arrow schemas, and back.
+
+A schema is the JSON of the metadata file. Three Arrow schemas are made of it: the
+logical one, the same with field ids (what data files carry), and one that names every
+field by its id (how statistics are kept: an id never changes its column).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
+
+__all__ = [
+    "Field",
+    "Leaf",
+    "arrow_schema",
+    "current_schema",
+    "iceberg_fields",
+    "iceberg_type",
+    "leaves",
+    "nested_names",
+    "physical_schema",
+]
+
+#: A field of a struct as the spec writes it: ``id``, ``name``, ``required``, ``type``.
+Field = dict[str, Any]
+
+_FROM_NAME: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+_TO_NAME: dict[pa.DataType, str] = {
+    **{kind: name for name, kind in _FROM_NAME.items()},
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.uint8(): "int",
+    pa.uint16(): "int",
+    pa.uint32(): "long",
+    pa.float16(): "float",
+    pa.date64(): "date",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_ID = "PARQUET:field_id"
+
+
+def current_schema(definition: Mapping[str, Any], table: str) -> list[Field]:
+    """The fields of the current schema. Raises ``CorruptObject``."""
+    wanted = definition["current-schema-id"]
+    for schema in definition["schemas"]:
+        if schema.get("schema-id", 0) == wanted:
+            fields: list[Field] = schema["fields"]
+            return fields
+    raise CorruptObject(
+        f"the metadata of table {table} names schema {wanted} as the current one and does not hold "
+        "it: restore the metadata file from a copy",
+        table=table,
+    )
+
+
+def arrow_schema(
+    fields: Sequence[Field], table: str, *, named: Callable[[Field], str] | None = None
+) -> pa.Schema:
+    """The fields as an Arrow schema, under their names or what ``named`` calls them.
+
+    Raises ``UnsupportedTableFeature`` for a type that LakeVilla does not know.
+    """
+    return pa.schema([_arrow_field(field, named or _own_name, False, table) for field in fields])
+
+
+def physical_schema(fields: Sequence[Field], table: str) -> pa.Schema:
+    """The schema of data files: field ids as Parquet knows them."""
+    return pa.schema([_arrow_field(field, _own_name, True, table) for field in fields])
+
+
+def _own_name(field: Field) -> str:
+    return str(field["name"])
+
+
+class Leaf:
+    """A column of plain values: its id, the ids that lead to it, and its type."""
+
+    __slots__ = ("field_id", "is_repeated", "path", "type")
+
+    def __init__(self, field_id: int, path: tuple[str, ...], type_: str, is_repeated: bool) -> None:
+        self.field_id = field_id
+        self.path = path
+        self.type = type_
+        self.is_repeated = is_repeated
+
+
+def leaves(fields: Sequence[Field], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """All leaves in order; those within lists and maps too, as ``is_repeated``."""
+    for field in fields:
+        yield from _leaves(field["type"], int(field["id"]), (*path, str(field["id"])), False)
+
+
+def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> Iterator[Leaf]:
+    if isinstance(kind, str):
+        yield Leaf(number, path, kind, repeated)
+    elif kind["type"] == "struct":
+        for field in kind["fields"]:
+            inner = int(field["id"])
+            yield from _leaves(field["type"], inner, (*path, str(inner)), repeated)
+    elif kind["type"] == "list":
+        inner = int(kind["element-id"])
+        yield from _leaves(kind["element"], inner, (*path, str(inner)), True)
+    else:
+        for part in ("key", "value"):
+            inner = int(kind[f"{part}-id"])
+            yield from _leaves(kind[part], inner, (*path, str(inner)), True)
+
+
+def nested_names(fields: Sequence[Field]) -> Iterator[tuple[int, str]]:
+    """The ids and names of fields within other columns."""
+    for field in fields:
+        yield from _nested_names(field["type"])
+
+
+def _nested_names(kind: Any) -> Iterator[tuple[int, str]]:
+    if isinstance(kind, str):
+        return
+    if kind["type"] == "struct":
+        for field in kind["fields"]:
+            yield int(field["id"]), str(field["name"])
+            yield from _nested_names(field["type"])
+    elif kind["type"] == "list":
+        yield from _nested_names(kind["element"])
+    else:
+        yield from _nested_names(kind["key"])
+        yield from _nested_names(kind["value"])
+
+
+def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[list[Field], int]:
+    """Fields for an Arrow schema, with ids above ``last_id``; the last id used.
+
+    Top-level columns are numbered first, as other writers do. Raises ``InvalidOperation``.
+    """
+    ids = _Ids(last_id)
+    return _struct_fields(list(schema), ids, table), ids.last
+
+
+def iceberg_type(kind: pa.DataType, ids: _Ids, table: str) -> Any:
+    """An Arrow type as the spec writes it, its parts numbered."""
+    if (known := _TO_NAME.get(kind)) is not None:
+        return known
+    if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision <= 38:
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_uint64(kind):
+        return "decimal(20, 0)"
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if pa.types.is_dictionary(kind):
+        return iceberg_type(kind.value_type, ids, table)
+    if pa.types.is_struct(kind):
+        inner = [kind.field(i) for i in range(kind.num_fields)]
+        return {"type": "struct", "fields": _struct_fields(inner, ids, table)}
+    if pa.types.is_map(kind):
+        key, value = ids.next(), ids.next()
+        return {
+            "type": "map",
+            "key-id": key,
+            "key": iceberg_type(kind.key_type, ids, table),
+            "value-id": value,
+            "value": iceberg_type(kind.item_type, ids, table),
+            "value-required": not kind.item_field.nullable,
+        }
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        element = ids.next()
+        return {
+            "type": "list",
+            "element-id": element,
+            "element": iceberg_type(kind.value_type, ids, table),
+            "element-required": not kind.value_field.nullable,
+        }
+    raise InvalidOperation(
+        f"table {table}: LakeVilla keeps no Arrow type {kind} in an Iceberg table: cast the column "
+        "to another type first",
+        table=table,
+    )
+
+
+class _Ids:
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+def _struct_fields(fields: Sequence[pa.Field], ids: _Ids, table: str) -> list[Field]:
+    numbered = [(ids.next(), field) for field in fields]
+    found = []
+    for number, field in numbered:
+        made: Field = {
+            "id": number,
+            "name": field.name,
+            "required": not field.nullable,
+            "type": iceberg_type(field.type, ids, table),
+        }
+        found.append(made)
+    return found
+
+
+def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool, table: str) -> pa.Field:
+    metadata = {_ID: str(field["id"])} if ids else None
+    kind = _arrow_type(field["type"], named, ids, table, str(field["name"]))
+    required = bool(field.get("required", False))
+    return pa.field(named(field), kind, nullable=not required, metadata=metadata)
+
+
+def _arrow_type(
+    kind: Any, named: Callable[[Field], str], ids: bool, table: str, column: str
+) -> pa.DataType:
+    if isinstance(kind, str):
+        known = _FROM_NAME.get(kind)
+        if known is not None:
+            return known
+        decimal = _DECIMAL.fullmatch(kind)
+        if decimal is not None:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        raise UnsupportedTableFeature(
+            f"table {table} has column {column} of the Iceberg type {kind}, which LakeVilla does "
+            "not know: use the client that wrote it",
+            table=table,
+        )
+    if kind["type"] == "struct":
+        return pa.struct([_arrow_field(field, named, ids, table) for field in kind["fields"]])
+
+    def part(name: str, number: int, of: Any, required: bool) -> pa.Field:
+        metadata = {_ID: str(number)} if ids else None
+        inner = _arrow_type(of, named, ids, table, column)
+        return pa.field(name, inner, nullable=not required, metadata=metadata)
+
+    if kind["type"] == "list":
+        required = bool(kind.get("element-required", False))
+        return pa.list_(part("element", kind["element-id"], kind["element"], required))
+    if kind["type"] == "map":
+        required = bool(kind.get("value-required", False))
+        return pa.map_(
+            part("key", kind["key-id"], kind["key"], True),
+            part("value", kind["value-id"], kind["value"], required),
+        )
+    raise UnsupportedTableFeature(
+        f"table {table} has column {column} of the Iceberg type {kind.get('type')}, which "
+        "LakeVilla does not know: use the client that wrote it",
+        table=table,
+    )

@@ -1,0 +1,283 @@
+"""The state of an Iceberg table: a metadata file, its manifests, and changes laid over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import ManifestContent, ManifestFile
+
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.expressions.prune import may_match
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import (
+    DELETE_FILE_TYPE,
+    FILES_SCHEMA,
+    Change,
+    Entry,
+    FileRef,
+    FormatName,
+    Layout,
+    files_from_structs,
+)
+from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.definition import Definition, keeps_contract
+from lakevilla.formats.iceberg.deletes import with_deletes
+from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
+from lakevilla.formats.iceberg.metadata import Metadata
+from lakevilla.formats.masks import masked_out, present
+from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+
+__all__ = ["IcebergSnapshot", "current_files", "entries_in", "manifests_of", "named_by_all"]
+
+
+class IcebergSnapshot:
+    """See ``formats.base.Snapshot``.
+
+    ``document`` is the metadata file (None before the table is created). ``listed`` are its
+    manifests where they are known without a look at the store.
+    """
+
+    __slots__ = (
+        "cache",
+        "definition",
+        "document",
+        "listed",
+        "newest",
+        "tail",
+        "version",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        definition: Definition,
+        document: Metadata | None,
+        cache: ManifestCache,
+        *,
+        listed: tuple[ManifestFile, ...] | None = None,
+        tail: Tail = EMPTY_TAIL,
+        newest: Entry | None = None,
+    ) -> None:
+        self.version = version
+        self.definition = definition
+        self.document = document
+        self.cache = cache
+        self.listed = listed
+        self.tail = tail
+        self.newest = newest
+
+    @property
+    def format(self) -> FormatName:
+        return "iceberg"
+
+    @property
+    def location(self) -> str:
+        return self.definition.location
+
+    @property
+    def table(self) -> str:
+        return self.definition.table
+
+    @property
+    def snapshot_id(self) -> int | None:
+        return None if self.document is None else self.document.current_id
+
+    @property
+    def table_id(self) -> str:
+        return self.definition.table_id
+
+    @property
+    def layout(self) -> Layout:
+        return self.definition.layout
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.definition.document
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """Nothing: what a table requires is part of its definition."""
+        return {}
+
+    @property
+    def guarded(self) -> bool:
+        """False: Iceberg has nothing that makes other writers refuse a table."""
+        return False
+
+    @property
+    def append_only(self) -> bool:
+        return False
+
+    @property
+    def overlaid(self) -> bool:
+        """Whether changes are laid over the metadata file."""
+        known = {} if self.document is None else self.document.definition
+        return not self.tail.is_empty or self.definition.document != known
+
+    def check_writable(self) -> None:
+        self.definition.check_writable()
+
+    def application_version(self, application: str) -> int | None:
+        return None if self.document is None else self.document.applications.get(application)
+
+    def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
+        return keeps_contract(self.metadata, metadata)
+
+    def apply(self, change: Change) -> IcebergSnapshot:
+        if change.protocol is not None or change.domains or change.change_files:
+            raise InvalidOperation(
+                f"table {self.table} is an Iceberg table: it takes no actions of Delta's",
+                table=self.table,
+            )
+        definition = self.definition
+        if change.metadata is not None:
+            definition = Definition(self.location, self.table, change.metadata)
+        return IcebergSnapshot(
+            self.version,
+            definition,
+            self.document,
+            self.cache,
+            listed=self.listed,
+            tail=self.tail.with_change(change),
+            newest=self.newest,
+        )
+
+    def files(self, where: Expr | None = None) -> Program[pa.Table]:
+        folded = self.tail.fold()
+        base = yield from current_files(self)
+        if folded.masks:
+            masks: dict[str, set[str | None]] = {}
+            for path, delete in folded.masks:
+                masks.setdefault(path, set()).add(delete)
+            base = masked_out(base, masks)
+        if folded.adds:
+            base = pa.concat_tables([base, files_from_structs(folded.adds.values())])
+        if where is not None and base.num_rows:
+            base = base.filter(may_match(base, self.layout, where))
+        return base
+
+    def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
+        spoken = {ref: self.tail.live(ref) for ref in refs}
+        unknown = [ref for ref, live in spoken.items() if live is None]
+        found: set[FileRef] = set()
+        if unknown:
+            found = present((yield from current_files(self)), unknown)
+        return [ref for ref in refs if not (spoken[ref] or ref in found)]
+
+
+def manifests_of(snapshot: IcebergSnapshot) -> Program[tuple[ManifestFile, ...]]:
+    """The manifests of the metadata file's current snapshot."""
+    if snapshot.listed is None:
+        document = snapshot.document
+        current = None if document is None else document.current
+        snapshot.listed = yield from listed_by(snapshot, current)
+    return snapshot.listed
+
+
+def listed_by(
+    snapshot: IcebergSnapshot, chosen: Mapping[str, Any] | None
+) -> Program[tuple[ManifestFile, ...]]:
+    """The manifests of one of the table's snapshots, as the metadata file has it."""
+    if chosen is None:
+        return ()
+    place, table = snapshot.definition.place, snapshot.table
+    uri = chosen.get("manifest-list")
+    if uri is None:
+        raise CorruptObject(
+            f"snapshot {chosen.get('snapshot-id')} of table {table} names no manifest list: "
+            "LakeVilla does not read tables that keep manifests in their metadata file; rewrite "
+            "it with the client that wrote it",
+            table=table,
+        )
+    key = place.key(place.path(str(uri)))
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(
+            f"manifest list {key} of table {table} is missing: restore it, or roll the table back "
+            "to a snapshot that has one",
+            key=key,
+            table=table,
+        )
+    return tuple(decode_list(key, table, outcome.body))
+
+
+def entries_in(
+    snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
+) -> Program[list[pa.Table]]:
+    """The entries of manifests as columns, those not at hand read in one round."""
+    place, cache = snapshot.definition.place, snapshot.cache
+    wanted = [one for one in manifests if cache.find(one.manifest_path) is None]
+    keys = [place.key(place.path(one.manifest_path)) for one in wanted]
+    outcomes = yield from parallel([get(key) for key in keys])
+    fresh = {}
+    for manifest, key, outcome in zip(wanted, keys, outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            raise CorruptObject(
+                f"manifest {key} of table {snapshot.table} is missing: restore it, or roll the "
+                "table back to a snapshot that does not name it",
+                key=key,
+                table=snapshot.table,
+            )
+        read = decode_manifest(key, outcome.body, manifest, snapshot.definition)
+        fresh[manifest.manifest_path] = read
+        cache.keep(manifest.manifest_path, read)
+    found = []
+    for manifest in manifests:
+        columns = fresh.get(manifest.manifest_path)
+        if columns is None:
+            columns = cache.find(manifest.manifest_path)
+        if columns is None:  # another thread's manifests have pushed it out
+            (columns,) = yield from entries_in(snapshot, [manifest])
+        found.append(columns)
+    return found
+
+
+def named_by_all(snapshot: IcebergSnapshot) -> Program[set[str]]:
+    """The paths of all files that any snapshot which the table still has names."""
+    document = snapshot.document
+    if document is None:
+        return set()
+    chosen = [document.snapshot(number) for number in document.snapshots]
+    lists = yield from parallel([listed_by(snapshot, one) for one in chosen])
+    manifests = {one.manifest_path: one for listed in lists for one in listed}
+    parts = yield from entries_in(snapshot, list(manifests.values()))
+    return {path for part in parts for path in part["path"].to_pylist()}
+
+
+def current_files(snapshot: IcebergSnapshot) -> Program[pa.Table]:
+    """The live files of the metadata file's current snapshot (``FILES_SCHEMA``)."""
+    manifests = yield from manifests_of(snapshot)
+    return (yield from files_of(snapshot, manifests))
+
+
+def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Program[pa.Table]:
+    """The live files that manifests name, with the deletes that apply to them."""
+    live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
+    parts = yield from entries_in(snapshot, live)
+    data: list[pa.Table] = []
+    deletes: list[pa.Table] = []
+    for manifest, part in zip(live, parts, strict=True):
+        part = part.filter(pc.not_equal(part.column("status"), pa.scalar(DELETED, pa.int8())))
+        (deletes if manifest.content == ManifestContent.DELETES else data).append(part)
+    rows = pa.concat_tables(data) if data else ENTRIES.empty_table()
+    count = rows.num_rows
+    ids: Any = pa.nulls(count, pa.string())
+    lists: Any = pa.nulls(count, pa.list_(DELETE_FILE_TYPE))
+    if deletes:
+        ids, lists = with_deletes(rows, pa.concat_tables(deletes))
+    columns = {
+        "path": rows.column("path"),
+        "dv_id": ids,
+        "size": rows.column("size"),
+        "modification_time": pa.repeat(pa.scalar(0, pa.int64()), count),
+        "partition_values": rows.column("partition_values"),
+        "stats": rows.column("stats"),
+        "deletes": lists,
+    }
+    arrays = [columns.get(f.name, pa.nulls(count, f.type)) for f in FILES_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)

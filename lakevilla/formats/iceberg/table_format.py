@@ -1,0 +1,192 @@
+"""``IcebergFormat``: Iceberg tables without a catalog as the protocol sees a table format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
+from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry, FormatName, Snapshot
+from lakevilla.formats.iceberg import log
+from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.commit import prepare
+from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
+from lakevilla.formats.iceberg.entries import IcebergEntry, advanced, describe
+from lakevilla.formats.iceberg.paths import hint_key
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Program, put
+
+__all__ = ["IcebergFormat"]
+
+_CLEANED = "write.metadata.delete-after-commit.enabled"
+_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
+_SNAPSHOT_AGE_MS = 5 * 24 * 3_600_000
+_LOG_RETENTION_SECONDS = 3 * 24 * 3600.0
+
+
+class IcebergFormat:
+    """See ``formats.base.TableFormat``. Thread-safe; holds a cache of manifests.
+
+    ``uri_of`` gives the URI of a location, as metadata files spell it.
+    """
+
+    name: FormatName = "iceberg"
+
+    def __init__(self, uri_of: Callable[[str], str]) -> None:
+        self._uri_of = uri_of
+        self._cache = ManifestCache()
+
+    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
+        """The newest version: a LIST and a GET."""
+        version = yield from log.newest_version(location, table)
+        return (yield from self.open_at(location, table, version))
+
+    def open_at(
+        self, location: str, table: str, version: int, cached: Snapshot | None = None
+    ) -> Program[Snapshot]:
+        uri = self._uri_of(location)
+        return (yield from log.open_version(location, table, version, uri, self._cache))
+
+    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+        """One version, described beside the one before; None if either is absent."""
+        state = _iceberg(known)
+        document = yield from log.read_metadata(state.location, state.table, version)
+        if document is None:
+            return None
+        uri = self._uri_of(state.location)
+        log.opened(state.location, state.table, version, document, uri, self._cache)
+        if state.version != version - 1 or state.overlaid:
+            if version == 0:
+                state = log.blank_snapshot(state.location, state.table, self._cache)
+            else:
+                below = yield from log.read_metadata(state.location, state.table, version - 1)
+                if below is None:
+                    return None
+                state = log.opened(
+                    state.location, state.table, version - 1, below, uri, self._cache
+                )
+        return (yield from describe(state, version, document))
+
+    def table_id(self, metadata: Mapping[str, Any]) -> str:
+        return str(metadata.get("table-uuid", ""))
+
+    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+        if not isinstance(entry, IcebergEntry) or entry.version != snapshot.version + 1:
+            raise InvalidOperation(
+                f"entry {entry.version} does not follow version {snapshot.version} of table "
+                f"{snapshot.location}; read the entries between",
+                table=snapshot.location,
+            )
+        return advanced(_iceberg(snapshot), entry)
+
+    def blank(self, location: str, table: str) -> Snapshot:
+        return log.blank_snapshot(location, table, self._cache)
+
+    def create(
+        self,
+        blank: Snapshot,
+        schema: pa.Schema,
+        *,
+        table_id: str,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        created_ms: int,
+    ) -> Change:
+        return create_table(
+            _iceberg(blank).definition,
+            schema,
+            uri=self._uri_of(blank.location),
+            table_id=table_id,
+            partition_by=partition_by,
+            properties=properties,
+        )
+
+    def alter(
+        self,
+        snapshot: Snapshot,
+        *,
+        add_columns: pa.Schema | None = None,
+        drop_columns: Sequence[str] = (),
+        rename_columns: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] = (),
+        add_constraints: Mapping[str, str] | None = None,
+        drop_constraints: Sequence[str] = (),
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] = (),
+    ) -> Change:
+        return alter_table(
+            _iceberg(snapshot).definition,
+            add_columns=add_columns,
+            drop_columns=drop_columns,
+            rename_columns=rename_columns,
+            drop_not_null=drop_not_null,
+            add_constraints=add_constraints,
+            drop_constraints=drop_constraints,
+            set_properties=set_properties,
+            unset_properties=unset_properties,
+        )
+
+    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+        return merge_schema(_iceberg(snapshot).definition, schema)
+
+    def guard_change(self, snapshot: Snapshot) -> Change:
+        raise UnsupportedTableFeature(
+            f"table {snapshot.layout.table} is an Iceberg table, and nothing in Iceberg makes "
+            "other writers refuse a table: it can't be guarded",
+            table=snapshot.layout.table,
+        )
+
+    def unguard_change(self, snapshot: Snapshot) -> Change:
+        return Change()
+
+    def prepare(
+        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+    ) -> Program[Attempt]:
+        return (yield from prepare(_iceberg(snapshot), change, info, timestamp_ms))
+
+    def announce(self, snapshot: Snapshot) -> Program[None]:
+        """Write the hint that other readers begin with; one that is behind costs them a look."""
+        body = str(snapshot.version + 1).encode()
+        try:
+            yield from put(hint_key(snapshot.location), body, ANY)
+        except StoreError:
+            return
+
+    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+        """None where writers delete old metadata files with each commit, else three days.
+
+        Nobody deletes them otherwise but a removal of orphan files, which keeps them as long.
+        """
+        cleaned = snapshot.layout.properties.get(_CLEANED, "").lower() == "true"
+        return 0.0 if cleaned else _LOG_RETENTION_SECONDS
+
+    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+        """``history.expire.max-snapshot-age-ms``, by default five days."""
+        text = snapshot.layout.properties.get(_SNAPSHOT_AGE, "")
+        return (int(text) if text.isdigit() else _SNAPSHOT_AGE_MS) / 1000
+
+    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+        yield from ()
+        raise UnsupportedTableFeature(
+            f"vacuum of table {snapshot.layout.table}: an Iceberg table is cleaned by expiring its "
+            "snapshots, which LakeVilla does not do yet; use Spark or pyiceberg",
+            table=snapshot.layout.table,
+        )
+
+    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+        return (yield from named_by_all(_iceberg(snapshot)))
+
+    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
+        return False
+
+    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+        yield from ()
+
+
+def _iceberg(snapshot: Snapshot) -> IcebergSnapshot:
+    if not isinstance(snapshot, IcebergSnapshot):
+        raise InvalidOperation(f"{type(snapshot).__name__} is no state of an iceberg table")
+    return snapshot
