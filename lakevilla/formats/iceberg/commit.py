@@ -128,10 +128,10 @@ def _snapshot(
     """Store the manifests and the manifest list of a new snapshot."""
     assert info.nonce is not None
     number = snapshot_id_of(info.nonce)
-    manifests = yield from manifests_of(before)
+    known = yield from manifests_of(before)
     made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
     # Manifests that only tell of files which went before are of no use any more.
-    manifests = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
+    manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
     kept = list(manifests)
     gone = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
     if change.removes:
