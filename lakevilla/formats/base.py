@@ -585,6 +585,13 @@ class TableFormat(Protocol):
         Fills in what depends on its place: in-commit timestamps, row ids, removal times.
         """
 
+    def stands(self, snapshot: Snapshot) -> Program[bool]:
+        """Whether a version that was just created counts: others go on from it.
+
+        Asked where numbers may be free again soon after they were taken
+        (``log_retention_seconds``): a create there succeeds and is seen by nobody.
+        """
+
     def announce(self, snapshot: Snapshot) -> Program[None]:
         """Point other clients' hints at a version that was just published."""
 

@@ -18,7 +18,7 @@ from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.replay import conflict
-from lakevilla.transaction.tail import entry_at, open_tail, probe
+from lakevilla.transaction.tail import entry_at, is_cleaned_up_soon, open_tail, probe
 from lakevilla.transaction.validate import examine
 
 if TYPE_CHECKING:
@@ -83,6 +83,14 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             newer = tail.extended(
                 ready.entry, table_format.advance(tail.snapshot, ready.entry), started
             )
+            if is_cleaned_up_soon(context, tail) and not (
+                yield from table_format.stands(newer.snapshot)
+            ):
+                # The number was an old one that had been taken away: nobody sees what is there.
+                context.tails.pop(location, None)
+                txn.retries += 1
+                yield from _move(txn)
+                continue
             context.keep_tail(newer)
             if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
                 yield from _is_newest(txn, location, version)

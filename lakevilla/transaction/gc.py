@@ -64,7 +64,10 @@ _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Files of transactions that commit through HEAD ("h"); those of log-entry
 #: committers can't be fenced and are VACUUM's alone.
 #: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
-_DATA_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-h-({_UUID})-[0-9a-f]+\.parquet")
+#: Iceberg's manifests and manifest lists are stored by whoever publishes them.
+_DATA_FILE = re.compile(
+    rf"(?:.*/)?(?:tmp_|snap-\d+-)?lv-h-({_UUID})-[0-9a-f]+(?:\.parquet|(?:-m\d+)?\.avro)"
+)
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
 _LEAF = re.compile(rf"{LEAVES_PREFIX}/\d{{20}}-(?:[0-9a-f]+|named)\.json")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
@@ -376,10 +379,15 @@ def _orphans(
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
     nested = nested_tables(location, (), head)
+    # Who publishes what is pending stores manifests first, in the name of the last transaction:
+    # they may be on their way. Once it is published that number is taken.
+    waiting = {ref.txn for ref in head.tables[location].pending}
     candidates = {
         path
         for path, txn in files
-        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
+        if head.is_fenced(txn)
+        and not is_within(f"{location}/{path}", nested)
+        and not (path.endswith(".avro") and txn in waiting)
     }
     if not candidates:
         return []

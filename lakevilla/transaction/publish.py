@@ -21,7 +21,7 @@ from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.reconcile import reconcile
-from lakevilla.transaction.tail import Tail, open_tail, probe
+from lakevilla.transaction.tail import Tail, is_cleaned_up_soon, open_tail, probe
 from lakevilla.transaction.view import compose, pending_parts
 
 __all__ = ["Published", "publish_table"]
@@ -180,8 +180,11 @@ def _create(
         # (hazard 10). If not, the entry is where nobody reads.
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
-    tail = tail.extended(ready.entry, table_format.advance(tail.snapshot, ready.entry), started)
-    context.keep_tail(tail)
+    newer = tail.extended(ready.entry, table_format.advance(tail.snapshot, ready.entry), started)
+    if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
+        context.tails.pop(tail.location, None)
+        return (yield from open_tail(context, tail.location, missing_ok=True)), False
+    tail = context.keep_tail(newer)
     yield from table_format.announce(tail.snapshot)
     if table_format.checkpoint_due(version, tail.snapshot):
         context.checkpoints_due.append((tail.location, version))

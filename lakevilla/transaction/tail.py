@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Tail",
     "entry_at",
+    "is_cleaned_up_soon",
     "known_tail",
     "look_above",
     "open_tail",
@@ -155,7 +156,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     nothing even now: there the log is listed each time.
     """
     listed = None
-    if _is_cleaned_up_soon(context, tail):
+    if is_cleaned_up_soon(context, tail):
         listed = yield from _format(context, tail).open(tail.location, tail.location)
     known, foreign = tail, False
     while True:
@@ -183,7 +184,8 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     return context.keep_tail(tail)
 
 
-def _is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
+def is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
+    """Whether numbers of the log may be free again within two hours."""
     if tail.tip < 0:
         return False
     return _format(context, tail).log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
@@ -248,7 +250,7 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
     HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
     """
     tail = known_tail(context, location)
-    if tail is None or _is_cleaned_up_soon(context, tail):
+    if tail is None or is_cleaned_up_soon(context, tail):
         yield from refresh(context, location)
         return False
     started = context.clock.elapsed()

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import msgspec
@@ -23,6 +23,8 @@ __all__ = ["Metrics", "metrics_of", "statistics_of"]
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+#: Python rounds to 28 digits where nothing else is said; a decimal has up to 38.
+_EXACT = Context(prec=76)
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _decoder = msgspec.json.Decoder(float_hook=Decimal)
@@ -128,7 +130,7 @@ def _float_bytes(kind: str, value: float) -> bytes | None:
 
 
 def _decimal_bytes(value: Decimal, scale: int) -> bytes | None:
-    unscaled = value.scaleb(scale)
+    unscaled = value.scaleb(scale, _EXACT)
     whole = int(unscaled)
     if whole != unscaled:
         return None
@@ -158,7 +160,7 @@ def _from_bytes(kind: str, raw: bytes) -> Any:
                 return moment.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
         if kind.startswith("decimal"):
             unscaled = int.from_bytes(raw, "big", signed=True)
-            return Decimal(unscaled).scaleb(-_scale(kind))
+            return Decimal(unscaled).scaleb(-_scale(kind), _EXACT)
     except (ValueError, OverflowError, ArithmeticError):
         pass
     return None

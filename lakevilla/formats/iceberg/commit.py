@@ -35,6 +35,7 @@ from lakevilla.formats.iceberg.manifests import (
     inherit,
     new_entry,
 )
+from lakevilla.formats.iceberg.merging import merged_manifests
 from lakevilla.formats.iceberg.metadata import Metadata, next_metadata
 from lakevilla.formats.iceberg.paths import metadata_key
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, manifests_of
@@ -44,6 +45,8 @@ from lakevilla.store.effects import Program, Put, get, parallel
 __all__ = ["prepare", "snapshot_id_of"]
 
 _OPERATION = "lakevilla.operation"
+#: Numbers of merged manifests begin here, above those of the ones that lose files.
+_MERGED = 1000000
 _TOTALS = (
     ("total-data-files", "added-data-files", "deleted-data-files"),
     ("total-records", "added-records", "deleted-records"),
@@ -128,6 +131,7 @@ def _snapshot(
     """Store the manifests and the manifest list of a new snapshot."""
     assert info.nonce is not None
     number = snapshot_id_of(info.nonce)
+    name = _name(info)
     known = yield from manifests_of(before)
     made: list[tuple[MadeManifest, list[ManifestEntry]]] = []
     # Manifests that only tell of files which went before are of no use any more.
@@ -136,15 +140,17 @@ def _snapshot(
     gone = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
     if change.removes:
         paths = {file.path for file in change.removes}
-        kept, made, gone = yield from _without(before, manifests, paths, number, info.nonce)
+        kept, made, gone = yield from _without(before, manifests, paths, number, name)
     if change.adds:
         entries = [new_entry(file, number, definition) for file in change.adds]
-        path = f"metadata/{info.nonce}-m0.avro"
+        path = f"metadata/{name}-m0.avro"
         spec_id = definition.spec.spec_id
         made.insert(0, (encode_manifest(path, entries, spec_id, number, definition), entries))
     place = definition.place
     sequence = 1 + (0 if before.document is None else before.document.last_sequence_number)
-    path = f"metadata/snap-{number}-{before.version + 1}-{info.nonce}.avro"
+    merged, kept = yield from merged_manifests(before, kept, number, f"{name}-m{_MERGED}")
+    made += merged
+    path = f"metadata/snap-{number}-{name}.avro"
     body, named = encode_list(
         place.spelled(path),
         [*(one.file for one, _ in made), *kept],
@@ -177,12 +183,21 @@ def _snapshot(
     return _Made(snapshot, tuple(named))
 
 
+def _name(info: CommitInfo) -> str:
+    """What the names of a commit's manifests begin with: gc tells by it whose they are.
+
+    The nonce keeps two publishers of the same commit apart.
+    """
+    kind = "h" if any(name.startswith("lakevilla/") for name in info.applications) else "l"
+    return f"lv-{kind}-{info.txn_ids[-1]}-{info.nonce}" if info.txn_ids else f"{info.nonce}"
+
+
 def _without(
     before: IcebergSnapshot,
     manifests: Sequence[ManifestFile],
     paths: set[str],
     number: int,
-    nonce: str,
+    name: str,
 ) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
     """The manifests without some data files: those to keep, those made anew, the files gone."""
     data = [one for one in manifests if one.content == ManifestContent.DATA]
@@ -221,7 +236,7 @@ def _without(
             for entry in entries_of(key, before.table, outcome.body, manifest)
             if entry.status != ManifestEntryStatus.DELETED
         ]
-        path = f"metadata/{nonce}-m{count}.avro"
+        path = f"metadata/{name}-m{count}.avro"
         spec_id = manifest.partition_spec_id
         made.append((encode_manifest(path, entries, spec_id, number, before.definition), entries))
     return kept, made, removed

@@ -15,7 +15,15 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 
-__all__ = ["MAIN", "Metadata", "decode_metadata", "definition_of", "next_metadata"]
+__all__ = [
+    "COMMIT_PROPERTY",
+    "MAIN",
+    "Metadata",
+    "decode_metadata",
+    "definition_of",
+    "kept_versions",
+    "next_metadata",
+]
 
 MAIN = "main"
 _NO_SNAPSHOT = -1

@@ -238,7 +238,7 @@ def entries_in(
 
 
 def named_by_all(snapshot: IcebergSnapshot) -> Program[set[str]]:
-    """The paths of all files that any snapshot which the table still has names."""
+    """The paths of all objects that any snapshot which the table still has names."""
     document = snapshot.document
     if document is None:
         return set()
@@ -246,7 +246,10 @@ def named_by_all(snapshot: IcebergSnapshot) -> Program[set[str]]:
     lists = yield from parallel([listed_by(snapshot, one) for one in chosen])
     manifests = {one.manifest_path: one for listed in lists for one in listed}
     parts = yield from entries_in(snapshot, list(manifests.values()))
-    return {path for part in parts for path in part["path"].to_pylist()}
+    place = snapshot.definition.place
+    own = [*(one["manifest-list"] for one in chosen if one and "manifest-list" in one), *manifests]
+    named = {path for part in parts for path in part["path"].to_pylist()}
+    return named | {place.path(uri) for uri in own}
 
 
 def current_files(snapshot: IcebergSnapshot) -> Program[pa.Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ from lakevilla.formats.iceberg.cache import ManifestCache
 from lakevilla.formats.iceberg.commit import prepare
 from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
 from lakevilla.formats.iceberg.entries import IcebergEntry, advanced, describe
-from lakevilla.formats.iceberg.paths import hint_key
+from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, kept_versions
+from lakevilla.formats.iceberg.paths import hint_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
 from lakevilla.store.base import ANY
-from lakevilla.store.effects import Program, put
+from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
 
 __all__ = ["IcebergFormat"]
 
@@ -148,20 +150,42 @@ class IcebergFormat:
         return (yield from prepare(_iceberg(snapshot), change, info, timestamp_ms))
 
     def announce(self, snapshot: Snapshot) -> Program[None]:
-        """Write the hint that other readers begin with; one that is behind costs them a look."""
-        body = str(snapshot.version + 1).encode()
-        try:
-            yield from put(hint_key(snapshot.location), body, ANY)
-        except StoreError:
-            return
+        """Write the hint that other readers begin with; one that is behind costs them a look.
+
+        Where the table wants it so, the metadata file that its log has just let go is deleted.
+        """
+        state = _iceberg(snapshot)
+        parts: list[Effect] = [Put(hint_key(state.location), str(state.version + 1).encode(), ANY)]
+        if state.document is not None and _is_cleaned(snapshot):
+            oldest = state.version - kept_versions(state.document) - 1
+            if oldest >= 0:
+                parts.append(Delete(metadata_key(state.location, oldest)))
+        # The version counts without either; whoever comes next does it again.
+        with suppress(StoreError):
+            yield from parallel(parts)
+
+    def stands(self, snapshot: Snapshot) -> Program[bool]:
+        """Whether the newest version is this one, or was made on top of it.
+
+        A version's successor holds its snapshot, or its note; a stray below others does not.
+        """
+        state = _iceberg(snapshot)
+        newest = (yield from log.list_versions(state.location))[-1:]
+        if newest == [state.version]:
+            return True
+        after = yield from log.read_metadata(state.location, state.table, state.version + 1)
+        if after is None or state.document is None:
+            return False
+        if after.properties.get(COMMIT_PROPERTY) != state.document.properties.get(COMMIT_PROPERTY):
+            return False
+        return state.document.current_id in (None, *after.snapshots)
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
-        """None where writers delete old metadata files with each commit, else three days.
+        """Zero where writers delete old metadata files with each commit, else three days.
 
         Nobody deletes them otherwise but a removal of orphan files, which keeps them as long.
         """
-        cleaned = snapshot.layout.properties.get(_CLEANED, "").lower() == "true"
-        return 0.0 if cleaned else _LOG_RETENTION_SECONDS
+        return 0.0 if _is_cleaned(snapshot) else _LOG_RETENTION_SECONDS
 
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
         """``history.expire.max-snapshot-age-ms``, by default five days."""
@@ -184,6 +208,11 @@ class IcebergFormat:
 
     def checkpoint(self, snapshot: Snapshot) -> Program[None]:
         yield from ()
+
+
+def _is_cleaned(snapshot: Snapshot) -> bool:
+    """Whether writers delete old metadata files as they commit."""
+    return snapshot.layout.properties.get(_CLEANED, "").lower() == "true"
 
 
 def _iceberg(snapshot: Snapshot) -> IcebergSnapshot:

@@ -1,0 +1,102 @@
+"""Merging manifests, so that their number stays bounded however many commits there are.
+
+As the table's properties say (``commit.manifest-merge.enabled``, ``min-count-to-merge``,
+``target-size-bytes``): once there are enough small manifests of one partition spec they
+become few large ones, with the same entries.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.iceberg.manifests import MadeManifest, encode_manifest, entries_of
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+
+__all__ = ["merged_manifests"]
+
+_ENABLED = "commit.manifest-merge.enabled"
+_LEAST, _LEAST_DEFAULT = "commit.manifest.min-count-to-merge", 100
+_TARGET, _TARGET_DEFAULT = "commit.manifest.target-size-bytes", 8 << 20
+
+Made = tuple[MadeManifest, list[ManifestEntry]]
+
+
+def merged_manifests(
+    snapshot: IcebergSnapshot, kept: Sequence[ManifestFile], snapshot_id: int, name: str
+) -> Program[tuple[list[Made], list[ManifestFile]]]:
+    """Large manifests for small ones, if there are enough, and those that stay.
+
+    ``name`` is what the new ones' names begin with. Only manifests of data files are merged.
+    """
+    properties = snapshot.definition.properties
+    least = max(2, _number(properties, _LEAST, _LEAST_DEFAULT))
+    target = _number(properties, _TARGET, _TARGET_DEFAULT)
+    small: dict[int, list[ManifestFile]] = defaultdict(list)
+    if properties.get(_ENABLED, "true").lower() == "true":
+        for one in kept:
+            if one.content == ManifestContent.DATA and one.manifest_length < target:
+                small[one.partition_spec_id].append(one)
+    made: list[Made] = []
+    gone: set[str] = set()
+    for spec_id, manifests in small.items():
+        if len(manifests) < least:
+            continue
+        for some in _packed(manifests, target):
+            entries = yield from _live_entries(snapshot, some)
+            path = f"metadata/{name}{len(made)}.avro"
+            whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
+            made.append((whole, entries))
+            gone |= {one.manifest_path for one in some}
+    return made, [one for one in kept if one.manifest_path not in gone]
+
+
+def _live_entries(
+    snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
+) -> Program[list[ManifestEntry]]:
+    place = snapshot.definition.place
+    keys = [place.key(place.path(one.manifest_path)) for one in manifests]
+    outcomes = yield from parallel([get(key) for key in keys])
+    found = []
+    for manifest, key, outcome in zip(manifests, keys, outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            raise CorruptObject(
+                f"manifest {key} of table {snapshot.table} is missing: restore it",
+                key=key,
+                table=snapshot.table,
+            )
+        for entry in entries_of(key, snapshot.table, outcome.body, manifest):
+            if entry.status != ManifestEntryStatus.DELETED:
+                entry.status = ManifestEntryStatus.EXISTING
+                found.append(entry)
+    return found
+
+
+def _packed(manifests: Sequence[ManifestFile], target: int) -> Iterator[list[ManifestFile]]:
+    """Runs of two or more manifests of at most ``target`` bytes together."""
+    run: list[ManifestFile] = []
+    size = 0
+    for one in manifests:
+        if run and size + one.manifest_length > target:
+            if len(run) > 1:
+                yield run
+            run, size = [], 0
+        run.append(one)
+        size += one.manifest_length
+    if len(run) > 1:
+        yield run
+
+
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    text = properties.get(name, "")
+    return int(text) if text.isdigit() else default
