@@ -172,6 +172,7 @@ class Capabilities:
                 *common,
                 "a foreign commit has its place once a transaction absorbs it",
                 "a foreign update between validation and publishing is reconciled and reported "
-                "as ForeignConflict; `guard` closes that window",
+                "as ForeignConflict"
+                + ("; `guard` closes that window" if table.format == "delta" else ""),
             ),
         )

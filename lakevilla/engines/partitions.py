@@ -20,6 +20,8 @@ __all__ = [
     "split_by_partition",
 ]
 
+#: Bytes of a directory's name; file systems take up to 255.
+_LONGEST_NAME = 200
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 # The characters that Hive and Spark escape in a directory name.
 _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
@@ -82,7 +84,11 @@ class Partitioning:
     def directory(self, key: tuple[str | None, ...]) -> str:
         """The directory of a partition's files; "" for a table without partitions."""
         names = [field.name for field in self._fields] or self._names
-        return partition_directory(list(zip(names, key, strict=True)))
+        found = partition_directory(list(zip(names, key, strict=True)))
+        if not self._fields:
+            return found
+        # Iceberg reads nothing from a path, so a long value need not be in it whole.
+        return "/".join(_cut(part) for part in found.split("/"))
 
     def _text(self, scalar: pa.Scalar, column: str) -> str | None:
         text = serialise_partition_value(scalar, column, self._table)
@@ -156,6 +162,10 @@ def _run_ends(codes: pa.Array) -> list[tuple[int, int]]:
     encoded = pc.run_end_encode(codes)
     ends = encoded.run_ends.to_pylist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _cut(name: str) -> str:
+    return name.encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _escape(text: str) -> str:

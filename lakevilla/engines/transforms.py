@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import InvalidOperation
 
 __all__ = ["transformed", "transformed_type"]
 
@@ -15,7 +18,10 @@ def transformed_type(transform: str, source: pa.DataType) -> pa.DataType:
 
 
 def transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
-    """The values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms")."""
+    """The values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms").
+
+    Raises ``InvalidOperation`` for a value whose transform is beyond its type.
+    """
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
@@ -25,4 +31,27 @@ def transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
 
     name, _, width = transform.removesuffix("]").partition("[")
     arguments = (int(width),) if width else ()
-    return getattr(core, name)(array, *arguments)
+    values = getattr(core, name)(array, *arguments)
+    if name == "truncate":
+        _check_fits(array, values, transform)
+    return values
+
+
+def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:
+    """Refuse what the type can't hold, near its lowest value: every client wraps it around,
+    and then no filter finds the row.
+    """
+    lost = False
+    if pa.types.is_integer(array.type):
+        lost = pc.any(pc.greater(values, array)).as_py() is True
+    elif pa.types.is_decimal(array.type):
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            lost = True
+    if lost:
+        raise InvalidOperation(
+            f"the rows have a value that can't be partitioned by {transform}: cut down to a "
+            f"multiple of the width it is no {array.type} any more (lowest value: "
+            f"{pc.min(array).as_py()}); leave it out, or write it to a table without this partition"
+        )

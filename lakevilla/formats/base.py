@@ -33,6 +33,7 @@ __all__ = [
     "FileRef",
     "FormatName",
     "Layout",
+    "Leftovers",
     "PartitionField",
     "RemovedFile",
     "Snapshot",
@@ -507,6 +508,18 @@ class Attempt:
     entry: Entry
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What lies in the log of a table whose data was deleted.
+
+    A table that was made there since, or ``strays`` (keys): what clients that knew the old
+    one have written after that.
+    """
+
+    has_table: bool
+    strays: tuple[str, ...]
+
+
 class TableFormat(Protocol):
     """A format's log: read by number, extended by one entry at a time."""
 
@@ -610,6 +623,12 @@ class TableFormat(Protocol):
 
     def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
         """The paths of all files that any entry still in the log adds or removes."""
+
+    def log_directory(self, location: str) -> str:
+        """The directory without which there is no table."""
+
+    def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
+        """What lies in the log of the table ``table_id``, whose data was deleted: one LIST."""
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
 

@@ -6,20 +6,18 @@ why a path is not used again at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.results import Finding
-from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
 
 __all__ = [
-    "Leftovers",
     "is_abandoned",
     "is_emptied",
     "is_half_deleted",
@@ -30,27 +28,10 @@ __all__ = [
     "report_emptied",
 ]
 
-_ROOT = re.compile(r"0{20}\.json|\d{20}\.checkpoint\..+")
-#: What a client that knew the old log may leave there, and no table begins with.
-_STRAY = re.compile(r"\d{20}\.(?:json|crc)|_last_checkpoint")
 
-
-@dataclass(frozen=True, slots=True)
-class Leftovers:
-    """What lies in a log: a table has entry 0 or a checkpoint, and then nothing is a stray."""
-
-    has_table: bool
-    strays: tuple[str, ...]
-
-
-def leftovers(location: str) -> Program[Leftovers]:
-    """What lies in the log of a table whose data was deleted: one LIST."""
-    directory = f"{location}/_delta_log/"
-    listed = yield from list_objects(directory.rstrip("/"))
-    names = [info.key.removeprefix(directory) for info in listed]
-    if any(_ROOT.fullmatch(name) for name in names):
-        return Leftovers(True, ())
-    return Leftovers(False, tuple(directory + n for n in names if _STRAY.fullmatch(n)))
+def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
+    """What lies in the log of a table whose data was deleted."""
+    return (yield from context.formats[state.format].leftovers(location, state.table_id))
 
 
 def is_emptied(state: TableState | None) -> bool:
@@ -129,7 +110,7 @@ def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
         refuse_half_deleted(location, state)
         if state is None or not is_emptied(state):
             continue
-        found = yield from leftovers(location)
+        found = yield from leftovers(context, location, state)
         if found.strays:
             raise TableNotFound(
                 f"there is no table {location}: its data was deleted at "
@@ -142,7 +123,7 @@ def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
 def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
     """For the doctor: deletions that have not ended, and strays."""
     emptied = [(where, state) for where, state in head.tables.items() if is_emptied(state)]
-    lie_there = yield from parallel([leftovers(where) for where, _ in emptied])
+    lie_there = yield from parallel([leftovers(context, where, state) for where, state in emptied])
     findings = []
     for (location, state), found in zip(emptied, lie_there, strict=True):
         if state.emptying:

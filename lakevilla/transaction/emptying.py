@@ -49,7 +49,8 @@ def delete_data(context: Context, location: str) -> Program[None]:
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
     keys = [info.key for info in listed if not is_within(info.key, nested)]
-    log = [key for key in keys if key.startswith(f"{location}/_delta_log/")]
+    directory = context.formats[before.format].log_directory(location)
+    log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
     named = {*log, *own}
     # The names of data files are never used again: no matter when these are deleted.
@@ -78,11 +79,11 @@ def make_free(context: Context, location: str) -> Program[bool]:
     if state is None or not is_emptied(state):
         return False
     refuse_until_free(context, location, state)
-    found = yield from leftovers(location)
+    found = yield from leftovers(context, location, state)
     if not found.strays:
         return False
     yield from check_lake(location, head)
-    yield from _delete_strays(context, location)
+    yield from _delete_strays(context, location, state)
     return (yield from make_free(context, location)) or True
 
 
@@ -115,11 +116,11 @@ def _cleaned(
             yield from delete_data(context, location)
         told = f"the deletion of the data of table {location}, which was dropped, {word} finished"
         return [Finding("note", "half_deleted", told, table=location)]
-    found = yield from leftovers(location)
+    found = yield from leftovers(context, location, state)
     if not found.strays:
         return []
     yield from check_lake(location, head)
-    strays = found.strays if dry_run else (yield from _delete_strays(context, location))
+    strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
     return [
         Finding(
             "note",
@@ -133,12 +134,12 @@ def _cleaned(
     ]
 
 
-def _delete_strays(context: Context, location: str) -> Program[tuple[str, ...]]:
+def _delete_strays(context: Context, location: str, state: TableState) -> Program[tuple[str, ...]]:
     started = context.clock.elapsed()
     if not (yield from _note(context, location, was=False, now=False)):
         return ()
     # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
-    found = yield from leftovers(location)
+    found = yield from leftovers(context, location, state)
     if not (yield from _delete(context, location, found.strays, started, emptying=False)):
         return ()
     yield from _note(context, location, was=False, now=False)
@@ -218,7 +219,7 @@ def _noting(
 
 def _is_left_of(context: Context, location: str, state: TableState) -> Program[bool]:
     """Whether what lies there is the rest of the table whose deletion was interrupted."""
-    found = yield from leftovers(location)
+    found = yield from leftovers(context, location, state)
     if not found.has_table:
         return True
     try:

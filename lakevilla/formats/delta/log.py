@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry
+from lakevilla.formats.base import Entry, Leftovers
 from lakevilla.formats.delta.actions import entry_of, parse_entry
 from lakevilla.formats.delta.checkpoint_reader import Checkpoint, open_checkpoint
 from lakevilla.formats.delta.paths import entry_key, log_directory
@@ -29,6 +29,7 @@ __all__ = [
     "CheckpointCache",
     "extend",
     "get_entries",
+    "leftovers",
     "named_in_log",
     "open_listed",
     "open_numbered",
@@ -103,6 +104,21 @@ def named_in_log(location: str) -> Program[set[str]]:
             named.update(file.path for file in change.removes)
             named.update(file.path for file in change.change_files)
     return named
+
+
+_ROOT = re.compile(r"0{20}\.json|\d{20}\.checkpoint\..+")
+#: What a client that knew an old log may leave there, and no table begins with.
+_STRAY = re.compile(r"\d{20}\.(?:json|crc)|_last_checkpoint")
+
+
+def leftovers(location: str) -> Program[Leftovers]:
+    """A table has entry 0 or a checkpoint; without either, entries are strays."""
+    directory = f"{log_directory(location)}/"
+    listed = yield from list_objects(directory.rstrip("/"))
+    names = [info.key.removeprefix(directory) for info in listed]
+    if any(_ROOT.fullmatch(name) for name in names):
+        return Leftovers(True, ())
+    return Leftovers(False, tuple(directory + n for n in names if _STRAY.fullmatch(n)))
 
 
 def extend(snapshot: DeltaSnapshot) -> Program[DeltaSnapshot | None]:

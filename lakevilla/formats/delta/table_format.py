@@ -8,7 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry, FormatName, Snapshot
+from lakevilla.formats.base import (
+    Attempt,
+    Change,
+    CommitInfo,
+    Entry,
+    FormatName,
+    Leftovers,
+    Snapshot,
+)
 from lakevilla.formats.delta import log
 from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.formats.delta.alter import alter_table, merge_schema
@@ -17,7 +25,7 @@ from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.layout import interval_milliseconds
 from lakevilla.formats.delta.named import named_objects
-from lakevilla.formats.delta.paths import entry_key
+from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.store.base import ABSENT, Found
@@ -165,6 +173,12 @@ class DeltaFormat:
 
     def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
         return (yield from log.named_in_log(snapshot.location))
+
+    def log_directory(self, location: str) -> str:
+        return log_directory(location)
+
+    def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
+        return (yield from log.leftovers(location))
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
         return is_due(version, _delta(snapshot))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.formats.base import Leftovers
 from lakevilla.formats.iceberg.cache import ManifestCache
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
@@ -17,7 +18,15 @@ from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects
 
-__all__ = ["blank_snapshot", "list_versions", "newest_version", "open_version", "read_metadata"]
+__all__ = [
+    "blank_snapshot",
+    "leftovers",
+    "list_versions",
+    "newest_version",
+    "open_version",
+    "opened",
+    "read_metadata",
+]
 
 
 def blank_snapshot(location: str, table: str, cache: ManifestCache) -> IcebergSnapshot:
@@ -82,6 +91,20 @@ def _refuse_gap(location: str, table: str, missing: int, key: str) -> Program[No
         key=key,
         table=table,
     )
+
+
+def leftovers(location: str, table_id: str) -> Program[Leftovers]:
+    """A metadata file of another table is a table; those of this one are strays, and the hint."""
+    directory = metadata_directory(location)
+    listed = yield from list_objects(directory)
+    names = {info.key[len(directory) + 1 :]: info.key for info in listed}
+    versions = {metadata_version(name): key for name, key in names.items()}
+    there = sorted(version for version in versions if version is not None)
+    if there:
+        newest = yield from read_metadata(location, location, there[-1])
+        if newest is None or newest.table_id != table_id:
+            return Leftovers(True, ())
+    return Leftovers(False, tuple(sorted(names.values())))
 
 
 def read_metadata(location: str, table: str, version: int) -> Program[Metadata | None]:

@@ -9,14 +9,22 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
-from lakevilla.formats.base import Attempt, Change, CommitInfo, Entry, FormatName, Snapshot
+from lakevilla.formats.base import (
+    Attempt,
+    Change,
+    CommitInfo,
+    Entry,
+    FormatName,
+    Leftovers,
+    Snapshot,
+)
 from lakevilla.formats.iceberg import log
 from lakevilla.formats.iceberg.cache import ManifestCache
 from lakevilla.formats.iceberg.commit import prepare
 from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
 from lakevilla.formats.iceberg.entries import IcebergEntry, advanced, describe
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, kept_versions
-from lakevilla.formats.iceberg.paths import hint_key, metadata_key
+from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
@@ -202,6 +210,12 @@ class IcebergFormat:
 
     def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
         return (yield from named_by_all(_iceberg(snapshot)))
+
+    def log_directory(self, location: str) -> str:
+        return metadata_directory(location)
+
+    def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
+        return (yield from log.leftovers(location, table_id))
 
     def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
         return False

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tests.interop.iceberg.beside import Beside, Where, bag
 
@@ -170,6 +171,8 @@ def test_every_transform_of_every_type(beside: Beside) -> None:
     with beside.connect() as lake:
         for number, (column, by) in enumerate(PARTITIONINGS):
             table, mine = f"t{number}", rows.select(["k", column])
+            if by.startswith("truncate") and column in ("i", "small"):
+                mine = mine.filter(pc.or_kleene(pc.is_null(mine[column]), pc.greater(mine[column], pa.scalar(min(VALUES[column]), mine[column].type))))
             lake.create_table(table, mine.schema, format="iceberg", partition_by=by)
             with lake.transaction() as txn:
                 txn.append(table, mine)
@@ -180,5 +183,5 @@ def test_every_transform_of_every_type(beside: Beside) -> None:
                     expected = where.of(mine, nan_is_largest="pyiceberg" not in name)
                     try: found = readers[name](table, where)
                     except Exception as e: print(name, by, where, str(e)[:200]); continue
-                    if bag(found) != bag(expected): print(f"LOST {name}: {by}: {where}", found["k"], expected["k"])
+                    if bag(found) != bag(expected): print(f"LOST {name}: {by}: {where}", found["k"].to_pylist(), expected["k"].to_pylist())
     assert 0
