@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
+from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
 from lakevilla.store.base import (
     Condition,
     Failure,
@@ -36,6 +37,7 @@ class Place:
 
     root: str
     storage_options: dict[str, str] = field(default_factory=dict)
+    format: Literal["delta", "iceberg"] = "delta"
 
     def connect(self, **options: Any) -> lv.Lake:
         """A client of its own: no caches shared with others."""
@@ -50,8 +52,12 @@ class Place:
         return f"{self.root}/{table}"
 
     def write(self, table: str, rows: pa.Table | Sequence[Row], **options: Any) -> None:
-        """Create or append to a table with deltalake."""
+        """Create or append to a table as another client: deltalake, or pyiceberg."""
         data = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
+        if self.format == "iceberg":
+            identifier = tuple(table.split("/"))
+            self.catalog().create_table_if_not_exists(identifier, data.schema).append(data)
+            return
         options = {"mode": "append", **options}
         write_deltalake(
             self.uri(table), data, storage_options=self.storage_options or None, **options
@@ -63,12 +69,29 @@ class Place:
             self.uri(table), version=version, storage_options=self.storage_options or None
         )
 
-    def delta_rows(self, table: str, version: int | None = None) -> list[dict[str, Any]]:
+    def catalog(self) -> ObjectStoreCatalog:
+        """The Iceberg tables of the place as pyiceberg opens them."""
+        return ObjectStoreCatalog("tests", warehouse=self.root)
+
+    def seen(self, table: str, version: int | None = None) -> list[dict[str, Any]]:
+        """The rows that another client reads."""
+        if self.format == "iceberg":
+            assert version is None, "pyiceberg knows snapshots, not versions"
+            opened = self.catalog().load_table(tuple(table.split("/")))
+            return in_order(opened.scan().to_arrow())
         return in_order(self.delta(table, version).to_pyarrow_table())
 
 
 def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
-    """A fresh lake of one kind: ``memory``, ``local`` or ``s3``."""
+    """A fresh lake of one kind: ``memory``, ``local``, ``s3``, or ``iceberg``.
+
+    The last is a local one whose tables are made as Iceberg tables unless a test says otherwise.
+    """
+    if kind == "iceberg":
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        for owner in (lv.Lake, lv.Transaction):
+            patch.setitem(owner.create_table.__kwdefaults__, "format", "iceberg")
+        return Place(str(request.getfixturevalue("tmp_path") / "lake"), format="iceberg")
     if kind == "memory":
         return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
     if kind == "local":
@@ -77,8 +100,21 @@ def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
     return Place(request.getfixturevalue("s3_root"), server.storage_options)
 
 
+def skip_iceberg(request: pytest.FixtureRequest) -> None:
+    """Leave out what Delta tables alone have."""
+    if "iceberg" in request.node.callspec.id:
+        pytest.skip("of Delta tables alone")
+
+
+def skip_constraints(request: pytest.FixtureRequest) -> None:
+    """Leave out what adds a constraint to an Iceberg table: it has none."""
+    case = request.node.callspec.id
+    if "iceberg" in case and "constraint" in case:
+        pytest.skip("Iceberg has no constraints")
+
+
 def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
-    """Make tables, by deltalake where others reach the place and in one transaction where not."""
+    """Make tables, by another client where one reaches the place, else in one transaction."""
     if place.seen_by_others:
         for name, rows in tables.items():
             place.write(name, rows)
@@ -181,8 +217,9 @@ def is_head(key: str) -> bool:
 
 
 def is_entry(table: str) -> Callable[[str], bool]:
-    """Whether a key is a log entry of the table."""
-    return lambda key: key.startswith(f"{table}/_delta_log/") and key.endswith(".json")
+    """Whether a key is a log entry of the table, or a metadata file."""
+    logs = (f"{table}/_delta_log/", f"{table}/metadata/v")
+    return lambda key: key.startswith(logs) and key.endswith(".json")
 
 
 def kinds(events: Iterable[lv.Event]) -> list[str]:

@@ -815,7 +815,7 @@ def _formats(uri_of: Callable[[str], str]) -> Formats:
     """Delta, and Iceberg where pyiceberg is installed."""
     if find_spec("pyiceberg") is None:
         return Formats(DeltaFormat())
-    from lakevilla.formats.iceberg import IcebergFormat
+    from lakevilla.formats.iceberg.table_format import IcebergFormat
 
     return Formats(DeltaFormat(), IcebergFormat(uri_of))
 

@@ -150,5 +150,5 @@ def test_eight_writers_over_eight_tables_and_deltalake_tear_no_snapshot(
         lake.recover()
         assert all(finding.severity != "error" for finding in lake.doctor().findings)
     # What any reader of the format sees at the end is all of it, each once.
-    rows = [{**row, "t": table} for table in TABLES for row in place.delta_rows(table)]
+    rows = [{**row, "t": table} for table in TABLES for row in place.seen(table)]
     assert set(whole(rows)) == set(acknowledged)

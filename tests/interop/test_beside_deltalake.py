@@ -39,11 +39,11 @@ def same_for_all(place: Place, table: str, order: str = "id") -> list[dict[str, 
     """The rows, on which three readers agree; all versions, on which two do."""
     with place.connect() as lake:
         ours = in_order(lake.snapshot().read(table))
-        assert ours == place.delta_rows(table)
+        assert ours == place.seen(table)
         theirs = pa.Table.from_pylist(duckdb_rows(place.uri(table), order)) if ours else None
         assert theirs is None or in_order(theirs) == ours
         for version in range(place.delta(table).version() + 1):
-            assert rows_at(lake, table, version) == place.delta_rows(table, version), version
+            assert rows_at(lake, table, version) == place.seen(table, version), version
     return ours
 
 
@@ -195,7 +195,7 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
         lake.unguard("bank")
         assert not lake.table("bank").guarded
     place.write("bank", [{"id": 8, "balance": 8}])
-    assert [row["id"] for row in place.delta_rows("bank")] == [0, 1, 2, 8]
+    assert [row["id"] for row in place.seen("bank")] == [0, 1, 2, 8]
 
 
 def stored(table: DeltaTable) -> list[dict[str, Any]]:
@@ -326,6 +326,6 @@ def test_tables_on_s3_are_read_by_deltalake_and_back(request: pytest.FixtureRequ
         place.delta("x").create_checkpoint()
         with lake.transaction() as txn:
             txn.update("x", {"balance": "balance + 1"}, where="id = 0")
-        assert in_order(lake.snapshot().read("x")) == place.delta_rows("x")
-    assert place.delta_rows("x")[0] == {"id": 0, "balance": 2}
-    assert place.delta_rows("y")[1] == {"id": 1, "balance": 105}
+        assert in_order(lake.snapshot().read("x")) == place.seen("x")
+    assert place.seen("x")[0] == {"id": 0, "balance": 2}
+    assert place.seen("y")[1] == {"id": 1, "balance": 105}

@@ -99,7 +99,7 @@ def test_markers_survive_the_maintenance_of_deltalake(location: Place, name: str
         make_old(location)
         MAINTENANCE[name](location.delta(TABLE))
         assert marker_bodies(lake) == markers
-        assert location.delta_rows(TABLE) == in_order(pa.Table.from_pylist(ROWS))
+        assert location.seen(TABLE) == in_order(pa.Table.from_pylist(ROWS))
 
 
 def test_vacuum_and_clean_up_do_delete_what_is_theirs(location: Place) -> None:

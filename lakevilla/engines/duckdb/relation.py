@@ -27,6 +27,7 @@ from lakevilla.engines.duckdb.sqltext import (
 )
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Layout
+from lakevilla.formats.iceberg.name_mapping import names_of
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 
@@ -48,6 +49,8 @@ _VIRTUAL = ("filename", "file_index", "file_row_number")
 PartitionKey = tuple[str | None, ...]
 #: Columns that are not in a file, and the serialised value that all its rows have there.
 Constants = tuple[tuple[str, str | None], ...]
+#: What a file without field ids calls the table's columns; None for one that it lacks.
+Names = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -106,17 +109,44 @@ class Files:
         """The relation's SQL, its helper tables registered on ``cursor``."""
         if not self.chosen:
             return self._empty()
-        groups: dict[Constants, list[int]] = {}
+        named = self._named(cursor)
+        groups: dict[tuple[Constants, Names | None], list[int]] = {}
         for ordinal in self.chosen:
-            groups.setdefault(self.constants[ordinal], []).append(ordinal)
+            key = self.constants[ordinal], named.get(ordinal)
+            groups.setdefault(key, []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
-                self._select(members, self._spelled(constants), uniform)
-                for constants, members in groups.items()
+                self._select(members, self._spelled(constants), uniform, names=names)
+                for (constants, names), members in groups.items()
             )
         else:
             sql = self._joined(cursor, uniform)
         return self._without_deleted(cursor, sql)
+
+    def _named(self, cursor: duckdb.DuckDBPyConnection) -> dict[int, Names]:
+        """What the columns are called in those files that have no field ids.
+
+        Only a table that says what names stand for has such files; it costs their footers.
+        """
+        layout = self.layout
+        known = names_of(layout.properties, layout.table) if layout.by_field_id else None
+        if known is None:
+            return {}
+        wanted = [known.get(_field_id(field), ()) for field in layout.physical]
+        paths = {self.paths[i]: i for i in self.chosen}
+        listed = ", ".join(map(quote_text, paths))
+        query = f"SELECT file_name, name, num_children, field_id FROM parquet_schema([{listed}])"
+        footers: dict[str, list[tuple[str, int, int | None]]] = {}
+        for path, *node in cursor.execute(query).fetchall():
+            footers.setdefault(path, []).append((node[0], node[1] or 0, node[2]))
+        found = {}
+        for path, nodes in footers.items():
+            if all(number is None for _, _, number in nodes):
+                there = _top_level(nodes)
+                found[paths[path]] = tuple(
+                    next((name for name in names if name in there), None) for names in wanted
+                )
+        return found
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
         if self.deleted.positions is not None:
@@ -145,7 +175,12 @@ class Files:
         return {column: _constant(value, schema.field(column).type) for column, value in constants}
 
     def _select(
-        self, members: Sequence[int], partitions: dict[str, str], uniform: bool, join: str = ""
+        self,
+        members: Sequence[int],
+        partitions: dict[str, str],
+        uniform: bool,
+        join: str = "",
+        names: Names | None = None,
     ) -> str:
         layout = self.layout
         columns, entries = [], []
@@ -157,7 +192,8 @@ class Files:
             # have a column called "filename", which DuckDB gives a meaning.
             inner = quote_name(physical.name) if uniform else f"__lakevilla_c{index}"
             missing = partitions.get(field.name, "NULL")
-            entries.append(_schema_entry(layout, inner, physical, missing))
+            name = None if names is None else names[index] or f"__lakevilla_absent{index}"
+            entries.append(_schema_entry(layout, inner, physical, missing, name))
             value = renamed(inner, physical.type, field.type)
             columns.append(f"{value} AS {quote_name(field.name)}")
         if not entries:
@@ -302,12 +338,32 @@ def _partition_keys(table: TableInput) -> list[PartitionKey]:
     return keys
 
 
-def _schema_entry(layout: Layout, inner: str, physical: pa.Field, missing: str = "NULL") -> str:
-    """``missing``: what the rows of a file have that lacks the column."""
-    if layout.by_field_id:
-        key = (physical.metadata or {})[b"PARQUET:field_id"].decode()
+def _top_level(nodes: Sequence[tuple[str, int, int | None]]) -> set[str]:
+    """The columns of a footer, which lists a tree node by node: name, number of children, id."""
+    found, place = set(), 1
+    while place < len(nodes):
+        found.add(nodes[place][0])
+        waiting = 1
+        while waiting and place < len(nodes):
+            waiting += nodes[place][1] - 1
+            place += 1
+    return found
+
+
+def _field_id(physical: pa.Field) -> int:
+    return int((physical.metadata or {})[b"PARQUET:field_id"])
+
+
+def _schema_entry(
+    layout: Layout, inner: str, physical: pa.Field, missing: str, name: str | None
+) -> str:
+    """``missing``: what the rows of a file have that lacks the column; ``name``: what a file
+    calls it that has no field ids.
+    """
+    if layout.by_field_id and name is None:
+        key = str(_field_id(physical))
     else:
-        key = quote_text(physical.name)
+        key = quote_text(name or physical.name)
     return (
         f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
         f"'default_value': {missing}}}"

@@ -1,7 +1,4 @@
-"""Iceberg tables, by pyiceberg's manifests and expressions (extra ``iceberg``)."""
+"""Iceberg tables, by pyiceberg's manifests and expressions (extra ``iceberg``).
 
-from __future__ import annotations
-
-from lakevilla.formats.iceberg.table_format import IcebergFormat
-
-__all__ = ["IcebergFormat"]
+Nothing is imported here: engines use parts that do without pyiceberg.
+"""

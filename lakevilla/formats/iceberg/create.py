@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
 from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.name_mapping import with_fields
 from lakevilla.formats.iceberg.schema import Field, iceberg_fields
 
 __all__ = ["alter_table", "create_table", "merge_schema"]
@@ -145,6 +146,7 @@ def _changed(
         # Identifier fields and whatever else is said of the schema stay.
         document["schemas"] = [*schemas, {**old, "schema-id": number, "fields": fields}]
         document["current-schema-id"] = number
+        document["properties"] = with_fields(properties, fields, definition.table)
     if document == definition.document:
         return Change()
     Definition(definition.location, definition.table, document).check_writable()

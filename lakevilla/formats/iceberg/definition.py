@@ -112,6 +112,23 @@ class Definition:
             }
         )
 
+    def schema_of(self, spec_id: int) -> Schema:
+        """The schema by which a spec's partitions are made: the newest that has all its columns.
+
+        A column can go from the table once no new file is partitioned by it.
+        """
+        from pyiceberg.schema import Schema
+
+        sources = {field.source_id for field in self.specs[spec_id].fields}
+        if sources <= self.schema._lazy_id_to_field.keys():
+            return self.schema
+        known = sorted(self.document["schemas"], key=lambda one: one.get("schema-id", 0))
+        for document in reversed(known):
+            schema = Schema.model_validate(document)
+            if sources <= schema._lazy_id_to_field.keys():
+                return schema
+        return self.schema
+
     @cached_property
     def specs(self) -> dict[int, PartitionSpec]:
         """All partition specs as pyiceberg knows them."""

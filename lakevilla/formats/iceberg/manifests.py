@@ -271,7 +271,7 @@ def encode_manifest(
     codec: Any = definition.properties.get(_CODEC, "gzip")
     version: Any = definition.format_version
     with write_manifest(
-        version, definition.specs[spec_id], definition.schema, sink, snapshot_id, codec
+        version, definition.specs[spec_id], definition.schema_of(spec_id), sink, snapshot_id, codec
     ) as writer:
         for entry in entries:
             writer.add_entry(entry)

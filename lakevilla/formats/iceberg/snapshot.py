@@ -129,7 +129,7 @@ class IcebergSnapshot:
         return keeps_contract(self.metadata, metadata)
 
     def apply(self, change: Change) -> IcebergSnapshot:
-        if change.protocol is not None or change.domains or change.change_files:
+        if change.protocol or change.domains or change.change_files:
             raise InvalidOperation(
                 f"table {self.table} is an Iceberg table: it takes no actions of Delta's",
                 table=self.table,

@@ -22,10 +22,10 @@ def test_schema_and_data_reach_each_table_in_one_commit(lake: lv.Lake, place: Pl
         table = place.delta(name)
         assert table.version() == version + 1
         assert table.metadata().configuration["owner"] == "shop"
-    assert place.delta_rows("orders")[-1] == {
+    assert place.seen("orders")[-1] == {
         "id": 5, "sku": None, "qty": 1, "note": "hi", "pair": [1, 2]
     }  # fmt: skip
-    assert [row["note"] for row in place.delta_rows("stock")] == ["low", None, None]
+    assert [row["note"] for row in place.seen("stock")] == ["low", None, None]
 
 
 def test_a_column_is_renamed_and_dropped_under_column_mapping(lake: lv.Lake) -> None:
@@ -108,7 +108,7 @@ def test_an_append_fits_itself_to_a_column_that_was_added_meanwhile(
     with place.connect() as other, lake.transaction() as txn:
         txn.append("stock", {"sku": ["fig"], "left": [5]})
         other.run(lambda theirs: theirs.alter("stock", add_columns=NOTE))
-    assert [row for row in place.delta_rows("stock") if row["sku"] == "fig"] == [
+    assert [row for row in place.seen("stock") if row["sku"] == "fig"] == [
         {"sku": "fig", "left": 5, "note": None, "pair": None}
     ]
 
@@ -120,4 +120,4 @@ def test_an_append_never_gets_past_a_constraint_that_was_added_meanwhile(
         with pytest.raises(lv.LakeVillaError, match="stock"), lake.transaction() as txn:
             txn.append("stock", {"sku": ["fig"], "left": [5]})
             other.run(lambda theirs: theirs.alter("stock", add_constraints={"many": '"left" > 9'}))
-    assert all(row["left"] > 9 for row in place.delta_rows("stock"))
+    assert all(row["left"] > 9 for row in place.seen("stock"))

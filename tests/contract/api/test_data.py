@@ -72,14 +72,14 @@ def test_every_kind_of_data_is_taken_by_every_verb(
     expected = [{"id": 5, "sku": "fig", "qty": 2}, {"id": 6, "sku": None, "qty": 4}]
     assert in_order(lake.snapshot().read("orders", where="id > 4")) == expected
     lake.run(lambda txn: txn.overwrite("orders", make()))
-    assert [row["qty"] for row in place.delta_rows("orders")] == [1, 2]
+    assert [row["qty"] for row in place.seen("orders")] == [1, 2]
 
 
 def test_a_table_is_created_from_every_kind_of_data(lake: lv.Lake, place: Place) -> None:
     for number, make in enumerate(KINDS.values()):
         table = lake.create_table(f"made{number}", make())
         assert [name.lower() for name in sorted(table.schema.names)] == ["id", "qty", "sku"]
-        assert len(place.delta_rows(f"made{number}")) == 2
+        assert len(place.seen(f"made{number}")) == 2
 
 
 def test_a_stream_that_fails_undoes_its_verb_alone(lake: lv.Lake) -> None:
@@ -134,7 +134,7 @@ def test_schema_mode_merge_adds_columns_and_old_rows_have_null(lake: lv.Lake, pl
         txn.overwrite(
             "stock", {"sku": ["pear"], "weight": [1.5]}, where="sku = 'pear'", schema_mode="merge"
         )
-    rows = {row["sku"]: row for row in place.delta_rows("stock")}
+    rows = {row["sku"]: row for row in place.seen("stock")}
     assert rows["fig"] == {"sku": "fig", "left": None, "shelf": "A", "weight": None}
     assert rows["pear"] == {"sku": "pear", "left": None, "shelf": None, "weight": 1.5}
     assert set(rows) == {"apple", "pear", "plum", "fig", "nut"}
@@ -149,14 +149,14 @@ def test_overwrite_with_where_replaces_those_rows_alone(lake: lv.Lake, place: Pl
             params={"sku": "apple"},
         )
         assert (done.rows_deleted, done.rows_inserted) == (2, 2)
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 4, 9]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 4, 9]
 
 
 def test_upsert_updates_the_columns_given_and_inserts_the_rest(lake: lv.Lake, place: Place) -> None:
     with lake.transaction() as txn:
         done = txn.upsert("orders", {"id": [1, 9], "qty": [7, 8]}, ["ID"])
         assert (done.rows_updated, done.rows_inserted) == (1, 1)
-    rows = place.delta_rows("orders")
+    rows = place.seen("orders")
     assert rows[0] == {"id": 1, "sku": "apple", "qty": 7}
     assert rows[-1] == {"id": 9, "sku": None, "qty": 8}
 
@@ -228,7 +228,7 @@ def test_every_type_is_stored_found_and_changed(
         None,
         value,
         None,
-    ] or sorted(str(row["v"]) for row in place.delta_rows("t")) == sorted(
+    ] or sorted(str(row["v"]) for row in place.seen("t")) == sorted(
         ["None", "None", str(value), "None"]
     )
 

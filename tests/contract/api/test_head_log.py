@@ -51,7 +51,7 @@ def transfer(lake: lv.Lake, amount: int, **options: Any) -> object:
 
 def balance(place: Place, table: str) -> int:
     """As deltalake reads it."""
-    [row] = [row for row in place.delta_rows(table) if row["id"] == 0]
+    [row] = [row for row in place.seen(table) if row["id"] == 0]
     found: int = row["balance"]
     return found
 

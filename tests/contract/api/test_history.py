@@ -100,7 +100,7 @@ def test_versions_of_the_past_are_for_other_readers_too(place: Place) -> None:
             past = lake.snapshot(version=version)
             told = past.versions["a"]
             assert told.version is not None
-            assert place.delta_rows("a", told.version) == in_order(past.read("a"))
+            assert place.seen("a", told.version) == in_order(past.read("a"))
 
 
 def test_foreign_commits_are_there_from_the_version_that_took_them_in(place: Place) -> None:

@@ -75,7 +75,7 @@ def test_a_partition_value_is_read_as_it_was_written_by_everyone(place: Place, v
         assert found["id"].to_pylist() == [1, 1]
         with lake.transaction() as txn:
             assert txn.delete("t", where, params=params).rows_deleted == 2
-    assert place.delta_rows("t") == [{"id": 2, "part": "other"}] * 2
+    assert place.seen("t") == [{"id": 2, "part": "other"}] * 2
     outside = [path for path in Path(place.root).parent.iterdir() if path.name != "lake"]
     assert outside == []
 
@@ -94,7 +94,7 @@ def test_a_column_of_an_odd_name_is_read_and_written_by_everyone(place: Place, c
             assert txn.read("t", ["id"], f"{quoted} = 21")["id"].to_pylist() == [2]
     # Arrow's Python reader inside deltalake refuses a double quote in a name.
     if mapped is None and '"' not in column:
-        assert place.delta_rows("t") == [{"id": 1, column: 10}, {"id": 2, column: 21}]
+        assert place.seen("t") == [{"id": 1, column: 10}, {"id": 2, column: 21}]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_registered_name_is_a_table_elsewhere(place: Place, tmp_path: Path) ->
     with place.connect() as lake:
         assert lake.snapshot().read("far").num_rows == 2
         assert lake.snapshot().read(elsewhere.uri("t")).num_rows == 2
-    assert elsewhere.delta_rows("t") == [{"id": 1}, {"id": 2}]
+    assert elsewhere.seen("t") == [{"id": 1}, {"id": 2}]
 
 
 def test_several_tables_are_registered_in_one_commit(place: Place, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_table_of_another_lake_is_refused_until_that_lake_lets_it_go(
         with pytest.raises(lv.InvalidOperation, match="belongs to the lake at"):
             with ours.transaction() as txn:
                 txn.append(other.uri("t"), {"id": [2]})
-        assert other.delta_rows("t") == [{"id": 1}]
+        assert other.seen("t") == [{"id": 1}]
         changed = contents(tmp_path)
         assert {key for key in changed if "/t/" in key} == {key for key in before if "/t/" in key}
 
@@ -231,7 +231,7 @@ def test_a_table_of_another_lake_is_refused_until_that_lake_lets_it_go(
             txn.append("t", {"id": [2]})
         with pytest.raises(lv.InvalidOperation, match=f"belongs to the lake at {place.root}"):
             theirs.register("t")
-    assert other.delta_rows("t") == [{"id": 1}, {"id": 2}]
+    assert other.seen("t") == [{"id": 1}, {"id": 2}]
 
 
 def test_an_unregistered_table_stays_readable_by_others_and_can_come_back(place: Place) -> None:
@@ -241,7 +241,7 @@ def test_an_unregistered_table_stays_readable_by_others_and_can_come_back(place:
         assert lake.tables() == []
         with pytest.raises(lv.TableNotFound, match="register"):
             lake.snapshot().read("t")
-        assert place.delta_rows("t") == [{"id": 1}]
+        assert place.seen("t") == [{"id": 1}]
         place.write("t", [{"id": 2}])
         lake.register("t")
         assert lake.snapshot().read("t").num_rows == 2
@@ -263,7 +263,7 @@ def test_a_dropped_table_is_gone_for_all_verbs_until_it_is_registered_again(plac
                 verb(txn)
         with pytest.raises(lv.TableExists, match="register"):
             lake.create_table("t", {"id": [1]})
-        assert place.delta_rows("t") == [{"id": 1}]
+        assert place.seen("t") == [{"id": 1}]
         lake.register("t")
         assert lake.snapshot().read("t").num_rows == 1
 
@@ -277,8 +277,8 @@ def test_dropping_with_the_data_leaves_a_place_for_a_new_table(place: Place) -> 
         assert [key for key in left if not key.startswith("t/_lakevilla/")] == []
         lake.create_table("t", {"name": ["new"]})
         assert lake.snapshot().read("t")["name"].to_pylist() == ["new"]
-    assert place.delta_rows("t") == [{"name": "new"}]
-    assert place.delta_rows("kept") == [{"id": 1}]
+    assert place.seen("t") == [{"name": "new"}]
+    assert place.seen("kept") == [{"id": 1}]
 
 
 def test_data_is_never_deleted_while_a_table_is_not_dropped(place: Place) -> None:
@@ -286,4 +286,4 @@ def test_data_is_never_deleted_while_a_table_is_not_dropped(place: Place) -> Non
         lake.create_table("t", {"id": [1]})
         with pytest.raises(lv.TableNotFound):
             lake.drop_table("u", delete_data=True)
-    assert place.delta_rows("t") == [{"id": 1}]
+    assert place.seen("t") == [{"id": 1}]

@@ -47,8 +47,8 @@ def both(txn: lv.Transaction) -> None:
 
 def state(place: Place) -> tuple[bool, bool]:
     """Which half of ``both`` the logs show."""
-    ordered = any(row["id"] == 5 for row in place.delta_rows("orders"))
-    taken = any(row["left"] == 45 for row in place.delta_rows("stock"))
+    ordered = any(row["id"] == 5 for row in place.seen("orders"))
+    taken = any(row["left"] == 45 for row in place.seen("stock"))
     return ordered, taken
 
 
@@ -82,7 +82,7 @@ def test_a_saved_transaction_is_resumed_and_committed_by_another_process(
         txn.append("orders", {"id": [7], "qty": [7]})
     assert txn.result is not None
     assert txn.result.id == txn_id
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 7]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5, 7]
     assert state(place) == (True, True)
     with pytest.raises(lv.AlreadyCommitted) as caught:
         lake.resume(txn_id)
@@ -102,7 +102,7 @@ def test_a_resumed_transaction_still_conflicts_with_what_it_had_read(
     lake.run(lambda other: other.update("orders", {"qty": "99"}, "id = 1"))
     with place.connect() as second, pytest.raises(lv.ConflictError):
         second.resume(txn.id).commit()
-    assert len(place.delta_rows("stock")) == 3
+    assert len(place.seen("stock")) == 3
 
 
 def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, place: Place) -> None:
@@ -112,7 +112,7 @@ def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, place: 
     lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
     with place.connect() as second:
         second.resume(txn.id).commit()
-    assert [row["qty"] for row in place.delta_rows("orders")] == [11, 21, 31, 41, 6]
+    assert [row["qty"] for row in place.seen("orders")] == [11, 21, 31, 41, 6]
 
 
 def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, place: Place) -> None:
@@ -121,7 +121,7 @@ def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, place: Place) -> N
     txn.append("orders", {"id": [6], "qty": [6]})
     with place.connect() as second, second.resume(txn.id) as resumed:
         assert len(resumed.operations) == 2
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
@@ -135,7 +135,7 @@ def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
     lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
     with place.connect() as second:
         second.resume(txn.id).commit()
-    assert [row["qty"] for row in place.delta_rows("orders")] == [12, 23, 34, 45, 11]
+    assert [row["qty"] for row in place.seen("orders")] == [12, 23, 34, 45, 11]
 
 
 @pytest.mark.parametrize("first", ["owner", "resumer"])
@@ -150,7 +150,7 @@ def test_of_an_owner_and_a_resumer_one_commits(lake: lv.Lake, place: Place, firs
         with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
             loser.commit()
     assert state(place) == (True, True)
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5]
     assert lake.outcome(owner.id).state == "committed"
 
 
@@ -167,7 +167,7 @@ def test_an_owner_at_its_commit_point_and_a_resumer_do_not_both_commit(
         with interrupted(lake, where, lambda: other.resume(owner.id).commit()):
             with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
                 owner.commit()
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5]
     assert state(place) == (True, True)
 
 
@@ -184,7 +184,7 @@ def test_of_two_resumers_one_commits(lake: lv.Lake, place: Place) -> None:
         with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
             txn.save()
             txn.commit()
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5]
     assert state(place) == (True, True)
 
 
@@ -278,7 +278,7 @@ def test_the_next_writer_publishes_what_a_dead_client_has_decided(
     lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
     lake.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
     assert state(place) == (True, True)
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5, 6]
 
 
 # -------------------------------------------------------------------------- gc
@@ -308,7 +308,7 @@ def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_lives(
         assert late.gc() == lv.Report(True)
         # Time has passed, so the floor in HEAD has risen; nothing else is different.
         assert {**contents(place.root), HEAD: b""} == {**left, HEAD: b""}
-    assert place.delta_rows("orders") == place.delta_rows("orders", 2)
+    assert place.seen("orders") == place.seen("orders", 2)
     with pytest.raises(lv.TransactionAborted):
         saved.commit()
 
@@ -462,7 +462,7 @@ def load(txn: lv.Transaction) -> None:
 
 
 def count(place: Place) -> int:
-    return sum(row["id"] == 5 for row in place.delta_rows("orders"))
+    return sum(row["id"] == 5 for row in place.seen("orders"))
 
 
 @pytest.mark.parametrize("key", ["load-2024-02-29", ("loader", 7)], ids=repr)
@@ -590,8 +590,8 @@ def test_a_transaction_commits_after_hundreds_of_commits_have_gone_to_pages(
             assert other.outcome(known).state == "committed"
         with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
             saved.commit()
-        assert {row["sku"] for row in place.delta_rows("stock")} >= {"late0", "late1"}
-        assert "late2" not in {row["sku"] for row in place.delta_rows("stock")}
+        assert {row["sku"] for row in place.seen("stock")} >= {"late0", "late1"}
+        assert "late2" not in {row["sku"] for row in place.seen("stock")}
         assert state(place) == (True, True)
 
 
@@ -625,12 +625,12 @@ def test_a_copied_lake_is_read_only_until_it_is_adopted(
         assert there.doctor() == lv.Report(True)
         assert state(copy) == (True, True)
         there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
-        assert [row["id"] for row in copy.delta_rows("orders")] == [1, 2, 3, 4, 5, 6]
+        assert [row["id"] for row in copy.seen("orders")] == [1, 2, 3, 4, 5, 6]
         there.doctor(adopt=True)
     # The lake that was copied goes on as if nothing had happened.
     lake.recover()
     lake.run(lambda txn: txn.append("orders", {"id": [7], "qty": [1]}))
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 2, 3, 4, 5, 7]
+    assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5, 7]
 
 
 def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_anew(

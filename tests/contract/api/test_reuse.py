@@ -100,7 +100,7 @@ def test_a_slow_publisher_never_writes_into_a_table_made_in_the_place_of_its_own
         append(lake, number)
     for client in (lake, place.connect()):
         assert values(client.snapshot().read("t")) == [100, 101, 102, 103, 104]
-    assert sorted(row["id"] for row in place.delta_rows("t")) == [100, 101, 102, 103, 104]
+    assert sorted(row["id"] for row in place.seen("t")) == [100, 101, 102, 103, 104]
     assert place.connect().doctor().ok
 
 
@@ -210,7 +210,7 @@ def test_a_table_that_another_client_has_made_there_is_left_alone(
         with pytest.raises(lv.TableExists, match=r"register|can be used again"):
             lake.create_table("t", rows(5))
         clock.ahead_seconds = WINDOW + 60
-    assert place.delta_rows("t") == [{"id": 7}]
+    assert place.seen("t") == [{"id": 7}]
     lake.register("t")
     assert values(place.connect().snapshot().read("t")) == [7]
 
@@ -285,7 +285,7 @@ def test_what_another_client_made_where_a_deletion_was_interrupted_is_not_delete
     place.write("t", rows(7))
     clock.ahead_seconds = WINDOW + 60
     lake.gc()
-    assert place.delta_rows("t") == [{"id": 7}]
+    assert place.seen("t") == [{"id": 7}]
     assert place.connect().doctor().ok
     lake.register("t")
     assert values(place.connect().snapshot().read("t")) == [7]
@@ -377,4 +377,4 @@ def test_a_writer_by_log_entry_that_knew_the_old_table_does_not_write_into_the_n
                 txn.commit()
         other.run(lambda txn: txn.append("t", rows(102)), features=features)
     assert values(place.connect().snapshot().read("t")) == [100, 101, 102]
-    assert sorted(row["id"] for row in place.delta_rows("t")) == [100, 101, 102]
+    assert sorted(row["id"] for row in place.seen("t")) == [100, 101, 102]

@@ -39,8 +39,8 @@ def test_the_statements_are_the_verbs(lake: lv.Lake, place: Place) -> None:
         assert [type(operation).__name__ for operation in txn.operations] == [
             "Insert", "Insert", "Update", "Delete", "Merge"
         ]  # fmt: skip
-    assert [row["id"] for row in place.delta_rows("orders")] == [1, 101, 1070, 3, 4, 5, 6]
-    assert place.delta_rows("orders")[0] == {"id": 1, "sku": "apple", "qty": 50}
+    assert [row["id"] for row in place.seen("orders")] == [1, 101, 1070, 3, 4, 5, 6]
+    assert place.seen("orders")[0] == {"id": 1, "sku": "apple", "qty": 50}
 
 
 def test_a_select_joins_tables_views_and_parameters(lake: lv.Lake) -> None:
@@ -198,7 +198,7 @@ def test_an_insert_from_a_query_is_redone_on_what_came_between(lake: lv.Lake, pl
     with place.connect() as other, lake.transaction() as txn:
         txn.sql("insert into stock select sku, qty from orders where id > 3")
         other.run(lambda theirs: theirs.append("orders", {"id": [5], "sku": ["nut"], "qty": [5]}))
-    assert [row["sku"] for row in place.delta_rows("stock")] == [
+    assert [row["sku"] for row in place.seen("stock")] == [
         "apple", "nut", "pear", "plum", "plum"
     ]  # fmt: skip
 

@@ -343,7 +343,7 @@ def test_events_and_the_logger_tell_the_same_with_the_transactions_id(
     told = {record.getMessage() for record in caplog.records if hasattr(record, "txn_id")}
     assert {event.message for event in events} <= told
     assert txn.id in {getattr(record, "txn_id", None) for record in caplog.records}
-    assert place.delta_rows("orders")[0]["qty"] == 11
+    assert place.seen("orders")[0]["qty"] == 11
 
 
 def test_a_decided_commit_is_published_in_the_background_and_close_waits_for_it(
@@ -366,11 +366,11 @@ def test_a_decided_commit_is_published_in_the_background_and_close_waits_for_it(
         assert reached.wait(30)
         # Decided is decided: LakeVilla's readers see it, the log does not have it yet.
         assert lake.snapshot().read("orders").num_rows == 4
-        assert len(place.delta_rows("orders")) == 3
+        assert len(place.seen("orders")) == 3
         go_on.set()
         lake.close()
-    assert len(place.delta_rows("orders")) == 4
-    assert len(place.delta_rows("stock")) == 3
+    assert len(place.seen("orders")) == 4
+    assert len(place.seen("stock")) == 3
 
 
 def test_a_commit_is_bound_to_a_lost_race_and_says_how_many_there_were(

@@ -307,7 +307,7 @@ def test_two_lakes_over_one_table_are_refused_whichever_way_they_nest(
             assert "unregister" in str(caught.value)
     after = {key: body for key, body in lake_state(outer).items() if key != f"sub/{HEAD}"}
     assert after == before
-    assert [row["id"] for row in inner.delta_rows("t")] == [1, 2]
+    assert [row["id"] for row in inner.seen("t")] == [1, 2]
 
 
 @pytest.mark.parametrize("verb", ["register", "append"])
@@ -335,7 +335,7 @@ def test_of_two_lakes_that_take_a_table_at_once_one_gets_it(tmp_path: Path, verb
         winner = places[told.index(None)]
         lost = next(message for message in told if message is not None)
         assert f"belongs to the lake at {winner.root}" in lost
-        assert len(elsewhere.delta_rows("t")) == (1 if verb == "register" else 2)
+        assert len(elsewhere.seen("t")) == (1 if verb == "register" else 2)
         loser = places[1 - told.index(None)]
         with loser.connect() as lake:
             assert lake.tables() == []

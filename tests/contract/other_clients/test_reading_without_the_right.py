@@ -96,7 +96,7 @@ def test_who_may_only_read_sees_a_foreign_commit_laid_over_and_changes_nothing(
     # It waits for somebody who may write.
     with writer.connect() as lake:
         assert lake.recover().ok
-    assert sorted(row["balance"] for row in writer.delta_rows("bank")) == [9, 100, 100, 100, 105]
+    assert sorted(row["balance"] for row in writer.seen("bank")) == [9, 100, 100, 100, 105]
 
 
 def test_who_may_only_read_and_writes_is_told_which_request_was_refused(

@@ -264,7 +264,7 @@ every_end = pytest.mark.parametrize(
 def stands_alone(place: Place, versions: int) -> None:
     """What another client has made there is not touched, and not taken for the old table."""
     if versions:
-        found = place.delta_rows(TABLE)
+        found = place.seen(TABLE)
         assert found == [{"id": number, "balance": 0} for number in range(versions)]
         assert place.delta(TABLE).version() == versions - 1
     with place.connect() as lake:

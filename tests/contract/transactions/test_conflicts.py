@@ -142,8 +142,10 @@ def test_blind_appends_are_files_written_once_whatever_races_they_lose(
                 rival.append("bank", [{"id": number, "balance": number}])
         with lake.runner.requests.counting() as requests:
             txn.commit()
-        # File, commit object, HEAD, entry: the look for others' commits has shown the lost race.
-        assert requests.put == 4, requests
+        # File, commit object, HEAD, and what publishes it (an entry; or manifest, list, metadata
+        # and hint): the look for others' commits has shown the lost race.
+        published = 4 if quick_place.format == "iceberg" else 1
+        assert requests.put == 3 + published, requests
         assert values(other.snapshot().read("bank")) == [0, 1, 2, 3, 4, 5, 8]
 
 
@@ -286,9 +288,9 @@ def test_a_change_of_schema_conflicts_with_an_update_and_not_with_an_append(
         assert lake.table("bank").schema.names == ["id", "balance", "note"]
 
 
-def test_appends_of_the_old_shape_conflict_with_a_new_constraint(quick_place: Place) -> None:
-    fill(quick_place, {"bank": accounts(2)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+def test_appends_of_the_old_shape_conflict_with_a_new_constraint(delta_place: Place) -> None:
+    fill(delta_place, {"bank": accounts(2)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction()
         txn.append("bank", [{"id": 9, "balance": -9}])
         with other.transaction() as rival:

@@ -43,7 +43,7 @@ def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
     """What a new client, and one without LakeVilla, see of a table: the same."""
     with place.connect() as lake:
         ours = balances(lake.snapshot().read(table).to_pylist())
-    assert ours == balances(place.delta_rows(table))
+    assert ours == balances(place.seen(table))
     return ours
 
 
@@ -230,7 +230,7 @@ def test_a_decided_commit_whose_owner_could_not_publish_is_published_by_the_next
     place: Place,
 ) -> None:
     decide_and_leave(place)
-    assert balances(place.delta_rows("bank"))[1] == 100
+    assert balances(place.seen("bank"))[1] == 100
     with place.connect() as lake:
         assert balances(lake.snapshot().read("bank").to_pylist())[1] == 105
         report = lake.recover()
@@ -262,7 +262,7 @@ def test_a_table_made_anew_under_a_decided_commit_is_not_touched_by_it(place: Pl
         lake.recover()
         with lake.transaction() as txn:
             txn.append("other", [{"id": 9, "balance": 9}])
-    assert balances(place.delta_rows("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert balances(place.seen("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
     assert place.delta("bank").version() == 3
     assert sorted(everywhere(place, "other")) == [0, 8, 9]
 
@@ -278,7 +278,7 @@ def test_a_table_made_anew_while_its_owner_publishes_is_not_touched_by_the_commi
     with place.connect() as lake, pytest.raises(lv.ForeignConflict, match="void"):
         slip_in(lake, foreign, lambda txn: add(txn, 1, 5))
     assert place.delta("bank").version() == 3
-    assert balances(place.delta_rows("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert balances(place.seen("bank")) == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_a_client_that_knew_the_old_table_does_not_mix_it_with_one_made_anew(
@@ -322,7 +322,7 @@ def test_a_column_dropped_by_another_client_voids_updates_of_it_and_the_queue_go
         with lake.transaction() as txn:
             txn.append("bank", [{"id": 9}])
         assert values(lake.snapshot().read("bank")) == [0, 1, 2, 3, 9]
-    assert place.delta_rows("bank") == [{"id": n} for n in (0, 1, 2, 3, 9)]
+    assert place.seen("bank") == [{"id": n} for n in (0, 1, 2, 3, 9)]
 
 
 def test_counts_looked_at_that_the_replay_changes_are_reported(place: Place) -> None:

@@ -101,10 +101,10 @@ def test_under_snapshot_isolation_an_operation_in_conflict_is_redone_where_reads
 
 
 def test_a_new_constraint_holds_for_rows_that_came_meanwhile_at_any_level(
-    quick_place: Place,
+    delta_place: Place,
 ) -> None:
-    fill(quick_place, {"bank": accounts(2)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+    fill(delta_place, {"bank": accounts(2)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction(isolation="snapshot")
         txn.alter("bank", add_constraints={"solvent": "balance >= 0"})
         with other.transaction() as rival:

@@ -20,7 +20,7 @@ from lakevilla.formats.base import Snapshot
 from lakevilla.transaction.deferred import defer
 from lakevilla.transaction.queueing import Queue
 from lakevilla.transaction.validate import catch_up
-from tests.builders import Place, accounts, contents, fill, in_order, kinds
+from tests.builders import Place, accounts, contents, fill, in_order, kinds, skip_constraints
 
 CT = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 
@@ -179,8 +179,9 @@ def test_an_append_keeps_its_place_among_operations_put_off(lake: lv.Lake) -> No
     ids=["add a column", "add a constraint", "overwrite and widen", "append and widen", "drop"],
 )
 def test_what_changes_a_table_comes_after_all_that_was_put_off(
-    lake: lv.Lake, change: Callable[[lv.Transaction], Any]
+    request: pytest.FixtureRequest, lake: lv.Lake, change: Callable[[lv.Transaction], Any]
 ) -> None:
+    skip_constraints(request)
     with behind(lake, "bank", "news") as txn:
         txn.delete("news", where="true")
         txn.update("bank", {"balance": "50"}, where="id = 1")
@@ -283,7 +284,10 @@ def test_an_insert_that_can_be_told_by_rows_alone_is_performed_at_once(lake: lv.
     assert [row["id"] for row in rows(lake)] == [1, 2, 3, 5]
 
 
-def test_an_append_only_table_refuses_a_delete_at_the_verb(lake: lv.Lake) -> None:
+def test_an_append_only_table_refuses_a_delete_at_the_verb(
+    request: pytest.FixtureRequest, lake: lv.Lake
+) -> None:
+    skip_iceberg(request)
     with lake.transaction() as txn:
         txn.alter("bank", set_properties={"delta.appendOnly": "true"})
     with behind(lake, "bank") as txn:
@@ -392,9 +396,9 @@ def test_rows_read_before_are_held_against_what_came_between(quick_place: Place)
         assert [row["balance"] for row in rows(lake)] == [100, 101, 100, 100]
 
 
-def test_a_column_that_is_gone_when_it_is_performed_is_a_conflict(quick_place: Place) -> None:
-    fill(quick_place, {"bank": [{"id": 0, "balance": 1, "note": "x"}]})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+def test_a_column_that_is_gone_when_it_is_performed_is_a_conflict(delta_place: Place) -> None:
+    fill(delta_place, {"bank": [{"id": 0, "balance": 1, "note": "x"}]})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         with other.transaction() as rival:
             rival.alter("bank", set_properties={"delta.columnMapping.mode": "name"})
         txn = behind(lake, "bank")
@@ -406,9 +410,9 @@ def test_a_column_that_is_gone_when_it_is_performed_is_a_conflict(quick_place: P
         assert rows(lake) == [{"id": 0, "balance": 1}]
 
 
-def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(quick_place: Place) -> None:
-    fill(quick_place, {"bank": accounts(2)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(delta_place: Place) -> None:
+    fill(delta_place, {"bank": accounts(2)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = behind(lake, "bank")
         txn.update("bank", {"balance": "-1"}, where="id = 0")
         with other.transaction() as rival:
@@ -418,10 +422,10 @@ def test_a_constraint_added_meanwhile_that_it_breaks_is_a_conflict(quick_place: 
 
 
 def test_files_of_an_overwrite_put_off_must_fit_a_schema_changed_meanwhile(
-    quick_place: Place,
+    delta_place: Place,
 ) -> None:
-    fill(quick_place, {"bank": accounts(2)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+    fill(delta_place, {"bank": accounts(2)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = behind(lake, "bank")
         txn.overwrite("bank", [{"id": 0, "balance": -1}])
         with other.transaction() as rival:
@@ -546,7 +550,10 @@ def test_a_shift_leaves_what_the_caller_has_read_and_what_that_was_made_from(
     assert rows(lake)[:2] == [{"id": 0, "balance": 1}, {"id": 1, "balance": 2}]
 
 
-def test_a_shift_leaves_what_a_new_constraint_was_held_against(lake: lv.Lake) -> None:
+def test_a_shift_leaves_what_a_new_constraint_was_held_against(
+    request: pytest.FixtureRequest, lake: lv.Lake
+) -> None:
+    skip_iceberg(request)
     txn = lake.transaction()
     txn.update("bank", {"balance": "balance + 1"}, where="true")
     txn.alter("bank", add_constraints={"rich": "balance > 100"})
@@ -577,15 +584,15 @@ def test_counts_seen_before_a_shift_must_not_change(
             assert rows(lake) == []
 
 
-def test_what_had_fitted_before_a_shift_and_does_no_more_is_a_conflict(quick_place: Place) -> None:
-    fill(quick_place, {"bank": accounts(3)})
-    with quick_place.connect() as lake:
+def test_what_had_fitted_before_a_shift_and_does_no_more_is_a_conflict(delta_place: Place) -> None:
+    fill(delta_place, {"bank": accounts(3)})
+    with delta_place.connect() as lake:
         with lake.transaction() as setup:
             setup.alter("bank", add_constraints={"positive": "balance >= 0"})
         txn = lake.transaction()
         txn.update("bank", {"balance": "balance - 100"}, where="id = 1")
         defer(txn._core, ["bank"])
-        rival_update(quick_place, "50")
+        rival_update(delta_place, "50")
         with pytest.raises(lv.ConflictError, match="positive"):
             txn.commit()
         assert rows(lake)[1] == {"id": 1, "balance": 50}
@@ -613,16 +620,16 @@ def test_what_is_put_off_is_saved_as_such_and_performed_by_whoever_resumes(
         assert [row["balance"] for row in rows(other, "news")] == [100, 200, 202, 100, 5]
 
 
-def test_what_had_fitted_is_a_conflict_for_whoever_resumes_too(quick_place: Place) -> None:
-    fill(quick_place, {"bank": accounts(3)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+def test_what_had_fitted_is_a_conflict_for_whoever_resumes_too(delta_place: Place) -> None:
+    fill(delta_place, {"bank": accounts(3)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         with lake.transaction() as setup:
             setup.alter("bank", add_constraints={"positive": "balance >= 0"})
         txn = lake.transaction()
         txn.update("bank", {"balance": "balance - 100"}, where="id = 1")
         defer(txn._core, ["bank"])
         txn.save()
-        rival_update(quick_place, "50")
+        rival_update(delta_place, "50")
         with pytest.raises(lv.ConflictError, match="positive"):
             other.resume(txn.id).commit()
 

@@ -68,7 +68,7 @@ def stands(place: Place, *ids: int) -> None:
         lake.runner.run(load_tables(head, ["t"]))
         metadata = place.delta("t").metadata()
         assert head.tables["t"].table_id == str(metadata.id)
-    assert sorted(row["id"] for row in place.delta_rows("t")) == list(ids)
+    assert sorted(row["id"] for row in place.seen("t")) == list(ids)
 
 
 @pytest.mark.parametrize("wait", ["published", "decided"])

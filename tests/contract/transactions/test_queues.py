@@ -585,7 +585,7 @@ def test_decided_is_enough_to_give_the_places_back(local_place: Place, features:
         assert txn.result.versions is None
         assert left_over(lake, "x", "y") == []
         assert balance(lake, "x") == 101
-    assert local_place.delta_rows("x")[0]["balance"] == 101
+    assert local_place.seen("x")[0]["balance"] == 101
 
 
 @pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])

@@ -104,7 +104,7 @@ def test_a_reader_of_three_tables_sees_whole_transactions_of_four_processes(
     assert [writer.exitcode for writer in writers] == [0] * 4
     assert looks > 2
     for table in TABLES:
-        rows = local_place.delta_rows(table)
+        rows = local_place.seen(table)
         assert [row["n"] for row in rows] == [4] * 4, "every other client sees them too"
 
 

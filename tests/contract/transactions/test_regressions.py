@@ -124,7 +124,7 @@ def test_a_foreign_commit_met_while_making_room_is_validated_against(local_place
             pytest.raises(lv.ConflictError),
         ):
             second.commit()
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 100), (50, 1)]
 
 
@@ -143,10 +143,10 @@ def _updates_and_appends(txn: lv.Transaction) -> None:
 
 @pytest.mark.parametrize("write", [_overwrites, _inserts, _updates_and_appends])
 def test_rows_written_before_another_adds_a_constraint_must_satisfy_it(
-    quick_place: Place, write: Callable[[lv.Transaction], None]
+    delta_place: Place, write: Callable[[lv.Transaction], None]
 ) -> None:
-    fill(quick_place, {"bank": accounts(3), "debts": [{"id": 9, "balance": -9}]})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+    fill(delta_place, {"bank": accounts(3), "debts": [{"id": 9, "balance": -9}]})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction()
         write(txn)
         with other.transaction() as rival:
@@ -156,9 +156,9 @@ def test_rows_written_before_another_adds_a_constraint_must_satisfy_it(
         assert min(other.snapshot().read("bank")["balance"].to_pylist()) == 100
 
 
-def test_a_delete_is_not_redone_on_a_table_made_append_only(quick_place: Place) -> None:
-    fill(quick_place, {"bank": accounts(3)})
-    with quick_place.connect() as lake, quick_place.connect() as other:
+def test_a_delete_is_not_redone_on_a_table_made_append_only(delta_place: Place) -> None:
+    fill(delta_place, {"bank": accounts(3)})
+    with delta_place.connect() as lake, delta_place.connect() as other:
         txn = lake.transaction()
         txn.delete("bank", where="id = 1")
         with other.transaction() as rival:
@@ -169,9 +169,9 @@ def test_a_delete_is_not_redone_on_a_table_made_append_only(quick_place: Place) 
 
 
 def test_values_of_a_new_mapped_column_survive_a_rival_that_adds_another(
-    quick_place: Place,
+    delta_place: Place,
 ) -> None:
-    with quick_place.connect() as lake, quick_place.connect() as other:
+    with delta_place.connect() as lake, delta_place.connect() as other:
         lake.create_table(
             "bank",
             pa.Table.from_pylist(accounts(1)),
@@ -237,7 +237,7 @@ def test_a_read_that_finds_new_metadata_after_an_append_ends_the_transaction(
             txn.read("bank")
         with pytest.raises(lv.ConflictError):
             txn.commit()
-    assert len(local_place.delta_rows("bank")) == 3
+    assert len(local_place.seen("bank")) == 3
 
 
 def test_gc_keeps_the_source_of_a_merge_that_is_not_published_yet(local_place: Place) -> None:
@@ -250,7 +250,7 @@ def test_gc_keeps_the_source_of_a_merge_that_is_not_published_yet(local_place: P
         other.gc()
         local_place.delta("bank").delete("id = 2")
         assert other.recover().ok
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert len(rows) == 10_000
     assert {row["balance"] for row in rows} == {7}
 
@@ -312,7 +312,7 @@ def test_a_resumed_transaction_looks_for_its_files_before_it_commits(local_place
             file.unlink()
         with pytest.raises(lv.TransactionAborted):
             other.resume(txn.id).commit()
-    assert len(local_place.delta_rows("bank")) == 1
+    assert len(local_place.seen("bank")) == 1
 
 
 def test_a_revived_table_has_the_rows_decided_before_it_was_dropped(local_place: Place) -> None:
@@ -324,7 +324,7 @@ def test_a_revived_table_has_the_rows_decided_before_it_was_dropped(local_place:
         other.drop_table("bank")
         other.register("bank")
         assert sorted(other.snapshot().read("bank")["id"].to_pylist()) == [0, 5]
-    assert sorted(row["id"] for row in local_place.delta_rows("bank")) == [0, 5]
+    assert sorted(row["id"] for row in local_place.seen("bank")) == [0, 5]
 
 
 def test_unregister_lets_a_table_go_after_reconciling_what_was_pending(local_place: Place) -> None:
@@ -336,7 +336,7 @@ def test_unregister_lets_a_table_go_after_reconciling_what_was_pending(local_pla
         local_place.delta("bank").delete("id = 2")
         other.unregister("bank")
         assert other.tables() == []
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
 
 
@@ -434,7 +434,7 @@ def test_a_merge_from_a_table_made_in_the_same_transaction_is_replayed(local_pla
         # The new table's log can't be written yet when the merge into the old one is replayed.
         with unpublished(other, is_entry("pay")):
             assert not other.recover().ok
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 5)]
 
 
@@ -462,7 +462,7 @@ def test_head_never_names_a_reconcile_commit_that_could_not_be_stored(local_plac
         assert not helper.recover().ok
         helper.runner.store = inner
         assert helper.recover().ok
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
 
 
@@ -489,7 +489,7 @@ def test_a_foreign_update_after_a_quiet_reconcile_is_still_reported(local_place:
         ):
             txn.commit()
         assert raised.value.result is not None
-    rows = local_place.delta_rows("bank")
+    rows = local_place.seen("bank")
     assert sorted((row["id"], row["balance"]) for row in rows) == [(0, 100), (1, 7)]
 
 
@@ -566,7 +566,7 @@ def test_a_client_that_knows_the_log_of_a_dropped_table_does_not_take_it_for_its
     other.run(WRITES[write], features=features)
     for client in (maker, other, local_place.connect()):
         assert sorted(client.snapshot().read("t")["id"].to_pylist()) == LEFT[write]
-    assert sorted(row["id"] for row in local_place.delta_rows("t")) == LEFT[write]
+    assert sorted(row["id"] for row in local_place.seen("t")) == LEFT[write]
     assert local_place.connect().doctor().ok
 
 

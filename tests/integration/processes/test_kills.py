@@ -75,18 +75,18 @@ def check_whole(place: Place, ledger: dict[int, tuple[int, bool | None]]) -> set
     ``ledger``: amount of each transfer, and whether it is known to have (not) been committed.
     """
     lists = {
-        bank: {row["number"]: row["amount"] for row in place.delta_rows(f"{bank}_log")}
+        bank: {row["number"]: row["amount"] for row in place.seen(f"{bank}_log")}
         for bank in ("north", "south")
     }
     for bank in lists:
-        assert len(place.delta_rows(f"{bank}_log")) == len(lists[bank]), "a transfer is there twice"
+        assert len(place.seen(f"{bank}_log")) == len(lists[bank]), "a transfer is there twice"
     assert lists["north"].keys() == lists["south"].keys(), "half a transfer"
     done = set(lists["north"])
     for number, (amount, committed) in ledger.items():
         assert committed is None or (number in done) == committed, (number, committed)
         if number in done:
             assert lists["south"][number] == amount == -lists["north"][number]
-    north, south = place.delta_rows("north"), place.delta_rows("south")
+    north, south = place.seen("north"), place.seen("south")
     assert balance(north) + balance(south) == TOTAL
     moved = sum(ledger[number][0] for number in done)
     assert balance(south) == 7 * 1000 + moved
@@ -168,7 +168,7 @@ def test_processes_killed_in_mid_commit_lose_nothing_and_leave_nothing_half(
         assert lake.doctor().ok
         for table in ("north", "south", "north_log", "south_log"):
             assert sorted(map(str, lake.snapshot().read(table).to_pylist())) == sorted(
-                map(str, place.delta_rows(table))
+                map(str, place.seen(table))
             )
     # What the dead have left is found, and nothing that lives is touched.
     with place.connect(settings=lv.Settings(max_age_seconds=0)) as lake:

@@ -81,7 +81,7 @@ def transfers(place: Place) -> set[int]:
     """The numbers of those that are committed; all that they did is there, once."""
     done: list[int] = []
     for name in ("north_log", "south_log"):
-        done += [row["number"] for row in place.delta_rows(name)]
+        done += [row["number"] for row in place.seen(name)]
     assert len(done) == len(set(done)), "a transfer is there twice"
     expected = {"north": dict.fromkeys(range(5), 100), "south": dict.fromkeys(range(5), 100)}
     for number in done:
@@ -89,7 +89,7 @@ def transfers(place: Place) -> set[int]:
         expected[first][number % 5] -= 1
         expected[second][number % 5] += 1
     for name, balances in expected.items():
-        assert {row["id"]: row["balance"] for row in place.delta_rows(name)} == balances
+        assert {row["id"]: row["balance"] for row in place.seen(name)} == balances
     return set(done)
 
 

@@ -91,7 +91,7 @@ def test_spark_duckdb_and_deltalake_at_once_lose_nothing_and_tear_nothing(
     assert _tokens(rows["b"]) == by_lakevilla
     for table in "ab":
         theirs = spark.read.format("delta").load(place.uri(table)).toArrow()
-        assert in_order(theirs) == place.delta_rows(table) == rows[table]
+        assert in_order(theirs) == place.seen(table) == rows[table]
         for reader in ("native", "python"):
             with lv.connect(place.root, spark=spark, spark_reader=reader) as by_spark:  # type: ignore[arg-type]
                 frame: Any = by_spark.snapshot().read(table)

@@ -1,0 +1,253 @@
+"""Tables that Spark made and changed, read by LakeVilla and then written by it too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakevilla as lv
+from tests.interop.iceberg.beside import Bag, Beside, Where, bag
+
+READS = "read 'copy-on-write'"
+
+
+def rows(**pairs: object) -> Bag:
+    return Counter((int(k[1:]), v) for k, v in pairs.items())
+
+
+def make(beside: Beside, columns: str = "k int, v string", tail: str = "", **more: str) -> None:
+    properties = {"format-version": "2", **{n.replace("_", "."): v for n, v in more.items()}}
+    given = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    beside.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {tail} TBLPROPERTIES ({given})")
+
+
+def change(beside: Beside) -> None:
+    """An insert of two files, and each of Spark's changes of rows."""
+    beside.sql("INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    beside.sql("INSERT INTO {t} VALUES (5, 'e'), (6, 'f'), (7, NULL)")
+    beside.sql("UPDATE {t} SET v = 'A' WHERE k = 1")
+    beside.sql("DELETE FROM {t} WHERE k = 2 OR k = 5")
+    beside.sql(
+        "MERGE INTO {t} t USING (SELECT 3 AS k, 'C' AS v UNION ALL SELECT 9, 'i') s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+CHANGED = rows(k1="A", k3="C", k4="d", k6="f", k7=None, k9="i")
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_rows_that_spark_changed(beside: Beside, mode: str, granularity: str) -> None:
+    if mode == "copy-on-write" and granularity == "partition":
+        pytest.skip("nothing is deleted by position")
+    modes = {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
+    make(beside, **modes, **{"write.delete.granularity": granularity})
+    change(beside)
+    deletes = beside.sql("SELECT count(*) FROM {t}.delete_files")[0][0]
+    assert (deletes > 0) == (mode == "merge-on-read")
+    assert beside.agreed() == CHANGED
+    with beside.connect() as lake:
+        with lake.transaction() as txn:
+            txn.update("t", {"v": "coalesce(v, '') || '!'"}, where="k IN (1, 4, 7)")
+            txn.delete("t", where="k = 6")
+            txn.append("t", [{"k": 10, "v": "j"}])
+        assert beside.agreed() == rows(k1="A!", k3="C", k4="d!", k7="!", k9="i", k10="j")
+        beside.sql("DELETE FROM {t} WHERE k IN (1, 10)")
+        with lake.transaction() as txn:
+            txn.upsert("t", [{"k": 1, "v": "1"}, {"k": 3, "v": "3"}], "k")
+    assert beside.agreed() == rows(k1="1", k3="3", k4="d!", k7="!", k9="i")
+    beside.call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+    beside.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    assert beside.agreed() == rows(k1="1", k3="3", k4="d!", k7="!", k9="i")
+
+
+def test_deletion_vectors_are_read_and_version_3_is_not_written(beside: Beside) -> None:
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    make(beside, **modes, **{"format-version": "3"})
+    change(beside)
+    formats = {row[0] for row in beside.sql("SELECT file_format FROM {t}.delete_files")}
+    assert formats == {"PUFFIN"}
+    assert beside.agreed() == CHANGED
+    with beside.connect() as lake:
+        for verb in ("append", "overwrite"):
+            with pytest.raises(lv.UnsupportedTableFeature, match="format version 3"):
+                with lake.transaction() as txn:
+                    getattr(txn, verb)("t", [{"k": 10, "v": "j"}])
+        with pytest.raises(lv.UnsupportedTableFeature, match="format version 3"):
+            with lake.transaction() as txn:
+                txn.delete("t", where="k = 1")
+    assert beside.agreed() == CHANGED
+
+
+#: DuckDB refuses manifests of version 1 that hold entries of an older snapshot.
+V1 = ("DuckDB",)
+
+
+def test_version_1_is_read_and_not_written(beside: Beside) -> None:
+    make(beside, tail="PARTITIONED BY (truncate(1, v))", **{"format-version": "1"})
+    change(beside)
+    beside.sql("ALTER TABLE {t} ADD COLUMN w long")
+    beside.sql("INSERT INTO {t} VALUES (11, 'k', 1)")
+    expected = Counter((*row, None) for row in CHANGED) + Counter([(11, "k", 1)])
+    assert beside.agreed(without=V1) == expected
+    with beside.connect() as lake:
+        with pytest.raises(lv.UnsupportedTableFeature, match="format version 1"):
+            with lake.transaction() as txn:
+                txn.append("t", [{"k": 10, "v": "j", "w": 1}])
+    beside.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '2')")
+    with beside.connect() as lake, lake.transaction() as txn:
+        txn.append("t", [{"k": 10, "v": "j", "w": 1}])
+        txn.delete("t", where="v = 'A'")
+    assert beside.agreed(without=V1) == expected - Counter([(1, "A", None)]) + Counter(
+        [(10, "j", 1)]
+    )
+
+
+def test_partition_evolution_with_old_and_new_files(beside: Beside) -> None:
+    make(beside, "k int, v string, at timestamp", "PARTITIONED BY (v)")
+    beside.sql("INSERT INTO {t} VALUES (1, 'a', TIMESTAMP '2024-01-01 10:00:00 UTC')")
+    beside.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
+    beside.sql("INSERT INTO {t} VALUES (2, 'a', TIMESTAMP '2024-01-02 10:00:00 UTC')")
+    beside.sql("ALTER TABLE {t} DROP PARTITION FIELD v")
+    beside.sql("INSERT INTO {t} VALUES (3, 'b', NULL)")
+    beside.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, k)")
+    assert {row[0] for row in beside.agreed()} == {1, 2, 3}
+    with beside.connect() as lake, lake.transaction() as txn:
+        txn.update("t", {"v": "v || '+'"}, where="true")
+        txn.append("t", [{"k": 4, "v": "d", "at": None}])
+    assert {row[:2] for row in beside.agreed()} == {(1, "a+"), (2, "a+"), (3, "b+"), (4, "d")}
+    assert {row[0] for row in beside.sql("SELECT spec_id FROM {t}.files")} == {3}
+    for name, read in beside.readers():
+        assert read("t", Where("v", "=", "a+")).num_rows == 2, name
+        assert read("t", Where("at", "IS NULL")).num_rows == 2, name
+
+
+def test_a_file_of_an_old_partition_stays_beside_one_that_goes(beside: Beside) -> None:
+    """The manifest of an older spec is made anew, though its column was dropped."""
+    make(beside, "k int, v string, w string", "PARTITIONED BY (w)")
+    beside.sql("INSERT INTO {t} VALUES (1, 'a', 'x'), (2, 'b', 'y'), (3, 'c', 'z')")
+    beside.sql("ALTER TABLE {t} DROP PARTITION FIELD w")
+    with beside.connect() as lake:
+        with lake.transaction() as txn:
+            txn.delete("t", where="k = 1")
+        assert beside.agreed() == Counter([(2, "b", "y"), (3, "c", "z")])
+        beside.sql("ALTER TABLE {t} DROP COLUMN w")
+        with lake.transaction() as txn:
+            txn.update("t", {"v": "v || '!'"}, where="k = 2")
+    # DuckDB ends the whole process over such a table, one that Spark alone has written too.
+    assert beside.agreed(without=("DuckDB",)) == rows(k2="b!", k3="c")
+
+
+def hive(directory: Path, **parts: pa.Table) -> str:
+    """Files as Hive keeps them, which know no field ids; what Spark calls the directory."""
+    for value, part in parts.items():
+        (directory / f"p={value}").mkdir(parents=True)
+        pq.write_table(part, directory / f"p={value}" / "f.parquet")
+    return f"source_table => '`parquet`.`{directory}`'"
+
+
+def test_data_files_without_field_ids_that_lack_the_partition_column(
+    beside: Beside, tmp_path: Path
+) -> None:
+    """Files taken over from Hive: what a name stands for is a property of the table's."""
+    make(beside, "k int, s struct<a: int, b: string>, p string", "PARTITIONED BY (p)")
+    part = pa.table({"s": [{"b": "x", "a": 1}, None], "k": pa.array([1, 2], pa.int32())})
+    beside.call("add_files", hive(tmp_path / "1", a=part, b=part.select(["k"])))
+    nested = (("a", 1), ("b", "x"))
+    expected = Counter([(1, nested, "a"), (2, None, "a"), (1, None, "b"), (2, None, "b")])
+    assert beside.agreed() == expected
+    found = beside.ours("t", Where("p", "=", "b"))
+    assert found["k"].to_pylist() == [1, 2]
+    with beside.connect() as lake:
+        with lake.transaction() as txn:
+            txn.update("t", {"k": "k + 10"}, where="p = 'b' AND k = 1")
+            txn.delete("t", where="p = 'b' AND k = 2")
+        assert beside.agreed() == Counter([(1, nested, "a"), (2, None, "a"), (11, None, "b")])
+        with lake.transaction() as txn:
+            txn.alter("t", rename_columns={"k": "number"}, drop_columns=["s"])
+            txn.alter("t", add_columns=pa.schema([("w", pa.string())]))
+            txn.alter("t", add_columns=pa.schema([("s", pa.string()), ("k", pa.int64())]))
+    assert beside.agreed(without=AMBIGUOUS) == Counter(
+        [(1, "a", None, None, None), (2, "a", None, None, None), (11, "b", None, None, None)]
+    )
+    part = pa.table({"number": pa.array([5], pa.int32()), "w": ["w"]})
+    beside.call("add_files", hive(tmp_path / "2", c=part))
+    assert bag(beside.ours()) - bag(beside.ours("t", Where("w", "IS NULL"))) == Counter(
+        [(5, "c", "w", None, None)]
+    )
+
+
+def test_schema_evolution(beside: Beside) -> None:
+    make(beside, "k int, v string, f float, d decimal(5, 2), s struct<a: int>")
+    beside.sql("INSERT INTO {t} VALUES (1, 'a', 1.5, 1.25, struct(1)), (2, 'b', 2.5, 2.25, NULL)")
+    for statement in (
+        "RENAME COLUMN v TO text",
+        "ALTER COLUMN k TYPE bigint",
+        "ALTER COLUMN f TYPE double",
+        "ALTER COLUMN d TYPE decimal(12, 2)",
+        "ADD COLUMN s.b string",
+        "ADD COLUMN v int FIRST",
+        "ALTER COLUMN text AFTER s",
+    ):
+        beside.sql(f"ALTER TABLE {{t}} {statement}")
+    beside.sql(
+        "INSERT INTO {t} SELECT 7, 3000000000, double('0.1'), 9999999999.99, "
+        "named_struct('a', 3, 'b', 'x'), 'c'"
+    )
+    before = beside.agreed()
+    assert {(row[0], row[1], row[-1]) for row in before} == {
+        (None, 1, "a"),
+        (None, 2, "b"),
+        (7, 3000000000, "c"),
+    }
+    for name, read in beside.readers():
+        assert read("t", Where("k", ">", 1)).num_rows == 2, name
+        assert read("t", Where("text", "=", "b")).num_rows == 1, name
+    beside.sql("ALTER TABLE {t} DROP COLUMN f")
+    beside.sql("ALTER TABLE {t} ADD COLUMN f string")
+    with beside.connect() as lake:
+        with lake.transaction() as txn:
+            txn.update("t", {"f": "'new'", "d": "d - 1"}, where="k >= 2")
+        assert {(row[1], row[2], row[-1]) for row in beside.agreed()} == {
+            (1, row[2], row[-1]) if row[1] == 1 else (row[1], row[2], "new")
+            for row in beside.agreed()
+        }
+        with lake.transaction() as txn:
+            txn.append(
+                "t", [{"v": 8, "k": 4, "d": 1, "s": {"a": 1, "b": "y"}, "text": "t", "f": "f"}]
+            )
+    assert len(beside.agreed()) == 4
+
+
+AMBIGUOUS = ()
+
+
+def test_branches_and_tags_stay(beside: Beside) -> None:
+    make(beside)
+    beside.sql("INSERT INTO {t} VALUES (1, 'a')")
+    beside.sql("ALTER TABLE {t} CREATE TAG first RETAIN 30 DAYS")
+    beside.sql("ALTER TABLE {t} CREATE BRANCH side WITH SNAPSHOT RETENTION 5 SNAPSHOTS")
+    beside.sql(f"INSERT INTO {beside.name()}.branch_side VALUES (2, 'b')")
+    before = beside.metadata()["refs"]
+    with beside.connect() as lake:
+        for k in (3, 4):
+            with lake.transaction() as txn:
+                txn.update("t", {"v": f"v || '{k}'"}, where="k = 1")
+                txn.append("t", [{"k": k, "v": "c"}])
+        with lake.transaction() as txn:
+            txn.alter("t", add_columns=pa.schema([("w", pa.int32())]))
+    after = beside.metadata()["refs"]
+    assert after.pop("main") != before.pop("main")
+    assert after == before
+    assert before.keys() == {"first", "side"}
+    assert beside.agreed() == Counter([(1, "a34", None), (3, "c", None), (4, "c", None)])
+    side = beside.sql("SELECT k, v FROM {t} VERSION AS OF 'side' ORDER BY k")
+    assert [tuple(row) for row in side] == [(1, "a"), (2, "b")]
+    assert [tuple(row) for row in beside.sql("SELECT * FROM {t} VERSION AS OF 'first'")] == [
+        (1, "a")
+    ]
