@@ -20,7 +20,7 @@ NAME_MAPPING = "schema.name-mapping.default"
 
 
 class _Mapped(msgspec.Struct, rename={"field_id": "field-id"}, omit_defaults=True):
-    names: list[str] = []
+    names: list[str]
     field_id: int | None = None
     fields: list[_Mapped] = []
 

@@ -20,7 +20,16 @@ from lakevilla.formats.base import Snapshot
 from lakevilla.transaction.deferred import defer
 from lakevilla.transaction.queueing import Queue
 from lakevilla.transaction.validate import catch_up
-from tests.builders import Place, accounts, contents, fill, in_order, kinds, skip_constraints
+from tests.builders import (
+    Place,
+    accounts,
+    contents,
+    fill,
+    in_order,
+    kinds,
+    skip_constraints,
+    skip_iceberg,
+)
 
 CT = lv.Feature.R | lv.Feature.CT | lv.Feature.I
 

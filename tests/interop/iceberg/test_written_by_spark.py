@@ -156,10 +156,12 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
 ) -> None:
     """Files taken over from Hive: what a name stands for is a property of the table's."""
     make(beside, "k int, s struct<a: int, b: string>, p string", "PARTITIONED BY (p)")
-    part = pa.table({"s": [{"b": "x", "a": 1}, None], "k": pa.array([1, 2], pa.int32())})
+    kind = pa.struct([("b", pa.string()), ("a", pa.int32())])
+    nested = pa.array([{"b": "x", "a": 1}, None], kind)
+    part = pa.table({"s": nested, "k": pa.array([1, 2], pa.int32())})
     beside.call("add_files", hive(tmp_path / "1", a=part, b=part.select(["k"])))
-    nested = (("a", 1), ("b", "x"))
-    expected = Counter([(1, nested, "a"), (2, None, "a"), (1, None, "b"), (2, None, "b")])
+    struct = (("a", 1), ("b", "x"))
+    expected = Counter([(1, struct, "a"), (2, None, "a"), (1, None, "b"), (2, None, "b")])
     assert beside.agreed() == expected
     found = beside.ours("t", Where("p", "=", "b"))
     assert found["k"].to_pylist() == [1, 2]
@@ -167,7 +169,7 @@ def test_data_files_without_field_ids_that_lack_the_partition_column(
         with lake.transaction() as txn:
             txn.update("t", {"k": "k + 10"}, where="p = 'b' AND k = 1")
             txn.delete("t", where="p = 'b' AND k = 2")
-        assert beside.agreed() == Counter([(1, nested, "a"), (2, None, "a"), (11, None, "b")])
+        assert beside.agreed() == Counter([(1, struct, "a"), (2, None, "a"), (11, None, "b")])
         with lake.transaction() as txn:
             txn.alter("t", rename_columns={"k": "number"}, drop_columns=["s"])
             txn.alter("t", add_columns=pa.schema([("w", pa.string())]))
