@@ -177,7 +177,8 @@ class SparkTransaction(Transaction["DataFrame"]):
         native = self._lake.native.frame(
             self._lake.spark,
             self._lake.uri_of(location),
-            None if own else working.view.log_version,
+            working.snapshot.format,
+            None if own or working.view.log_version is None else working.view.base.time_travel,
             table.layout.table,
             working.snapshot.table_id,
             has_char(working.snapshot.metadata),

@@ -454,6 +454,13 @@ class Snapshot(Protocol):
         """Iceberg's id of ``version``'s snapshot; None where a version has none."""
 
     @property
+    def time_travel(self) -> int | None:
+        """What other readers are told to see ``version``: Delta's number, or ``snapshot_id``.
+
+        None where they would show other columns.
+        """
+
+    @property
     def table_id(self) -> str: ...
     @property
     def layout(self) -> Layout: ...

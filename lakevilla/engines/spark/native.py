@@ -1,4 +1,4 @@
-"""Reading unchanged data through the Delta connector of the session, at the bound version.
+"""Reading unchanged data through a connector of the session, at the bound version.
 
 Spark prunes columns and pushes filters into its own reader as it does into no other.
 It serves where the state of a table is a version of its log; what a transaction has
@@ -18,6 +18,7 @@ from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.tree import Literal as Constant
+from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta.layout import CHAR_VARCHAR
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["NativeReader", "has_char"]
 
 _CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
-_EXTENSION = "DeltaSparkSessionExtension"
+#: What a session is configured with that has a format's connector, and its option for a version.
+_CONNECTORS: dict[FormatName, tuple[str, str]] = {
+    "delta": ("DeltaSparkSessionExtension", "versionAsOf"),
+    "iceberg": ("IcebergSparkSessionExtensions", "snapshot-id"),
+}
 #: Characters that Hadoop takes for a pattern.
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 
@@ -51,12 +56,13 @@ class NativeReader:
         told: Callable[[str, str], None],
     ) -> None:
         self._mode, self._place, self._told = mode, place, told
-        self._fails = False
+        self._failed: set[FormatName] = set()
 
     def frame(
         self,
         session: SparkSession,
         uri: str,
+        format: FormatName,
         version: int | None,
         table: str,
         table_id: str,
@@ -64,12 +70,13 @@ class NativeReader:
         columns: Sequence[str] | None,
         where: Expr | None,
     ) -> DataFrame | None:
-        """The rows at a version of the table's log; None if the connector can't tell them.
+        """The rows at a version of the table; None if the connector can't tell them.
 
+        ``version`` is what ``Snapshot.time_travel`` says, or None.
         ``pads``: the table has columns of ``char(n)``, whose values Spark alone fills up with
         blanks, also where it compares them.
         """
-        if version is None or pads or not self._serves(session, uri):
+        if version is None or pads or not self._serves(session, uri, format):
             return None
         condition = None
         if where is not None:
@@ -77,17 +84,19 @@ class NativeReader:
             if condition is None:
                 return None
         try:
-            frame = session.read.format("delta").option("versionAsOf", version).load(uri)
-            _check_identity(session, uri, table_id)
+            option = _CONNECTORS[format][1]
+            frame = session.read.format(format).option(option, version).load(uri)
+            if format == "delta":  # a snapshot's id is of one table in the world
+                _check_identity(session, uri, table_id)
         except Exception as error:
             if self._mode == "native":
                 raise InvalidOperation(
-                    f"table {table}: Spark's Delta connector can't read version "
+                    f"table {table}: Spark's {format.capitalize()} connector can't read version "
                     f"{version}: {first_line(error)}; give the session the connector and access "
                     "to the store, or connect with spark_reader='auto'",
                     table=table,
                 ) from error
-            self._fails = True
+            self._failed.add(format)
             self._told(table, first_line(error))
             return None
         if condition is not None:
@@ -96,15 +105,15 @@ class NativeReader:
             frame = frame.select(*(_column(name) for name in columns))
         return frame
 
-    def _serves(self, session: SparkSession, uri: str) -> bool:
+    def _serves(self, session: SparkSession, uri: str, format: FormatName) -> bool:
         if self._mode == "native":
             return True
-        if self._mode == "python" or self._fails or _PATTERN.search(uri):
+        if self._mode == "python" or format in self._failed or _PATTERN.search(uri):
             return False
         if not uri.startswith("/") and self._place().storage_options:
             # What serves this process may be another place than Hadoop's settings name.
             return False
-        return _EXTENSION in str(session.conf.get("spark.sql.extensions", ""))
+        return _CONNECTORS[format][0] in str(session.conf.get("spark.sql.extensions", ""))
 
 
 def has_char(metadata: Mapping[str, Any]) -> bool:

@@ -88,6 +88,10 @@ class DeltaSnapshot:
         return None
 
     @property
+    def time_travel(self) -> int | None:
+        return self.version
+
+    @property
     def table_id(self) -> str:
         return self.definition.table_id
 

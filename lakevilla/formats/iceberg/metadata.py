@@ -218,10 +218,20 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
         if not found["sort-orders"]:
             found["sort-orders"] = [{"order-id": 0, "fields": []}]
             found["default-sort-order-id"] = 0
+    found["schemas"] = [_without_nothing(schema) for schema in found["schemas"]]
     found["properties"] = {
         name: value for name, value in metadata.properties.items() if not _is_own(name)
     }
     return found
+
+
+def _without_nothing(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema as it is whoever wrote it last: some clients write an empty identifier too.
+
+    Else each commit of theirs would seem to change the table's definition.
+    """
+    empty = ("identifier-field-ids",)
+    return {name: value for name, value in schema.items() if value or name not in empty}
 
 
 def next_metadata(

@@ -44,19 +44,19 @@ def with_fields(
 ) -> dict[str, str]:
     """The properties after a change of schema: the mapping knows what columns are called now.
 
-    A name that another column has taken over means that column from now on. Raises
+    A name that files may have for another column goes on to mean that one, unlike with other
+    clients: the rows that are there would else be read into the wrong column. Raises
     ``CorruptObject``.
     """
     known = _decoded(properties, table)
     if known is None:
         return dict(properties)
     by_id = {one.field_id: one for one in known}
+    taken = {name for one in known for name in one.names}
     for field in fields:
         name, mapped = str(field["name"]), by_id.get(int(field["id"]))
-        if mapped is not None and name in mapped.names:
+        if name in taken:
             continue
-        for one in known:
-            one.names = [other for other in one.names if other != name]
         if mapped is None:
             known.append(_mapped(field))
         else:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, VersionNotFound
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
@@ -27,10 +27,11 @@ from lakevilla.formats.iceberg.definition import Definition, keeps_contract
 from lakevilla.formats.iceberg.deletes import with_deletes
 from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
 from lakevilla.formats.iceberg.metadata import Metadata
+from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
 from lakevilla.formats.masks import masked_out, present
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.effects import Program, get, list_objects, parallel
 
 __all__ = ["IcebergSnapshot", "current_files", "entries_in", "manifests_of", "named_by_all"]
 
@@ -86,6 +87,14 @@ class IcebergSnapshot:
     @property
     def snapshot_id(self) -> int | None:
         return None if self.document is None else self.document.current_id
+
+    @property
+    def time_travel(self) -> int | None:
+        # A reader that is given a snapshot shows the columns that the table had then.
+        current = None if self.document is None else self.document.current
+        if current is None or current.get("schema-id") != self.metadata["current-schema-id"]:
+            return None
+        return self.snapshot_id
 
     @property
     def table_id(self) -> str:
@@ -197,13 +206,32 @@ def listed_by(
     key = place.key(place.path(str(uri)))
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
-        raise CorruptObject(
-            f"manifest list {key} of table {table} is missing: restore it, or roll the table back "
-            "to a snapshot that has one",
-            key=key,
+        raise (yield from _missing(snapshot, f"manifest list {key}", key))
+    return tuple(decode_list(key, table, outcome.body))
+
+
+def _missing(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:
+    """Why an object that a version names is not there: the version is old, or it is damaged.
+
+    Only the newest version must have all its objects. Whoever expires snapshots publishes a
+    version without them first, and then deletes what they alone have named.
+    """
+    directory = metadata_directory(snapshot.location)
+    listed = yield from list_objects(directory, f"{directory}/v")
+    versions = [metadata_version(one.key[len(directory) + 1 :]) for one in listed]
+    table = snapshot.table
+    if max((v for v in versions if v is not None), default=-1) > snapshot.version:
+        return VersionNotFound(
+            f"version {snapshot.version} of table {table} is not kept any more, its snapshots were "
+            f"expired since ({what} is missing): ask for a newer one",
             table=table,
         )
-    return tuple(decode_list(key, table, outcome.body))
+    return CorruptObject(
+        f"{what} of table {table} is missing: restore it, or roll the table back to a snapshot "
+        "that does not need it",
+        key=key,
+        table=table,
+    )
 
 
 def entries_in(
@@ -217,12 +245,7 @@ def entries_in(
     fresh = {}
     for manifest, key, outcome in zip(wanted, keys, outcomes, strict=True):
         if not isinstance(outcome, Found):
-            raise CorruptObject(
-                f"manifest {key} of table {snapshot.table} is missing: restore it, or roll the "
-                "table back to a snapshot that does not name it",
-                key=key,
-                table=snapshot.table,
-            )
+            raise (yield from _missing(snapshot, f"manifest {key}", key))
         read = decode_manifest(key, outcome.body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
         cache.keep(manifest.manifest_path, read)
