@@ -89,8 +89,8 @@ def connect(
         write at the same time, one of them very slowly, can lose a commit unnoticed. A store
         that creates only what is absent needs neither; it has no queues and saved transactions.
     spark_reader : {"auto", "native", "python"}
-        With ``spark``, how unchanged data is read: by the session's Delta connector where it
-        has one, by that alone, or by LakeVilla's own tasks.
+        With ``spark``, how unchanged data is read: by the session's connector for the format
+        where it has one, by that alone, or by LakeVilla's own tasks.
     on_event : callable, optional
         Told of redos, retries, helping and reconciling.
 

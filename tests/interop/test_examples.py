@@ -22,6 +22,12 @@ EXPECTED = {
         "[{'orders': 2}]\n"
     ),
     "bank_transfer.py": "[{'total': 2000}]\n",
+    "cross_format.py": (
+        "the shop has no 9 of jam\n"
+        "[{'goods': 20}]\n"
+        "deltalake [('jam', 5), ('tea', 3)]\n"
+        "pyiceberg [('jam', 5), ('tea', 7)]\n"
+    ),
     "beside_deltalake.py": (
         "[{'id': 1, 'kind': 'made by deltalake'}, {'id': 2, 'kind': 'deltalake again'},"
         " {'id': 3, 'kind': 'LakeVilla'}]\n"
