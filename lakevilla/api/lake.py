@@ -43,7 +43,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.formats.base import FormatName
+from lakevilla.formats.base import FormatName, TableFormat
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.formats import Formats
 from lakevilla.global_log.head import Head, shown_names
@@ -812,12 +812,16 @@ class Lake(Generic[Frame]):
 
 
 def _formats(uri_of: Callable[[str], str]) -> Formats:
-    """Delta, and Iceberg where pyiceberg is installed."""
+    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
     if find_spec("pyiceberg") is None:
         return Formats(DeltaFormat())
-    from lakevilla.formats.iceberg.table_format import IcebergFormat
 
-    return Formats(DeltaFormat(), IcebergFormat(uri_of))
+    def iceberg() -> TableFormat:
+        from lakevilla.formats.iceberg.table_format import IcebergFormat
+
+        return IcebergFormat(uri_of)
+
+    return Formats(DeltaFormat(), later={"iceberg": iceberg})
 
 
 def _check_slack(slack: object) -> None:

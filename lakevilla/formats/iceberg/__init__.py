@@ -1,4 +1,4 @@
-"""Iceberg tables, by pyiceberg's manifests and expressions (extra ``iceberg``).
+"""Iceberg tables, by pyiceberg's manifests and transforms (extra ``iceberg``).
 
-Nothing is imported here: engines use parts that do without pyiceberg.
+Nothing is imported here: ``table_format`` needs pyiceberg, ``paths`` does not.
 """

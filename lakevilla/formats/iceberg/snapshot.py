@@ -33,7 +33,14 @@ from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 
-__all__ = ["IcebergSnapshot", "current_files", "entries_in", "manifests_of", "named_by_all"]
+__all__ = [
+    "IcebergSnapshot",
+    "current_files",
+    "entries_in",
+    "manifests_of",
+    "missing_object",
+    "named_by_all",
+]
 
 
 class IcebergSnapshot:
@@ -206,11 +213,11 @@ def listed_by(
     key = place.key(place.path(str(uri)))
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
-        raise (yield from _missing(snapshot, f"manifest list {key}", key))
+        raise (yield from missing_object(snapshot, f"manifest list {key}", key))
     return tuple(decode_list(key, table, outcome.body))
 
 
-def _missing(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:
+def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:
     """Why an object that a version names is not there: the version is old, or it is damaged.
 
     Only the newest version must have all its objects. Whoever expires snapshots publishes a
@@ -245,7 +252,7 @@ def entries_in(
     fresh = {}
     for manifest, key, outcome in zip(wanted, keys, outcomes, strict=True):
         if not isinstance(outcome, Found):
-            raise (yield from _missing(snapshot, f"manifest {key}", key))
+            raise (yield from missing_object(snapshot, f"manifest {key}", key))
         read = decode_manifest(key, outcome.body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
         cache.keep(manifest.manifest_path, read)
