@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from tests.interop.iceberg.beside import Beside, duckdb_reader
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def duck() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database of each test's own: a fatal error in one would fail all after it."""
     connection = duckdb_reader()
     yield connection
     connection.close()

@@ -15,6 +15,9 @@ from tests.interop.iceberg.beside import Bag, Beside
 EXPIRE = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
 ALL = "options => map('rewrite-all', 'true')"
 ORPHANS = "remove_orphan_files"
+EXPIRED = pytest.mark.xfail(
+    reason="a log walk stops at a version whose snapshot was expired", strict=True
+)
 
 
 @pytest.fixture
@@ -86,6 +89,7 @@ def test_a_read_in_a_transaction_is_in_conflict_with_a_rollback(table: Beside) -
     assert table.agreed() == pairs((0, 0))
 
 
+@EXPIRED
 @pytest.mark.parametrize("features", [lv.Feature.R, lv.Feature.R | lv.Feature.I])
 def test_upkeep_under_an_open_transaction_loses_nothing(
     table: Beside, features: lv.Feature
@@ -102,6 +106,7 @@ def test_upkeep_under_an_open_transaction_loses_nothing(
         txn.commit()
         assert table.agreed() == pairs((0, 0), (1, 1), (2, 0), (3, 3), (4, 4))
         table.call("expire_snapshots", EXPIRE)
+    with table.connect() as lake:
         with lake.transaction() as txn:
             txn.delete("t", where="k = 0")
         assert table.agreed() == pairs((1, 1), (2, 0), (3, 3), (4, 4))
@@ -109,6 +114,7 @@ def test_upkeep_under_an_open_transaction_loses_nothing(
         assert lake.doctor().ok
 
 
+@EXPIRED
 def test_snapshots_of_the_past_that_spark_expired_say_so(table: Beside) -> None:
     with table.connect() as lake:
         past = lake.history()[-1].version
