@@ -16,6 +16,8 @@ from lakevilla.store.location import Location, parse_location
 
 __all__ = [
     "Place",
+    "compressed_key",
+    "compressed_version",
     "hint_key",
     "is_same_place",
     "metadata_directory",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
+_COMPRESSED = re.compile(r"v(\d{1,18})(?:\.gz\.metadata\.json|\.metadata\.json\.gz)")
 _JAVA_FILE = re.compile(r"file:/(?!/)")
 _ALIASES = {
     "s3": ("s3", "s3a", "s3n"),
@@ -49,6 +52,17 @@ def metadata_key(location: str, version: int) -> str:
 def metadata_version(name: str) -> int | None:
     """The version that a file in the metadata directory holds; None for any other file."""
     match = _METADATA.fullmatch(name)
+    return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
+
+
+def compressed_key(location: str, version: int) -> str:
+    """The key under which another writer keeps a version that it has compressed."""
+    return f"{location}/metadata/v{version + 1}.gz.metadata.json"
+
+
+def compressed_version(name: str) -> int | None:
+    """The version that a compressed file holds; None for any other file."""
+    match = _COMPRESSED.fullmatch(name)
     return None if match is None or int(match[1]) == 0 else int(match[1]) - 1
 
 

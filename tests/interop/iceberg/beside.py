@@ -158,7 +158,7 @@ class Beside:
 
     def loaded(self, table: str = "t") -> Table:
         """The table by pyiceberg's catalog, to be read and written."""
-        return self.catalog.load_table((self.namespace, table))
+        return self.catalog.load_table((self.namespace, *table.split("/")))
 
     # -- what is there -------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Beside:
 
     def name(self, table: str = "t") -> str:
         """What Spark SQL calls a table of the lake."""
-        return f"ice.{self.namespace}.{table}"
+        return f"ice.{self.namespace}.{table.replace('/', '.')}"
 
     def versions(self, table: str = "t") -> list[int]:
         """The numbers of the metadata files."""

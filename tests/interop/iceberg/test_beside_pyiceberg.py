@@ -65,9 +65,12 @@ def test_changes_of_schema_and_spec_take_turns(beside: Beside) -> None:
             txn.update("t", {"w": "k"}, where="text = 'a'")
         with beside.loaded().update_spec() as spec:
             spec.add_field("k", BucketTransform(3), "k_bucket")
-        with lake.transaction() as txn:
+
+        def append_and_alter(txn: lv.Transaction) -> None:
             txn.append("t", [{"k": 3, "text": "c", "w": 3}])
             txn.alter("t", add_columns=pa.schema([("x", pa.string())]), drop_columns=["w"])
+
+        lake.run(append_and_alter)  # again, if it has begun before the change was met
         beside.loaded().append(pa.table({"k": [4], "text": ["d"], "x": ["x"]}))
         with beside.loaded().update_schema() as update:
             update.add_column("w", StringType())
