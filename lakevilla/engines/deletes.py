@@ -56,11 +56,10 @@ def read_deletes(table: TableInput) -> Program[Deleted]:
         A vector or delete file is missing or broken: which rows exist is never guessed.
     """
     columns = (table.files.column("deletion_vector"), table.files.column("deletes"))
-    holders = [i for i in range(table.files.num_rows) if any(c[i].is_valid for c in columns)]
-    if all(column.null_count == len(column) for column in columns):
+    held = pc.indices_nonzero(pc.or_(*(column.is_valid() for column in columns)))
+    if not len(held):
         return Deleted()
-    files = data_files(table.files.take(pa.array(holders, pa.int64())))
-    places = dict(zip(holders, files, strict=True))
+    places = dict(zip(held.to_pylist(), data_files(table.files.take(held)), strict=True))
     parts = yield from _vectors(table.layout, places)
     users: dict[DeleteFile, list[int]] = defaultdict(list)
     for ordinal, file in places.items():

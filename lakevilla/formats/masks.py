@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +13,16 @@ from lakevilla.formats.base import FileRef
 __all__ = ["masked_out", "present"]
 
 
-def masked_out(files: pa.Table, masks: Mapping[str, Collection[str | None]]) -> pa.Table:
+def masked_out(files: pa.Table, refs: Collection[FileRef]) -> pa.Table:
     """``files`` without those that later commits removed or added anew.
 
-    ``masks`` gives the ids of deletion vectors by path. Most files share no
-    path with any: one vectorised look-up sorts them out.
+    Most files share no path with any: one vectorised look-up sorts them out.
     """
-    if not masks or files.num_rows == 0:
+    if not refs or files.num_rows == 0:
         return files
+    masks: dict[str, set[str | None]] = {}
+    for path, deletes in refs:
+        masks.setdefault(path, set()).add(deletes)
     hit = pc.is_in(files.column("path"), value_set=pa.array(list(masks), pa.string()))
     rows = np.flatnonzero(hit.to_numpy())
     if len(rows) == 0:

@@ -30,6 +30,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import cast_value
 from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile, data_files, removal
+from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.rows import Row, decode_rows, encode_table
@@ -293,7 +294,7 @@ def _read(table: TableInput) -> Program[list[_File]]:
     layout = table.layout
     _refuse_unknown(layout)
     files = sorted(data_files(table.files), key=lambda file: file.path)
-    keys = [f.path if "://" in f.path else f"{layout.location}/{f.path}" for f in files]
+    keys = [file_key(layout.location, file.path) for file in files]
     bodies = yield from parallel([get(key) for key in keys])
     result: list[_File] = []
     for file, key, found in zip(files, keys, bodies, strict=True):

@@ -11,6 +11,7 @@ from lakevilla.engines.base import TableInput, projection
 from lakevilla.errors import VersionNotFound
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, DataFile, Layout, RemovedFile, files_from_structs
+from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
@@ -121,7 +122,7 @@ def _scanned(
 
 
 def _refuse_missing(location: str, files: Sequence[DataFile]) -> Program[None]:
-    keys = [file.path if "://" in file.path else f"{location}/{file.path}" for file in files]
+    keys = [file_key(location, file.path) for file in files]
     infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
     for key, info in zip(keys, infos, strict=True):
         if isinstance(info, Missing):

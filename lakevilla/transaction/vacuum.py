@@ -25,6 +25,7 @@ import re
 from collections.abc import Iterable
 
 from lakevilla.errors import ConflictError, InvalidOperation
+from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import check_lake, commits_since, load_tables
 from lakevilla.ids import started_at
@@ -151,7 +152,7 @@ def _named(
     if since < context.clock.now() - least:
         # Checkpoints forget removals that are older than the table's own retention.
         paths = yield from context.formats.of(view.snapshot).named_in_log(view.snapshot)
-        named |= {path if "://" in path else f"{location}/{path}" for path in paths}
+        named |= {file_key(location, path) for path in paths}
     return named
 
 

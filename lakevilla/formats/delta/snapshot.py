@@ -212,9 +212,7 @@ class DeltaSnapshot:
         # The layout that wrote the checkpoint may differ from the present one in
         # columns added since; pruning asks by the present one.
         base = yield from load_files(self._checkpoint, self.layout, where)
-        masks: dict[str, set[str | None]] = {}
-        for path, vector in folded.masks:
-            masks.setdefault(path, set()).add(vector)
+        masks = folded.masks
         return pa.concat_tables([masked_out(base, masks), added]) if masks else base
 
     def _files_of_tail(self) -> pa.Table:

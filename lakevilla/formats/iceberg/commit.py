@@ -41,9 +41,9 @@ from lakevilla.formats.iceberg.metadata import Metadata, next_metadata
 from lakevilla.formats.iceberg.paths import compressed_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
+    bodies_of,
     entries_in,
     manifests_of,
-    missing_object,
 )
 from lakevilla.store.base import ABSENT, ANY, Found
 from lakevilla.store.effects import Program, Put, get, parallel
@@ -235,15 +235,12 @@ def _without(
             table=before.table,
         )
     place = before.definition.place
-    keys = [place.key(place.path(one.manifest_path)) for one in hit]
-    outcomes = yield from parallel([get(key) for key in keys])
+    bodies = yield from bodies_of(before, hit)
     made = []
-    for count, (manifest, key, outcome) in enumerate(zip(hit, keys, outcomes, strict=True), 1):
-        if not isinstance(outcome, Found):
-            raise (yield from missing_object(before, f"manifest {key}", key))
+    for count, (manifest, key, body) in enumerate(bodies, 1):
         entries = [
             _kept_or_gone(entry, place.path(entry.data_file.file_path) in paths, number)
-            for entry in entries_of(key, before.table, outcome.body, manifest)
+            for entry in entries_of(key, before.table, body, manifest)
             if entry.status != ManifestEntryStatus.DELETED
         ]
         path = f"metadata/{name}-m{count}.avro"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.base import Layout, PartitionField
 from lakevilla.formats.iceberg.paths import Place
+from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.schema import (
     Field,
     Leaf,
@@ -232,8 +233,7 @@ class Definition:
 
     def _statistics_columns(self) -> tuple[str, ...]:
         """The leaves for which files keep bounds: as the properties say, the first hundred."""
-        text = self.properties.get(_MOST_COLUMNS, "100")
-        most = int(text) if text.isdigit() else 100
+        most = whole_number(self.properties, _MOST_COLUMNS, 100)
         default = self.properties.get(_MODE, "").lower()
         names = {str(field["id"]): str(field["name"]) for field in self.fields}
         found = []

@@ -34,6 +34,7 @@ __all__ = [
     "open_version",
     "opened",
     "read_metadata",
+    "refuse_another_place",
 ]
 
 
@@ -158,6 +159,13 @@ def opened(
     location: str, table: str, version: int, document: Metadata, uri: str, cache: ManifestCache
 ) -> IcebergSnapshot:
     """The state that a metadata file tells of; refuses one of another place."""
+    refuse_another_place(table, document, uri)
+    definition = Definition(location, table, document.definition)
+    return IcebergSnapshot(version, definition, document, cache)
+
+
+def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
+    """Refuse what was moved or copied to ``uri``. Raises ``InvalidOperation``."""
     told = str(document.get("location"))
     if not is_same_place(told, uri):
         raise InvalidOperation(
@@ -166,5 +174,3 @@ def opened(
             "(Spark's rewrite_table_path)",
             table=table,
         )
-    definition = Definition(location, table, document.definition)
-    return IcebergSnapshot(version, definition, document, cache)

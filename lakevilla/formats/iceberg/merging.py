@@ -8,7 +8,7 @@ become few large ones, with the same entries.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from pyiceberg.manifest import (
     ManifestContent,
@@ -17,11 +17,10 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 
-from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.manifests import MadeManifest, encode_manifest, entries_of
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
-from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, parallel
+from lakevilla.formats.iceberg.properties import whole_number
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, bodies_of
+from lakevilla.store.effects import Program
 
 __all__ = ["merged_manifests"]
 
@@ -40,8 +39,8 @@ def merged_manifests(
     ``name`` is what the new ones' names begin with. Only manifests of data files are merged.
     """
     properties = snapshot.definition.properties
-    least = max(2, _number(properties, _LEAST, _LEAST_DEFAULT))
-    target = _number(properties, _TARGET, _TARGET_DEFAULT)
+    least = max(2, whole_number(properties, _LEAST, _LEAST_DEFAULT))
+    target = whole_number(properties, _TARGET, _TARGET_DEFAULT)
     small: dict[int, list[ManifestFile]] = defaultdict(list)
     if properties.get(_ENABLED, "true").lower() == "true":
         for one in kept:
@@ -64,18 +63,9 @@ def merged_manifests(
 def _live_entries(
     snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
 ) -> Program[list[ManifestEntry]]:
-    place = snapshot.definition.place
-    keys = [place.key(place.path(one.manifest_path)) for one in manifests]
-    outcomes = yield from parallel([get(key) for key in keys])
     found = []
-    for manifest, key, outcome in zip(manifests, keys, outcomes, strict=True):
-        if not isinstance(outcome, Found):
-            raise CorruptObject(
-                f"manifest {key} of table {snapshot.table} is missing: restore it",
-                key=key,
-                table=snapshot.table,
-            )
-        for entry in entries_of(key, snapshot.table, outcome.body, manifest):
+    for manifest, key, body in (yield from bodies_of(snapshot, manifests)):
+        for entry in entries_of(key, snapshot.table, body, manifest):
             if entry.status != ManifestEntryStatus.DELETED:
                 entry.status = ManifestEntryStatus.EXISTING
                 found.append(entry)
@@ -95,8 +85,3 @@ def _packed(manifests: Sequence[ManifestFile], target: int) -> Iterator[list[Man
         size += one.manifest_length
     if len(run) > 1:
         yield run
-
-
-def _number(properties: Mapping[str, str], name: str, default: int) -> int:
-    text = properties.get(name, "")
-    return int(text) if text.isdigit() else default

@@ -7,13 +7,14 @@ neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.iceberg.properties import whole_number
 
 __all__ = [
     "COMMIT_PROPERTY",
@@ -261,10 +262,6 @@ def next_metadata(
     parts = {} if before is None else dict(before.parts)
     if definition is not None:
         parts.update((n, _raw(v)) for n, v in definition.items() if n != "properties")
-        if definition["format-version"] == 1:
-            parts["schema"] = _raw(_by_id(definition["schemas"], definition, "schema"))
-            spec = _by_id(definition["partition-specs"], definition, "spec")
-            parts["partition-spec"] = _raw(spec["fields"])
     own = {} if before is None else {n: v for n, v in before.properties.items() if _is_own(n)}
     own.update((_property_of(name), str(value)) for name, value in applications.items())
     if commit is not None:
@@ -288,16 +285,11 @@ def next_metadata(
     elif previous_uri is not None:
         entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
         log = [*_raws.decode(before.parts.get("metadata-log") or b"[]"), _raw(entry)]
-        parts["metadata-log"] = _raw(log[-_kept_versions(theirs) :])
+        parts["metadata-log"] = _raw(log[-kept_versions(theirs) :])
     if snapshot is not None:
         _add_snapshot(parts, before, snapshot, last)
     table = "" if before is None else before.table
     return Metadata(key, table, parts)
-
-
-def kept_versions(metadata: Metadata) -> int:
-    """How many previous metadata files the table's properties keep in its log."""
-    return _kept_versions(metadata.properties)
 
 
 def _add_snapshot(
@@ -317,14 +309,9 @@ def _add_snapshot(
     parts["snapshot-log"] = _raw([*log, _raw(entry)])
 
 
-def _by_id(values: Sequence[Any], definition: Mapping[str, Any], kind: str) -> Any:
-    wanted = definition["current-schema-id" if kind == "schema" else "default-spec-id"]
-    return next(value for value in values if value.get(f"{kind}-id", 0) == wanted)
-
-
-def _kept_versions(properties: Mapping[str, str]) -> int:
-    text = properties.get(_KEPT_VERSIONS, "")
-    return max(1, int(text)) if text.isdigit() else _KEPT_DEFAULT
+def kept_versions(properties: Mapping[str, str]) -> int:
+    """How many previous metadata files a table's properties keep in its log."""
+    return max(1, whole_number(properties, _KEPT_VERSIONS, _KEPT_DEFAULT))
 
 
 def _is_own(name: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.paths import file_key
 from lakevilla.store.location import Location, parse_location
 
 __all__ = [
@@ -87,11 +88,11 @@ class Place:
 
     def spelled(self, path: str) -> str:
         """A path as manifests and metadata spell it."""
-        return path if _is_absolute(path) else f"{self.uri}/{path}"
+        return file_key(self.uri, path)
 
     def key(self, path: str) -> str:
         """The key of an object in the store."""
-        return path if _is_absolute(path) else f"{self.location}/{path}"
+        return file_key(self.location, path)
 
     @cached_property
     def _prefixes(self) -> tuple[str, ...]:
@@ -114,7 +115,3 @@ def is_same_place(one: str, other: str) -> bool:
         return place_of(one) == place_of(other)
     except InvalidOperation:
         return False
-
-
-def _is_absolute(path: str) -> bool:
-    return "://" in path or path.startswith("/")

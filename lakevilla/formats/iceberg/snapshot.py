@@ -35,6 +35,7 @@ from lakevilla.store.effects import Program, get, list_objects, parallel
 
 __all__ = [
     "IcebergSnapshot",
+    "bodies_of",
     "current_files",
     "entries_in",
     "manifests_of",
@@ -165,12 +166,7 @@ class IcebergSnapshot:
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         folded = self.tail.fold()
-        base = yield from current_files(self)
-        if folded.masks:
-            masks: dict[str, set[str | None]] = {}
-            for path, delete in folded.masks:
-                masks.setdefault(path, set()).add(delete)
-            base = masked_out(base, masks)
+        base = masked_out((yield from current_files(self)), folded.masks)
         if folded.adds:
             base = pa.concat_tables([base, files_from_structs(folded.adds.values())])
         if where is not None and base.num_rows:
@@ -241,19 +237,30 @@ def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[La
     )
 
 
+def bodies_of(
+    snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
+) -> Program[list[tuple[ManifestFile, str, bytes]]]:
+    """Manifests with their keys and bodies, read in one round."""
+    place = snapshot.definition.place
+    keys = [place.key(place.path(one.manifest_path)) for one in manifests]
+    outcomes = yield from parallel([get(key) for key in keys])
+    found = []
+    for manifest, key, outcome in zip(manifests, keys, outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            raise (yield from missing_object(snapshot, f"manifest {key}", key))
+        found.append((manifest, key, outcome.body))
+    return found
+
+
 def entries_in(
     snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]
 ) -> Program[list[pa.Table]]:
     """The entries of manifests as columns, those not at hand read in one round."""
-    place, cache = snapshot.definition.place, snapshot.cache
+    cache = snapshot.cache
     wanted = [one for one in manifests if cache.find(one.manifest_path) is None]
-    keys = [place.key(place.path(one.manifest_path)) for one in wanted]
-    outcomes = yield from parallel([get(key) for key in keys])
     fresh = {}
-    for manifest, key, outcome in zip(wanted, keys, outcomes, strict=True):
-        if not isinstance(outcome, Found):
-            raise (yield from missing_object(snapshot, f"manifest {key}", key))
-        read = decode_manifest(key, outcome.body, manifest, snapshot.definition)
+    for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
+        read = decode_manifest(key, body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
         cache.keep(manifest.manifest_path, read)
     found = []

@@ -25,6 +25,7 @@ from lakevilla.formats.iceberg.create import alter_table, create_table, merge_sc
 from lakevilla.formats.iceberg.entries import IcebergEntry, advanced, describe
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, kept_versions
 from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
+from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
@@ -67,7 +68,7 @@ class IcebergFormat:
         if document is None:
             return None
         uri = self._uri_of(state.location)
-        log.opened(state.location, state.table, version, document, uri, self._cache)
+        log.refuse_another_place(state.table, document, uri)
         if state.version != version - 1 or state.overlaid:
             if version == 0:
                 state = log.blank_snapshot(state.location, state.table, self._cache)
@@ -165,7 +166,7 @@ class IcebergFormat:
         state = _iceberg(snapshot)
         parts: list[Effect] = [Put(hint_key(state.location), str(state.version + 1).encode(), ANY)]
         if state.document is not None and _is_cleaned(snapshot):
-            oldest = state.version - kept_versions(state.document) - 1
+            oldest = state.version - kept_versions(state.document.properties) - 1
             if oldest >= 0:
                 parts.append(Delete(metadata_key(state.location, oldest)))
         # The version counts without either; whoever comes next does it again.
@@ -197,8 +198,7 @@ class IcebergFormat:
 
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
         """``history.expire.max-snapshot-age-ms``, by default five days."""
-        text = snapshot.layout.properties.get(_SNAPSHOT_AGE, "")
-        return (int(text) if text.isdigit() else _SNAPSHOT_AGE_MS) / 1000
+        return whole_number(snapshot.layout.properties, _SNAPSHOT_AGE, _SNAPSHOT_AGE_MS) / 1000
 
     def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
         yield from ()
