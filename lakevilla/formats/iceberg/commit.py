@@ -25,6 +25,7 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import Attempt, Change, CommitInfo
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
+from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests import (
     DELETED,
     MadeManifest,
@@ -37,8 +38,13 @@ from lakevilla.formats.iceberg.manifests import (
 )
 from lakevilla.formats.iceberg.merging import merged_manifests
 from lakevilla.formats.iceberg.metadata import Metadata, next_metadata
-from lakevilla.formats.iceberg.paths import metadata_key
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, entries_in, manifests_of
+from lakevilla.formats.iceberg.paths import compressed_key, metadata_key
+from lakevilla.formats.iceberg.snapshot import (
+    IcebergSnapshot,
+    entries_in,
+    manifests_of,
+    missing_object,
+)
 from lakevilla.store.base import ABSENT, ANY, Found
 from lakevilla.store.effects import Program, Put, get, parallel
 
@@ -70,9 +76,17 @@ def prepare(
         definition = Definition(snapshot.location, snapshot.table, change.metadata)
     version = snapshot.version + 1
     key = metadata_key(snapshot.location, version)
-    listed, made = snapshot.listed, None
+    listed: tuple[ManifestFile, ...] | None = snapshot.listed
+    made: _Made | None = None
+    # Another writer's next version may be compressed, and then has another name.
+    parts: list[Program[Any]] = [get(compressed_key(snapshot.location, version))]
     if change.adds or change.removes:
-        made = yield from _snapshot(snapshot, definition, change, info, timestamp_ms)
+        parts.append(_snapshot(snapshot, definition, change, info, timestamp_ms))
+    outcome, *rest = yield from parallel(parts)
+    if isinstance(outcome, Found):
+        raise compressed_metadata(snapshot.location, version)
+    if rest:
+        made = rest[0]
         listed = made.listed
     elif snapshot.document is None:
         listed = ()
@@ -226,11 +240,7 @@ def _without(
     made = []
     for count, (manifest, key, outcome) in enumerate(zip(hit, keys, outcomes, strict=True), 1):
         if not isinstance(outcome, Found):
-            raise CorruptObject(
-                f"manifest {key} of table {before.table} is missing: restore it",
-                key=key,
-                table=before.table,
-            )
+            raise (yield from missing_object(before, f"manifest {key}", key))
         entries = [
             _kept_or_gone(entry, place.path(entry.data_file.file_path) in paths, number)
             for entry in entries_of(key, before.table, outcome.body, manifest)

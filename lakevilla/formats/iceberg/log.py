@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    TableNotFound,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
 from lakevilla.formats.base import Leftovers
 from lakevilla.formats.iceberg.cache import ManifestCache
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
 from lakevilla.formats.iceberg.paths import (
+    compressed_version,
     hint_key,
     is_same_place,
     metadata_directory,
@@ -20,6 +27,7 @@ from lakevilla.store.effects import Program, get, list_objects
 
 __all__ = [
     "blank_snapshot",
+    "compressed_metadata",
     "leftovers",
     "list_versions",
     "newest_version",
@@ -35,11 +43,27 @@ def blank_snapshot(location: str, table: str, cache: ManifestCache) -> IcebergSn
 
 
 def list_versions(location: str) -> Program[list[int]]:
-    """The versions whose metadata files are there, in order: one LIST."""
+    """The versions whose metadata files are there, in order: one LIST.
+
+    Raises ``UnsupportedTableFeature`` if the newest is compressed.
+    """
     directory = metadata_directory(location)
     listed = yield from list_objects(directory, f"{directory}/v")
     names = [info.key[len(directory) + 1 :] for info in listed]
-    return sorted(version for name in names if (version := metadata_version(name)) is not None)
+    found = sorted(version for name in names if (version := metadata_version(name)) is not None)
+    compressed = [v for name in names if (v := compressed_version(name)) is not None]
+    if compressed and max(compressed) >= max(found, default=-1):
+        raise compressed_metadata(location, max(compressed))
+    return found
+
+
+def compressed_metadata(location: str, version: int) -> UnsupportedTableFeature:
+    """Two writers could take one version under two names, and lose each other's commits."""
+    return UnsupportedTableFeature(
+        f"table {location} has a compressed metadata file, version {version}, which LakeVilla "
+        "does not read: have the client that wrote it set write.metadata.compression-codec to none",
+        table=location,
+    )
 
 
 def newest_version(location: str, table: str) -> Program[int]:

@@ -252,3 +252,29 @@ def test_branches_and_tags_stay(beside: Beside) -> None:
     assert [tuple(row) for row in beside.sql("SELECT * FROM {t} VERSION AS OF 'first'")] == [
         (1, "a")
     ]
+
+
+def test_a_table_whose_metadata_spark_compresses_is_refused_by_name(beside: Beside) -> None:
+    """Its next version has another name: two writers would both take it."""
+    gzip = "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.compression-codec' = 'gzip')"
+    with beside.connect() as lake:
+        lake.create_table("t", [{"k": 1}], format="iceberg")
+        with lake.transaction(lv.Feature.R) as txn:
+            txn.append("t", [{"k": 2}])
+        beside.sql(gzip)  # behind the back of a client that knows the table
+        with pytest.raises(lv.UnsupportedTableFeature, match="compression-codec"):
+            with lake.transaction(lv.Feature.R) as txn:
+                txn.append("t", [{"k": 3}])
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 3}])
+        assert txn.result is not None
+        assert txn.result.versions == {"t": None}, "decided, and left for later"
+    beside.sql("INSERT INTO {t} SELECT 4L")
+    with beside.connect() as lake:
+        with pytest.raises(lv.UnsupportedTableFeature, match="compression-codec"):
+            lake.snapshot().read("t")
+    assert sorted(beside.by_spark()["k"].to_pylist()) == [1, 2, 4]
+    beside.sql(gzip.replace("gzip", "none"))
+    with beside.connect() as lake, lake.transaction() as txn:
+        txn.append("t", [{"k": 5}])
+    assert beside.agreed() == Counter([(k,) for k in (1, 2, 3, 4, 5)])
