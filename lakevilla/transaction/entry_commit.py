@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError, VersionNotFound
 from lakevilla.formats.base import Attempt, CommitInfo
 from lakevilla.store.base import Refused, Stored
 from lakevilla.store.effects import Program, parallel, put, sleep
@@ -45,7 +45,6 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
     unclear = 0
     for attempt in range(_MAX_RACES):
         yield from perform_deferred(txn)
-        yield from txn.store_bodies()
         # The next number may be taken only on top of the tip that the
         # transaction was held against. Another thread of this process, or its
         # publishing in the background, may have followed the log further; and
@@ -53,7 +52,6 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         tail = yield from open_tail(context, location)
         while tail.tip != txn.tables[location].view.probed:
             yield from _move(txn)
-            yield from txn.store_bodies()
             tail = yield from open_tail(context, location)
         if tail.snapshot.guarded:
             # Since then all go through HEAD, and nobody looks for entries that do not.
@@ -67,7 +65,17 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             txn.store_bodies(),
             table_format.prepare(tail.snapshot, change, info, context.now_ms()),
         ]
-        ready: Attempt = (yield from parallel(parts))[1]
+        # What the entry names is stored beside the files that it names: none counts before it.
+        try:
+            ready: Attempt = (yield from parallel(parts))[1]
+        except VersionNotFound:
+            # What the known tip names is cleaned up: there is a newer one.
+            yield from probe(context, tail)
+            txn.retries += 1
+            yield from _move(txn)
+            continue
+        if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
+            continue  # the files took so long that the tip has to be looked for again
         started = context.clock.elapsed()
         txn.tried = True
         outcome = yield from put(ready.key, ready.body, ready.condition)

@@ -34,7 +34,7 @@ from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.tail import entry_at, open_tail, probe, snapshot_at
+from lakevilla.transaction.tail import entry_at, kept_entry, open_tail, probe, snapshot_at
 from lakevilla.transaction.view import Placement, View
 
 if TYPE_CHECKING:
@@ -353,9 +353,7 @@ def table_entries(context: Context, location: str, limit: int | None) -> Program
     width = 1
     while version > oldest:
         wanted = range(version, max(oldest, version - width), -1)
-        entries = yield from parallel(
-            [context.formats.of(tail.snapshot).entry(tail.snapshot, v) for v in wanted]
-        )
+        entries = yield from parallel([kept_entry(context, tail, v) for v in wanted])
         for entry in entries:
             if entry is None:
                 return found  # the log was cleaned up from here on back

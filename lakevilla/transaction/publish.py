@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import CommitInfo, FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
@@ -164,7 +165,11 @@ def _create(
     version = tail.tip + 1
     table_format = context.formats.of(tail.snapshot)
     change = compose([part.change for part in parts])
-    ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
+    try:
+        ready = yield from table_format.prepare(tail.snapshot, change, info, context.now_ms())
+    except VersionNotFound:
+        # What the known tip names is cleaned up: there is a newer one.
+        return (yield from probe(context, tail)), False
     outcome = yield from put(ready.key, ready.body, ready.condition)
     if not isinstance(outcome, Stored):
         # Refused: somebody has the number. Unknown: ours may land yet, or

@@ -27,6 +27,7 @@ __all__ = [
     "Tail",
     "entry_at",
     "is_cleaned_up_soon",
+    "kept_entry",
     "known_tail",
     "look_above",
     "open_tail",
@@ -162,9 +163,14 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     while True:
         started = context.clock.elapsed()
         numbers = range(tail.tip + 1, max(tail.tip, _told(context, tail)) + 2)[:_AT_ONCE]
-        entries: list[Entry | None] = yield from parallel(
-            [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
-        )
+        try:
+            entries: list[Entry | None] = yield from parallel(
+                [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
+            )
+        except VersionNotFound:
+            # One is there that can't be told any more: what came is known by the newest state.
+            listed = yield from _format(context, tail).open(tail.location, tail.location)
+            break
         there = list(takewhile(lambda entry: entry is not None, entries))
         for entry in there:
             assert entry is not None
@@ -229,7 +235,10 @@ def _made_anew(context: Context, tail: Tail) -> Program[bool]:
     known = tail.entries.get(tail.tip)
     if known is None:
         return False
-    entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
+    try:
+        entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
+    except VersionNotFound:
+        return True  # nobody can tell: the log is opened again
     return entry is not None and entry != known
 
 
@@ -258,9 +267,14 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
     first = max(tail.tip, told) + 1
     # HEAD lags behind publishing: what is pending there mostly is in the log by now.
     last = first if told < first - 1 else first + _pending(context, tail)
-    entries: list[Entry | None] = yield from parallel(
-        [_format(context, tail).entry(tail.snapshot, number) for number in range(first, last + 1)]
-    )
+    numbers = range(first, last + 1)
+    try:
+        entries: list[Entry | None] = yield from parallel(
+            [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
+        )
+    except VersionNotFound:
+        yield from probe(context, tail)
+        return False
     head = None if context.held is None else context.held.head
     for entry in entries:
         if entry is None:
@@ -284,13 +298,21 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
     known = tail.entries.get(version)
     if known is not None:
         return known
-    entry = yield from _format(context, tail).entry(tail.snapshot, version)
+    entry = yield from kept_entry(context, tail, version)
     if entry is not None:
         current = context.tails.get(tail.location, tail)
         if current.tip >= version and _is_same_log(current, tail):
             entries = {**current.entries, version: entry}
             context.keep_tail(dataclasses.replace(current, entries=entries))
     return entry
+
+
+def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
+    """An entry that is looked for in the log; None if it can no longer be read."""
+    try:
+        return (yield from _format(context, tail).entry(tail.snapshot, version))
+    except VersionNotFound:
+        return None
 
 
 def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]:

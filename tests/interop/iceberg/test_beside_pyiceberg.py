@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,8 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, StringType
 
 import lakevilla as lv
+from lakevilla.store.runner import Runner
+from tests.builders import interrupted, is_entry
 from tests.interop.iceberg.beside import Bag, Beside
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -97,6 +101,32 @@ def test_a_stale_table_of_pyiceberg_never_undoes_a_transaction(beside: Beside, o
     if done:
         expected = pairs(k1="new", k2="b", k9="i") if other == "append" else pairs(k1="new")
     assert beside.agreed() == expected
+
+
+@dataclass
+class Client:
+    """What carries out a catalog's requests, as a lake has it."""
+
+    runner: Runner
+
+
+def test_a_version_that_is_taken_between_look_and_write(beside: Beside) -> None:
+    """Either of the two is refused then, and comes again on top of the other."""
+    with beside.connect() as lake:
+        lake.create_table("t", some(k1="a"), format="iceberg")
+
+        def ours() -> None:
+            with lake.transaction(lv.Feature.R) as txn:
+                txn.append("t", [{"k": 2, "v": "b"}])
+
+        client: Any = Client(beside.catalog._runner)
+        with interrupted(client, is_entry(f"{beside.namespace}/t"), ours):
+            beside.loaded().append(some(k3="c"))
+        with interrupted(lake, is_entry("t"), lambda: beside.loaded().append(some(k4="d"))):
+            with lake.transaction(lv.Feature.R) as txn:
+                txn.append("t", [{"k": 5, "v": "e"}])
+    assert beside.agreed() == pairs(k1="a", k2="b", k3="c", k4="d", k5="e")
+    assert beside.versions() == [1, 2, 3, 4, 5]
 
 
 COMMITS = 10

@@ -15,9 +15,6 @@ from tests.interop.iceberg.beside import Bag, Beside
 EXPIRE = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
 ALL = "options => map('rewrite-all', 'true')"
 ORPHANS = "remove_orphan_files"
-EXPIRED = pytest.mark.xfail(
-    reason="a log walk stops at a version whose snapshot was expired", strict=True
-)
 
 
 @pytest.fixture
@@ -89,7 +86,6 @@ def test_a_read_in_a_transaction_is_in_conflict_with_a_rollback(table: Beside) -
     assert table.agreed() == pairs((0, 0))
 
 
-@EXPIRED
 @pytest.mark.parametrize("features", [lv.Feature.R, lv.Feature.R | lv.Feature.I])
 def test_upkeep_under_an_open_transaction_loses_nothing(
     table: Beside, features: lv.Feature
@@ -114,7 +110,6 @@ def test_upkeep_under_an_open_transaction_loses_nothing(
         assert lake.doctor().ok
 
 
-@EXPIRED
 def test_snapshots_of_the_past_that_spark_expired_say_so(table: Beside) -> None:
     with table.connect() as lake:
         past = lake.history()[-1].version
