@@ -80,6 +80,12 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             self.close_connection = True
 
+    def handle_expect_100(self) -> bool:
+        """Tell a client that waits for it to go on: at once, not when the answer is flushed."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def forward(self) -> None:
         split = urlsplit(self.path)
         listing = self.command == "GET" and "list-type" in parse_qs(split.query)

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import deltalake
 import duckdb
 import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table as IcebergTable
 
 
 class Deltalake:
@@ -33,6 +35,41 @@ class Deltalake:
 
     def open_cold(self, table: str) -> int:
         return deltalake.DeltaTable(f"{self.root}/{table}", storage_options=self.options).version()
+
+
+class PyIceberg:
+    """pyiceberg with its SQL catalog in a local SQLite file, and warm handles."""
+
+    def __init__(self, catalog: Path, root: str, options: Mapping[str, str]) -> None:
+        self.catalog = SqlCatalog(
+            "bench",
+            uri=f"sqlite:///{catalog}",
+            warehouse=root,
+            **{name: options[key] for name, key in _PYICEBERG.items() if key in options},
+        )
+        self.catalog.create_namespace_if_not_exists("lake")
+        self.handles: dict[str, IcebergTable] = {}
+
+    def create(self, tables: Sequence[str], rows: pa.Table) -> None:
+        for table in tables:
+            self.catalog.create_table(f"lake.{table}", rows.schema).append(rows)
+
+    def append(self, tables: Sequence[str], rows: pa.Table) -> None:
+        for table in tables:
+            self.handle(table).append(rows)
+
+    def handle(self, table: str) -> IcebergTable:
+        if table not in self.handles:
+            self.handles[table] = self.catalog.load_table(f"lake.{table}")
+        return self.handles[table]
+
+
+_PYICEBERG = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.region": "AWS_REGION",
+}
 
 
 class DuckLake:

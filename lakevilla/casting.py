@@ -19,6 +19,7 @@ __all__ = ["Place", "convert", "storable", "without_nulls"]
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
+_TIME = pa.time64("us")
 _WIDENED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -63,8 +64,9 @@ def storable(source: pa.DataType, place: Place) -> pa.DataType:
     Raises
     ------
     InvalidOperation
-        The table formats have no such type (unsigned 64 bit, time of day,
-        duration, union, decimals of more than 38 digits, ...).
+        No table format has such a type (unsigned 64 bit, duration, union,
+        decimals of more than 38 digits, ...). A format may still refuse others:
+        Delta has no time of day.
     """
     source = _plain(source)
     if source in _STORED:
@@ -77,6 +79,8 @@ def storable(source: pa.DataType, place: Place) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(source):
         return _TIMESTAMP_NTZ if source.tz is None else _TIMESTAMP
+    if pa.types.is_time(source):
+        return _TIME
     if pa.types.is_decimal(source):
         if source.precision <= _LARGEST_PRECISION and 0 <= source.scale <= source.precision:
             return pa.decimal128(source.precision, source.scale)
@@ -249,6 +253,8 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(types.is_timestamp(source) and (source.tz is None) == (target.tz is None))
     if types.is_date(target):
         return bool(types.is_date(source))
+    if types.is_time(target):
+        return bool(types.is_time(source))
     if _is_string(target):
         return _is_string(source)
     if _is_binary(target):
@@ -280,6 +286,8 @@ def _first_at_fault(array: pa.Array, target: pa.DataType) -> int:
 
 
 def _shown(value: pa.Array) -> str:
+    if _is_binary(value.type):
+        return str(value[0].as_py())
     # Arrow's text: Python's datetimes end with the year 9999 and at microseconds.
     return str(value.cast(pa.string())[0])
 
@@ -348,7 +356,7 @@ def _advice(source: pa.DataType) -> str:
         return "give the column a type, or leave it out"
     if pa.types.is_uint64(source):
         return "cast it to int64 or decimal(20, 0)"
-    if pa.types.is_time(source) or pa.types.is_duration(source):
+    if pa.types.is_duration(source):
         return "store it as a long or a string"
     return "cast it to a type that has a counterpart in the table format"
 

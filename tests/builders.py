@@ -197,6 +197,50 @@ class InterruptedStore(WrappedStore):
         return self._meanwhile is None
 
 
+class Dying(WrappedStore):
+    """The process dies after so many writes: none takes effect from then on, and nothing answers.
+
+    Attributes
+    ----------
+    died : bool
+        Whether it came to that.
+    """
+
+    class Death(BaseException):
+        """What stands for the end of the process."""
+
+    def __init__(self, inner: Store, writes: int) -> None:
+        super().__init__(inner)
+        self._left = writes
+        self._lock = threading.Lock()
+        self.died = False
+
+    def _ask(self, *, writing: bool) -> None:
+        with self._lock:
+            self.died = self.died or (writing and self._left == 0)
+            if self.died:
+                raise Dying.Death
+            self._left -= writing
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        self._ask(writing=False)
+        return self.inner.get(key, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self._ask(writing=True)
+        return self.inner.put(key, body, condition)
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        self._ask(writing=True)
+        return self.inner.put_file(key, path)
+
+    def delete(self, key: str) -> Failure | None:
+        self._ask(writing=True)
+        return self.inner.delete(key)
+
+
 @contextmanager
 def interrupted(
     lake: lv.Lake, before: Callable[[str], bool], meanwhile: Callable[[], object]

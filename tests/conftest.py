@@ -5,7 +5,12 @@ import os
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.fixtures.s3", "tests.fixtures.signals", "tests.fixtures.spark"]
+pytest_plugins = [
+    "tests.fixtures.s3",
+    "tests.fixtures.signals",
+    "tests.fixtures.spark",
+    "tests.fixtures.catalogs",
+]
 
 # `make test` draws the same examples each time, `make soak` new ones.
 settings.register_profile("repeatable", derandomize=True)
@@ -15,8 +20,13 @@ if not os.environ.get("LAKEVILLA_SOAK"):
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the Spark session runs first, and in one worker: a session takes its time."""
+    """What needs the Spark session, or the REST catalog, runs first and each in one worker.
+
+    They take their time to start.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        for server in ("spark", "rest_server"):
+            if server in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(server))
+                break
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from lakevilla.api.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
 from lakevilla.api.datasource import Access, offer
 from lakevilla.api.lake import Lake
 from lakevilla.api.lease import check_lease
@@ -36,6 +37,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = ...,
     spark_reader: SparkReader = ...,
     on_event: Callable[[Event], None] | None = ...,
+    catalogs: Catalogs | None = ...,
 ) -> Lake[pa.Table]: ...
 
 
@@ -50,6 +52,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = ...,
     spark_reader: SparkReader = ...,
     on_event: Callable[[Event], None] | None = ...,
+    catalogs: Catalogs | None = ...,
 ) -> Lake[DataFrame]: ...
 
 
@@ -63,6 +66,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = "require",
     spark_reader: SparkReader = "auto",
     on_event: Callable[[Event], None] | None = None,
+    catalogs: Catalogs | None = None,
 ) -> Lake[Any]:
     """Connect to the lake at a directory of an object store, or of this machine.
 
@@ -93,6 +97,9 @@ def connect(
         where it has one, by that alone, or by LakeVilla's own tasks.
     on_event : callable, optional
         Told of redos, retries, helping and reconciling.
+    catalogs : Mapping, optional
+        pyiceberg catalogs by name, or the properties that ``load_catalog`` makes one of. Their
+        tables are named ``name.namespace.table``. All who share the lake use the same names.
 
     Raises
     ------
@@ -132,6 +139,7 @@ def connect(
         boto3_session=boto3_session,
         conditional_writes=conditional_writes,
         on_event=on_event,
+        catalogs=check_catalogs(catalogs),
     )
     lake.runner.run(check_lease(lake.settings, lake.context.clock))
     return lake
@@ -143,16 +151,26 @@ def open_lake(
     storage_options: Mapping[str, object] | None,
     settings: Settings,
     boto3_session: object | None = None,
+    catalogs: Catalogs,
     **given: Any,
 ) -> Lake:
     """A lake whose arguments were looked at; asks nothing of the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
+    mount_catalogs(store, catalogs, settings)
     options = None if storage_options is None else dict(storage_options)
-    again = partial(open_lake, root, storage_options=options, settings=settings, **given)
+    again = partial(
+        open_lake,
+        root,
+        storage_options=options,
+        settings=settings,
+        catalogs=pickled(catalogs),
+        **given,
+    )
     return Lake(
         root_location(root).uri,
         store,
         settings=settings,
+        catalogs=catalogs,
         **given,
         # Never the session that gives credentials: they would lie in the pickle.
         reopen=lambda: (again, ()),
@@ -167,10 +185,12 @@ def open_spark_lake(
     storage_options: Mapping[str, object] | None,
     settings: Settings,
     boto3_session: object | None = None,
+    catalogs: Catalogs,
     **given: Any,
 ) -> SparkLake:
     """As ``open_lake``, for the rows of a Spark session; None until a frame brings one."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
+    mount_catalogs(store, catalogs, settings)
     options = None if storage_options is None else dict(storage_options)
     again = partial(
         open_spark_lake,
@@ -179,6 +199,7 @@ def open_spark_lake(
         root,
         storage_options=options,
         settings=settings,
+        catalogs=pickled(catalogs),
         **given,
     )
     uri = root_location(root).uri
@@ -192,6 +213,7 @@ def open_spark_lake(
         uri,
         store,
         settings=settings,
+        catalogs=catalogs,
         **given,
         reopen=lambda: (again, ()),
         spark=spark,

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
 from lakevilla.api.batches import BatchFunction
+from lakevilla.api.catalogs import Catalogs, locate, pointer_of
 from lakevilla.api.checks import check_choice
 from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.frame import Frame
@@ -78,7 +79,7 @@ from lakevilla.transaction import (
     watching,
 )
 from lakevilla.transaction.context import Context, Event
-from lakevilla.transaction.emptied import is_half_deleted
+from lakevilla.transaction.emptied import is_half_deleted, refuse_in_catalog
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import publish_or_tell
 from lakevilla.transaction.idempotency import KeyUse
@@ -100,11 +101,15 @@ _WRONG_WITH_ONE = (
     UnsupportedTableFeature,
     UnsupportedFormat,
     CorruptObject,
+    InvalidOperation,  # it was moved, or its catalog is not known here
 )
 
 #: Stores that this process has probed, and which writes are conditional there: all, creates
 #: alone, or none.
 _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
+
+#: How long it is known where a table lies that was named by its catalog.
+_LOCATED_SECONDS = 60.0
 
 
 class Lake(Generic[Frame]):
@@ -124,6 +129,7 @@ class Lake(Generic[Frame]):
         conditional_writes: Literal["require", "check"] = "require",
         clock: Clock | None = None,
         ids: Ids | None = None,
+        catalogs: Catalogs | None = None,
         reopen: Callable[[], tuple[Any, ...]] | None = None,
     ) -> None:
         self.root = root
@@ -146,6 +152,8 @@ class Lake(Generic[Frame]):
             notify=self._notify,
         )
         self.context.replaces = self._replaces
+        self._catalogs = catalogs or {}
+        self._located: dict[str, tuple[str, float]] = {}
         self._on_event = on_event
         self._reopen = reopen
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
@@ -437,6 +445,8 @@ class Lake(Generic[Frame]):
         (``Feature.NONE``, ``Feature.R``): where there are such, choose a new name.
         """
         location = self._location(name)
+        if delete_data:
+            self.runner.run(refuse_in_catalog(self.context, location))
         if not (delete_data and self.runner.run(is_half_deleted(self.context, location))):
             with self.transaction() as txn:
                 txn.drop_table(name)
@@ -447,7 +457,8 @@ class Lake(Generic[Frame]):
         """Take existing tables into the lake, in one step.
 
         ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
-        a table under the root.
+        a table under the root. A table in one of the lake's catalogs is given by its name there,
+        ``catalog.namespace.table``.
 
         Raises
         ------
@@ -456,7 +467,7 @@ class Lake(Generic[Frame]):
         """
         given = dict(name) if isinstance(name, Mapping) else {name: uri or name}
         self.ensure_safe_store()
-        locations = {key: resolve(self.root, {}, where) for key, where in given.items()}
+        locations = {key: self.resolve({}, where) for key, where in given.items()}
         # What the name would mean if it were not registered: a name that no path can have is
         # refused here, and one that is a path already is no name for another table.
         own = {key: resolve(self.root, {}, key) for key in given}
@@ -739,7 +750,25 @@ class Lake(Generic[Frame]):
     def _location(self, name: str) -> str:
         held = self.runner.run(self.context.head())
         head = None if held is None else held.head
-        return resolve(self.root, self.names(head, name), name)
+        return self.resolve(self.names(head, name), name)
+
+    def resolve(self, names: Mapping[str, str], table: str) -> str:
+        """The location of a table: a registered name, a path, a URI, or its name in a catalog.
+
+        Raises
+        ------
+        InvalidOperation, TableNotFound
+            The name is none, or its catalog has no such table.
+        """
+        pointer = pointer_of(self._catalogs, table)
+        if pointer is None or table in names:
+            return resolve(self.root, names, table)
+        now = self.context.clock.elapsed()
+        location, at = self._located.get(table, ("", 0.0))
+        if not location or now - at > _LOCATED_SECONDS:
+            location = self.runner.run(locate(self.context, pointer, table))
+            self._located[table] = location, now
+        return location
 
     def names(self, head: Head | None, table: object) -> Mapping[str, str]:
         """Registered names, with all that is needed to look up what a caller calls a table."""

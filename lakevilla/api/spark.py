@@ -20,7 +20,7 @@ from lakevilla.engines.base import Engine, StagedRows, projection
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.select import Dialect, Select
 from lakevilla.engines.spark import SparkEngine, SparkRows
-from lakevilla.engines.spark.native import NativeReader, has_char
+from lakevilla.engines.spark.native import NativeReader, reads_otherwise
 from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
 from lakevilla.engines.spark.session import STOPPED, is_stopped
 from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
@@ -181,7 +181,7 @@ class SparkTransaction(Transaction["DataFrame"]):
             None if own or working.view.log_version is None else working.view.base.time_travel,
             table.layout.table,
             working.snapshot.table_id,
-            has_char(working.snapshot.metadata),
+            reads_otherwise(working.snapshot.metadata, working.snapshot.layout.schema),
             columns,
             bound,
         )

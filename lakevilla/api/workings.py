@@ -17,7 +17,6 @@ import pyarrow as pa
 from lakevilla import frames
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Merge
-from lakevilla.api.names import resolve
 from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
 from lakevilla.engines.select import Dialect, named_parameters
 from lakevilla.engines.sql import Insert, Select
@@ -48,6 +47,7 @@ from lakevilla.transaction import core, saving
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.made_anew import explain, explained
 from lakevilla.transaction.perform import read_source
+from lakevilla.transaction.tail import known_tail
 
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
@@ -171,20 +171,37 @@ class Workings(Generic[Frame]):
 
     def _resolve(self, table: str) -> str:
         """The table's location by the names of the HEAD that the transaction is bound to."""
+        if not self._core.through_head:
+            return self._resolve_by_log(table)
         held = self._core.held or self._lake.context.held
-        if self._core.through_head and held is None:
+        if held is None:
             if not self._core.read_only:
                 # It makes HEAD if there is none, in the form that the store allows.
                 self._lake.ensure_safe_store()
             self._run(self._core.bind())
             held = self._core.held
         names = self._lake.names(None if held is None else held.head, table)
-        location = resolve(self._lake.root, names, table)
+        location = self._lake.resolve(names, table)
         if names.get(table) is not None and not self._core.bound:
             # A registered name may mean another table by now.
             self._run(self._core.bind())
             names = self._lake.names(self._core.head, table)
-            location = resolve(self._lake.root, names, table)
+            location = self._lake.resolve(names, table)
+        return location
+
+    def _resolve_by_log(self, table: str) -> str:
+        """The table's location for a transaction that commits by the table's own entry.
+
+        HEAD is asked for the name, but where the name is a path whose log is known already.
+        """
+        context = self._lake.context
+        names = self._lake.names(None if context.held is None else context.held.head, table)
+        location = self._lake.resolve(names, table)
+        if table in names or known_tail(context, location) is None:
+            held = self._run(context.head())
+            location = self._lake.resolve(
+                self._lake.names(None if held is None else held.head, table), table
+            )
         return location
 
     def _written(self, table: str, verb: str) -> str:

@@ -51,7 +51,8 @@ Options = Annotated[
         "--option",
         "-o",
         metavar="KEY=VALUE",
-        help="A storage option, as deltalake has them. AWS_* and the like are read too.",
+        help="A storage option, as deltalake has them (AWS_* and the like are read too), or "
+        "catalog.NAME.PROPERTY=VALUE for a catalog, as pyiceberg has them.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
@@ -441,6 +442,9 @@ def demo(
         raise typer.Exit(FINDINGS)
 
 
+_CATALOG = "catalog."
+
+
 def storage_options(pairs: list[str] | None) -> dict[str, str]:
     """``KEY=VALUE`` pairs as a dict."""
     options = {}
@@ -454,7 +458,12 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
 
 
 def _open(root: str, pairs: list[str] | None) -> Lake:
-    return connect(root, storage_options=storage_options(pairs) or None, on_event=_tell)
+    options = storage_options(pairs)
+    catalogs: dict[str, dict[str, str]] = {}
+    for key in [key for key in options if key.startswith(_CATALOG)]:
+        name, _, wanted = key.removeprefix(_CATALOG).partition(".")
+        catalogs.setdefault(name, {})[wanted] = options.pop(key)
+    return connect(root, storage_options=options or None, on_event=_tell, catalogs=catalogs)
 
 
 def _tell(event: Event) -> None:

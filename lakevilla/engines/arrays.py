@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakevilla.errors import InvalidOperation
+
 __all__ = ["conform", "field_is_strict", "loosened", "relabel"]
 
 
@@ -28,10 +30,13 @@ def relabel(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch(_Relabelled(batch, schema))
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """``batch`` under ``schema``: by position, cast only where the memory layout differs."""
+def conform(batch: pa.RecordBatch, schema: pa.Schema, table: str | None) -> pa.RecordBatch:
+    """``batch`` under ``schema``: by position, cast only where the memory layout differs.
+
+    Raises ``InvalidOperation`` for bytes of another length than their column's.
+    """
     arrays = [
-        array if _same_layout(array.type, field.type) else _cast(array, field.type)
+        array if _same_layout(array.type, field.type) else _cast(array, field, table)
         for array, field in zip(batch.columns, schema, strict=True)
     ]
     return relabel(pa.RecordBatch.from_arrays(arrays, names=batch.schema.names), schema)
@@ -73,9 +78,18 @@ def _below(kind: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    # A column of no type holds nothing, whatever type an engine reads its NULLs as.
-    return pa.nulls(len(array)) if pa.types.is_null(kind) else array.cast(kind)
+def _cast(array: pa.Array, field: pa.Field, table: str | None) -> pa.Array:
+    if pa.types.is_null(field.type):
+        # A column of no type holds nothing, whatever type an engine reads its NULLs as.
+        return pa.nulls(len(array))
+    try:
+        return array.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise InvalidOperation(
+            f"table {table}: a value for column {field.name} of type {field.type} does not fit "
+            f"({error}): correct the value",
+            table=table,
+        ) from None
 
 
 def _same_layout(left: pa.DataType, right: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.engines.transforms import transformed, transformed_type
+from lakevilla.engines.transforms import partition_values, transformed_type
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Layout
 
@@ -64,7 +64,7 @@ class Partitioning:
     def derived(self, rows: pa.Table) -> pa.Table:
         """The rows with the columns that partitions are made of, where the table has none."""
         for field, added in zip(self._fields, self.derived_fields, strict=False):
-            values = transformed(rows.column(field.column), field.transform)
+            values = partition_values(rows.column(field.column), field.transform)
             rows = rows.append_column(added, values.cast(added.type))
         return rows
 
@@ -117,7 +117,7 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
         return str(scalar.as_py().isoformat())
     if pa.types.is_decimal(kind):
         return format(scalar.as_py(), "f")
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "".join(f"\\u{byte:04X}" for byte in scalar.as_py()) or None
     if pa.types.is_nested(kind):
         raise InvalidOperation(

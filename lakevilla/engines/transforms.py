@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["transformed", "transformed_type"]
+__all__ = ["partition_values", "transformed", "transformed_type"]
 
 
 def transformed_type(transform: str, source: pa.DataType) -> pa.DataType:
@@ -17,24 +17,34 @@ def transformed_type(transform: str, source: pa.DataType) -> pa.DataType:
     return pa.date32() if transform == "day" else pa.int32()
 
 
-def transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
-    """The values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms").
+def partition_values(column: pa.ChunkedArray, transform: str) -> pa.Array:
+    """``transformed``, to partition by.
 
     Raises ``InvalidOperation`` for a value whose transform is beyond its type.
     """
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    values = transformed(column, transform)
+    if transform.startswith("truncate"):
+        _check_fits(_joined(column), values, transform)
+    return values
+
+
+def transformed(column: pa.ChunkedArray, transform: str) -> pa.Array:
+    """The values of a transform; NULL stays NULL (Iceberg spec, "Partition Transforms")."""
+    array = _joined(column)
     if transform == "identity":
         return array
     from pyiceberg_core import transform as core
 
     name, _, width = transform.removesuffix("]").partition("[")
     arguments = (int(width),) if width else ()
-    values = getattr(core, name)(array, *arguments)
-    if name == "truncate":
-        _check_fits(array, values, transform)
-    return values
+    return getattr(core, name)(array, *arguments)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
+    return array
 
 
 def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:

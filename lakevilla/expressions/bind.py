@@ -354,7 +354,7 @@ def _castable(type_: str, to: str) -> bool:
         return is_integer(type_) or is_decimal(type_) or type_ in ("boolean", "date")
     moments = ("date", "timestamp", "timestamp_ntz")
     return (to in moments and type_ in (*moments, "string")) or (
-        to == "boolean" and type_ == "string"
+        to in ("boolean", "time") and type_ == "string"
     )
 
 

@@ -48,6 +48,7 @@ _TYPES = {
     "string": "VARCHAR",
     "binary": "BLOB",
     "date": "DATE",
+    "time": "TIME",
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "timestamp_ntz": "TIMESTAMP",
 }

@@ -457,6 +457,7 @@ _TYPES = {
     "VARBINARY": "binary",
     "BOOLEAN": "boolean",
     "DATE": "date",
+    "TIME": "time",
     "TIMESTAMP": "timestamp",
     "TIMESTAMPTZ": "timestamp",
     "TIMESTAMPLTZ": "timestamp",

@@ -1,4 +1,4 @@
-"""Delta type names and their Arrow types; which types meet in which."""
+"""Delta type names, and Iceberg's ``time``, and their Arrow types; which types meet in which."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _SCALARS: dict[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
+    "time": pa.time64("us"),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
 }
@@ -76,6 +77,7 @@ _BY_ID: dict[int, str] = {
     pa.binary(1).id: "binary",
     pa.date32().id: "date",
     pa.date64().id: "date",
+    pa.time64("us").id: "time",
 }
 
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")

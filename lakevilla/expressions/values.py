@@ -1,8 +1,8 @@
 """Constants: from Python values to ``Literal`` and back, and what a cast does to a value.
 
 Values in Python: None, bool, int, float, Decimal (its exponent is the type's scale),
-str, bytes, date, aware datetime in UTC (``timestamp``), naive datetime
-(``timestamp_ntz``), list, dict.
+str, bytes, date, time, aware datetime in UTC (``timestamp``), naive datetime
+(``timestamp_ntz``), list, dict. A UUID is its bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from decimal import InvalidOperation as _DecimalError
+from uuid import UUID  # noqa: TID251 (the type alone: none is made here)
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Expr, Literal
@@ -61,6 +62,7 @@ STRING_FORMS: dict[str, re.Pattern[str]] = {
     "double": _DOUBLE,
     "boolean": re.compile(r"true|false"),
     "date": _DATE,
+    "time": re.compile(r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"),
     "timestamp": _TIMESTAMP,
     "timestamp_ntz": re.compile(re.sub(r"\(\?P<zone>.*?\)\?", "", _TIMESTAMP.pattern)),
 }
@@ -84,16 +86,21 @@ def literal(value: object) -> Expr:
         return _decimal_literal(value)
     if isinstance(value, datetime):
         return literal_of("timestamp_ntz" if value.tzinfo is None else "timestamp", value)
+    if isinstance(value, time) and value.tzinfo is None:
+        return literal_of("time", value)
     for class_, name in ((float, "double"), (date, "date"), (str, "string")):
         if isinstance(value, class_):
             return literal_of(name, value)
+    if isinstance(value, UUID):
+        return literal_of("binary", value.bytes)
     if isinstance(value, bytes | bytearray | memoryview):
         return literal_of("binary", bytes(value))
     if value is None:
         return Literal("void")
     raise InvalidOperation(
         f"a value of type {type(value).__name__} cannot be used in an expression: pass None, bool, "
-        "int, float, Decimal, date, datetime, str, bytes, or a list of these"
+        "int, float, Decimal, date, datetime, time without a zone, str, bytes, UUID, or a list "
+        "of these"
     )
 
 
@@ -185,6 +192,8 @@ def adapt(constant: Literal, type_: str) -> Literal | None:
         # Text without a zone means UTC to a column with a zone, and itself to one without.
         return None if constant.value.endswith("Z") else Literal(type_, constant.value)
     if type_ in moments and source in ("string", "date", type_):
+        return literal_of(type_, cast_value(value, type_))
+    if type_ == "time" and source == "string":
         return literal_of(type_, cast_value(value, type_))
     return None
 
@@ -316,6 +325,10 @@ def _to_date(value: object, type_: str) -> object:
     return value if isinstance(value, date) else date.fromisoformat(_as_string(value))
 
 
+def _to_time(value: object, type_: str) -> object:
+    return value if isinstance(value, time) else time.fromisoformat(_as_string(value))
+
+
 def _to_timestamp(value: object, type_: str) -> object:
     zoned = type_ == "timestamp"
     if isinstance(value, str):
@@ -366,6 +379,7 @@ _CASTS: dict[str, Callable[[object, str], object]] = {
     "string": _to_string,
     "binary": _to_binary,
     "date": _to_date,
+    "time": _to_time,
     "timestamp": _to_timestamp,
     "timestamp_ntz": _to_timestamp,
 }

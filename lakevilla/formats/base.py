@@ -37,6 +37,7 @@ __all__ = [
     "PartitionField",
     "RemovedFile",
     "Snapshot",
+    "SortField",
     "TableFormat",
     "data_files",
     "deletes_id",
@@ -131,6 +132,7 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``raw_path`` is the path as the log spells it, where that is not how
     LakeVilla would: some readers match a removal with its file by spelling.
+    ``sort_order_id`` is the sort order of the table in which its rows lie, if any.
     """
 
     path: str
@@ -146,6 +148,7 @@ class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
     raw_path: str | None = None
     clustering_provider: str | None = None
     deletes: tuple[DeleteFile, ...] = ()
+    sort_order_id: int | None = None
 
     @property
     def ref(self) -> FileRef:
@@ -368,6 +371,16 @@ class PartitionField:
 
 
 @dataclass(frozen=True, slots=True)
+class SortField:
+    """One part of the order of rows within a file: by what a transform makes of a column."""
+
+    column: str
+    transform: str
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How rows of a table are laid out in files: all that an engine needs to read and write them.
 
@@ -408,10 +421,20 @@ class Layout:
     constants : tuple of (str, str)
         Columns, and keys of ``DataFile.partition_values`` that have their value for all rows
         of a file which lacks them.
+    defaults : tuple of (str, str)
+        Columns, and the value (in the text of partition values) that rows have there whose
+        files lack the column and have no constant for it.
+    renamed_within : bool
+        Columns within others had other names, or these names other columns, when files were
+        written: only by field id are they found there.
     uri : str
         The table's directory as an Iceberg table's files spell it.
     data_directory : str
         Where new data files go, below the table's directory.
+    sort_by : tuple of SortField
+        The order of rows within each new file.
+    sort_order_id : int, optional
+        What the table calls that order.
     """
 
     location: str
@@ -429,8 +452,12 @@ class Layout:
     known_as: pa.Schema | None = None
     partition_fields: tuple[PartitionField, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
+    renamed_within: bool = False
     uri: str = ""
     data_directory: str = ""
+    sort_by: tuple[SortField, ...] = ()
+    sort_order_id: int | None = None
 
     @property
     def statistics_schema(self) -> pa.Schema:
@@ -448,6 +475,10 @@ class Snapshot(Protocol):
     @property
     def version(self) -> int:
         """The log version read, before any change laid over it; -1: not created."""
+
+    @property
+    def catalog(self) -> str:
+        """The key of the table's pointer in a catalog; empty where its log tells all."""
 
     @property
     def snapshot_id(self) -> int | None:
@@ -504,15 +535,16 @@ class Snapshot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The entry that is to follow a state, rendered: it counts once ``key`` holds ``body``.
+    """The entry that is to follow a state, rendered: it counts once ``key`` has taken ``body``.
 
-    ``entry`` describes it, as it will be once it is stored.
+    ``entry`` describes it, as it will be once it is stored. None where a catalog makes it, maybe
+    on top of a later state: then the log tells which version it became, and what it says.
     """
 
     key: str
     body: bytes
     condition: Condition
-    entry: Entry
+    entry: Entry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,14 +564,23 @@ class TableFormat(Protocol):
 
     name: FormatName
 
-    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
+    def open(
+        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
+    ) -> Program[Snapshot]:
         """The newest version.
 
         ``cached``, a state that this process read within the hour, saves the LIST.
+        ``catalog`` is the key of the pointer of a table in a catalog.
         """
 
     def open_at(
-        self, location: str, table: str, version: int, cached: Snapshot | None = None
+        self,
+        location: str,
+        table: str,
+        version: int,
+        cached: Snapshot | None = None,
+        *,
+        catalog: str = "",
     ) -> Program[Snapshot]:
         """The table at a version. Raises ``VersionNotFound`` when it is gone."""
 
@@ -555,7 +596,7 @@ class TableFormat(Protocol):
     def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         """The state after ``entry``, which must be the next version."""
 
-    def blank(self, location: str, table: str) -> Snapshot:
+    def blank(self, location: str, table: str, *, catalog: str = "") -> Snapshot:
         """The state before version 0: no table, version -1."""
 
     def create(

@@ -108,7 +108,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``emptied_ms``: when somebody last noted that he deletes the data of a table that was
     dropped; until ``emptying`` is taken out again he is not through
-    (docs/design/0013-names-used-again.md).
+    (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
+    catalog (docs/design/0016-catalogs.md).
     """
 
     table_id: str
@@ -119,6 +120,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     format: Literal["delta", "iceberg"] = "delta"
     emptying: bool = False
     emptied_ms: int | None = None
+    catalog: str = ""
 
 
 class TableMap(LeafMap[TableState]):

@@ -14,7 +14,19 @@ from urllib.parse import unquote
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["Location", "check_key", "normalise_location", "parse_location", "root_location"]
+__all__ = [
+    "CATALOG",
+    "Location",
+    "check_key",
+    "is_in_catalog",
+    "normalise_location",
+    "parse_location",
+    "root_location",
+]
+
+#: The scheme of keys that a catalog answers for.
+CATALOG = "catalog"
+
 
 _SCHEMES = {
     "s3": "s3",
@@ -153,6 +165,11 @@ def root_location(root: str) -> Location:
         return _local(os.path.abspath(os.path.expanduser(root)))
     location = parse_location(root)
     return _local(unquote(location.path)) if location.scheme == "file" else location
+
+
+def is_in_catalog(key: str) -> bool:
+    """Whether a key is a table's pointer in a catalog, not an object of a store."""
+    return key.startswith(f"{CATALOG}://")
 
 
 def check_key(key: str) -> str:

@@ -19,7 +19,7 @@ from lakevilla.store.base import (
     Stored,
     Token,
 )
-from lakevilla.store.location import Location, check_key, parse_location
+from lakevilla.store.location import Location, check_key, is_in_catalog, parse_location
 
 __all__ = ["LakeStore"]
 
@@ -29,7 +29,7 @@ class LakeStore:
 
     A relative key is below ``root``; an absolute one (a URI or an absolute
     path, literal) goes to another bucket or directory, opened when first
-    needed.
+    needed. The keys of catalogs go to what was mounted for them.
 
     Parameters
     ----------
@@ -44,6 +44,11 @@ class LakeStore:
         self._open_backend = open_backend
         self._lock = threading.Lock()
         self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
+        self._catalogs: Store | None = None
+
+    def mount(self, catalogs: Store) -> None:
+        """Have ``catalogs`` answer for keys ``catalog://...``, which it is given whole."""
+        self._catalogs = catalogs
 
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
@@ -90,6 +95,13 @@ class LakeStore:
         return backend.local_path(path)
 
     def _place(self, key: str) -> tuple[Store, str]:
+        if is_in_catalog(key):
+            if self._catalogs is None:
+                raise InvalidOperation(
+                    f"{key} is a table of a catalog, and this lake was connected with none: "
+                    "connect with catalogs={...}"
+                )
+            return self._catalogs, key
         if "://" not in key and not key.startswith("/"):
             path = "/".join(part for part in (self.root.path, key) if part)
             return self._backends[self.root.store], check_key(path) if path else path

@@ -28,6 +28,7 @@ from lakevilla.store.effects import (
     PutFile,
     Sleep,
 )
+from lakevilla.store.location import is_in_catalog
 from lakevilla.store.parallel import run_parallel
 from lakevilla.store.readback import Attempts, Request, expand
 
@@ -181,11 +182,14 @@ class Runner:
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """One request with its retries and read-backs, in this thread."""
-        if isinstance(effect, Put) and isinstance(effect.condition, Match):
+        # What the store can do says nothing of a catalog, which has its own compare-and-swap.
+        key = effect.prefix if isinstance(effect, List) else effect.key
+        in_catalog = is_in_catalog(key)
+        if isinstance(effect, Put) and isinstance(effect.condition, Match) and not in_catalog:
             self._check_replaces(effect.key)
         attempts: Attempts = (
             expand(effect, self._ids, self._settings)
-            if self.checked is None
+            if self.checked is None or in_catalog
             else expand_checked(effect, self._ids, self._settings, self.checked)
         )
         answer: Any = None

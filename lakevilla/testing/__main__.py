@@ -8,8 +8,11 @@ import sys
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import partial
+from typing import get_args
 
 from lakevilla.testing.campaign import figures, replay
+from lakevilla.testing.plan import LakeFormat, draw_formats
 
 __all__ = ["main"]
 
@@ -23,17 +26,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     many = commands.add_parser("run", help="run many histories and count what happened")
     many.add_argument("--seeds", default="0..1000", metavar="A..B", help="from A up to B - 1")
     many.add_argument("--processes", type=int, default=1)
+    for command in (again, many):
+        command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
     given = parser.parse_args(arguments)
     if given.command == "replay":
-        return _replay(given.seed)
+        return _replay(given.seed, given.formats)
     first, _, end = given.seeds.partition("..")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
-    return _run(range(int(first), int(end)), max(1, given.processes))
+    return _run(range(int(first), int(end)), max(1, given.processes), given.formats)
 
 
-def _replay(seed: int) -> int:
-    outcome, trace, error = replay(seed, hashing=True)
+def _replay(seed: int, formats: LakeFormat) -> int:
+    outcome, trace, error = replay(seed, plan=draw_formats(seed, formats), hashing=True)
     print(outcome.plan)
     for line in trace:
         print(line)
@@ -45,12 +50,14 @@ def _replay(seed: int) -> int:
     return 1
 
 
-def _run(seeds: range, processes: int) -> int:
+def _run(seeds: range, processes: int, formats: LakeFormat) -> int:
     totals: dict[str, Counter[str]] = defaultdict(Counter)
     failed: list[int] = []
     requests = 0
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for seed, counts, count, error in pool.imap_unordered(figures, seeds, 8):
+        for seed, counts, count, error in pool.imap_unordered(
+            partial(figures, formats=formats), seeds, 8
+        ):
             for kind, counted in counts.items():
                 totals[kind] += counted
             requests += count

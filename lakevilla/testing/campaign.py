@@ -9,21 +9,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
-from lakevilla.testing import foreign, verdict
+from lakevilla.testing import foreign, foreign_iceberg, verdict
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, swarm
 from lakevilla.testing.meetings import Meeting, meetings
-from lakevilla.testing.plan import RECREATED, TABLES, Plan, draw, small_limits
+from lakevilla.testing.plan import (
+    RECREATED,
+    TABLES,
+    LakeFormat,
+    Plan,
+    draw,
+    draw_formats,
+    small_limits,
+)
 from lakevilla.testing.reader import run_now
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.testing.store import SimulatedStore
 from lakevilla.testing.trace import Line
-from lakevilla.testing.workloads import BALANCE, COLUMNS, World, context_of, user
+from lakevilla.testing.workloads import BALANCE, COLUMNS, FREQUENT, World, context_of, user
 from lakevilla.transaction import gc, recovery, vacuum
 from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
@@ -34,6 +43,13 @@ __all__ = ["HistoryFailed", "Outcome", "alone", "figures", "play_clients", "repl
 #: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 asks.
 _VACUUM_SECONDS = 7 * 24 * 3600.0
 _LOG_RETENTION_SECONDS = 3 * 3600.0
+#: Properties of an Iceberg table whose writers keep few metadata files.
+_FEW_VERSIONS = {
+    "write.metadata.previous-versions-max": "4",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+#: The clients without LakeVilla, by the format that they know.
+_CLIENTS: dict[FormatName, Any] = {"delta": foreign, "iceberg": foreign_iceberg}
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,7 @@ def run(
     if error is not None:
         raise HistoryFailed(
             f"seed {seed}: {type(error).__name__}: {error}\n"
-            f"replay it with: python -m lakevilla.testing replay {seed}"
+            f"replay it with: python -m lakevilla.testing replay {seed}{_formats(outcome.plan)}"
         ) from error
     return outcome
 
@@ -123,12 +139,18 @@ def replay(
     return outcome, simulation.trace, error
 
 
-def figures(seed: int) -> tuple[int, dict[str, Counter[str]], int, str | None]:
+def _formats(plan: Plan) -> str:
+    return "" if plan.formats == "delta" else f" --formats {plan.formats}"
+
+
+def figures(
+    seed: int, formats: LakeFormat = "delta"
+) -> tuple[int, dict[str, Counter[str]], int, str | None]:
     """One history in numbers, for whoever runs many in other processes.
 
     The seed, counts (faults, events, how transactions ended), requests, and what was wrong.
     """
-    outcome, _, error = replay(seed)
+    outcome, _, error = replay(seed, plan=draw_formats(seed, formats))
     fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
     told = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
     counts = {"faults": fired, "events": outcome.events, "transactions": outcome.ended}
@@ -163,14 +185,20 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         {"id": number, "balance": balance, "items": ""}
         for number, balance in ((0, 0), (1, 0), (2, BALANCE), (3, BALANCE), (4, 1))
     ]
-    properties = {"delta.checkpointInterval": "4"} if plan.short else {}
     for table in TABLES:
-        yield from foreign.create(client, table, COLUMNS, rows[:3], properties=properties)
-        yield from foreign.append(client, table, rows[3:])
+        kind = plan.format_of(table)
+        properties = FREQUENT[kind] if plan.short else {}
+        if kind == "iceberg" and plan.few_versions:
+            properties = {**properties, **_FEW_VERSIONS}
+        clients = _CLIENTS[kind]
+        yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties)
+        yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
     if plan.guarded:
         context = context_of(client)
         for table in client.random.sample(TABLES, 2):
+            if plan.format_of(table) == "iceberg":
+                continue  # nothing of the kind there
             txn = Transaction(context, Feature.R | Feature.I, client.ids.txn_id())
             txn.through_head = True
             yield from txn.execute(Guard(table, True), "guard")
@@ -193,30 +221,38 @@ def _intrude(world: World, client: Client) -> Program[None]:
 
 
 def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program[None]:
+    if kind == "recreate":
+        # Nothing can be promised of what others tear down; the rest of the lake goes on.
+        clients = _CLIENTS[world.plan.format_of(RECREATED)]
+        yield from clients.drop_and_recreate(client, RECREATED, COLUMNS, [])
+        return
+    form = world.plan.format_of(table)
+    clients = _CLIENTS[form]
     match kind:
         case "append":
             number = 1_000_000 + world.value()
             row = {"id": number, "balance": 0, "items": ""}
-            if (yield from foreign.append(client, table, [row])):
+            if (yield from clients.append(client, table, [row])):
                 world.foreign_rows.append((table, number))
         case "rewrite":
-            yield from foreign.rewrite(client, table, dict, files=client.random.choice((1, None)))
+            yield from clients.rewrite(client, table, dict, files=client.random.choice((1, None)))
         case "touch":
-            yield from foreign.rewrite(client, table, _touched)
+            yield from clients.rewrite(client, table, _touched)
         case "optimize":
-            yield from foreign.optimize(client, table)
+            yield from clients.optimize(client, table)
         case "property":
-            yield from foreign.set_property(client, table, "note", str(world.value()))
+            yield from clients.set_property(client, table, "note", str(world.value()))
+        case "checkpoint" if form == "iceberg":
+            yield from foreign_iceberg.rewrite_manifests(client, table)
         case "checkpoint":
             yield from foreign.write_checkpoint(client, table)
+        case "clean" if form == "iceberg":
+            yield from foreign_iceberg.expire(client, table, _LOG_RETENTION_SECONDS)
         case "clean":
             yield from foreign.write_checkpoint(client, table)
             yield from foreign.clean_log(client, table, _LOG_RETENTION_SECONDS)
         case "restore":
-            yield from foreign.restore(client, table, client.random.randint(1, 2))
-        case "recreate":
-            # Nothing can be promised of what others tear down; the rest of the lake goes on.
-            yield from foreign.drop_and_recreate(client, RECREATED, COLUMNS, [])
+            yield from clients.restore(client, table, client.random.randint(1, 2))
 
 
 def _touched(row: Any) -> dict[str, Any]:
@@ -263,14 +299,22 @@ def _finish(world: World) -> None:
         alone(world, "collector", lambda client: gc.gc(context_of(client)))
         verdict.nothing_is_left_over(world)
     simulation.now += _VACUUM_SECONDS + 3600
-    alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in TABLES]))
+    cleaned = [t for t in TABLES if world.plan.format_of(t) == "delta"]
+    alone(world, "own vacuum", lambda client: parallel([_vacuum(client, t) for t in cleaned]))
     verdict.same_rows(world, before)
 
     def others(client: Client) -> Program[Any]:
-        return parallel([foreign.vacuum(client, table, _VACUUM_SECONDS) for table in TABLES])
+        return parallel([_tidy(world.plan, client, table) for table in TABLES])
 
     alone(world, "vacuum", others)
     verdict.same_rows(world, before)
+
+
+def _tidy(plan: Plan, client: Client, table: str) -> Program[int]:
+    """What another client deletes that no version names any more."""
+    if plan.format_of(table) == "iceberg":
+        return foreign_iceberg.remove_orphans(client, table, _VACUUM_SECONDS)
+    return foreign.vacuum(client, table, _VACUUM_SECONDS)
 
 
 def _vacuum(client: Client, table: str) -> Program[None]:

@@ -2,8 +2,8 @@
 
 It reads and writes real Parquet files through effects, so the simulator sees
 every request, and it evaluates expressions with the reference evaluator. It
-holds whole files in memory and knows no deletion vectors, column ids or change
-files; it refuses them by name.
+holds whole files in memory and knows no deletes, hidden partitions or change files; it
+refuses them by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile, da
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
-from lakevilla.testing.rows import Row, decode_rows, encode_table
+from lakevilla.testing.rows import Row, decode_by_id, decode_rows, encode_table
 
 __all__ = ["RowEngine"]
 
@@ -200,6 +200,7 @@ class RowEngine:
         self, layout: Layout, key: tuple[Any, ...], rows: list[Row], name: FileNamer
     ) -> Written:
         physical = dict(zip(layout.schema.names, layout.physical, strict=True))
+        known = dict(zip(layout.schema.names, layout.statistics_schema, strict=True))
         texts = [
             (
                 physical[column].name,
@@ -213,14 +214,25 @@ class RowEngine:
         table = pa.Table.from_pylist(
             rows, schema=pa.schema([layout.schema.field(c) for c in columns])
         )
-        table = table.rename_columns([physical[c].name for c in columns])
+        # The fields under their physical names, and with their ids where the format has some.
+        table = pa.Table.from_arrays(
+            table.columns,
+            schema=pa.schema(
+                [
+                    pa.field(c.name, c.type, metadata=c.metadata)
+                    for c in (physical[name] for name in columns)
+                ]
+            ),
+        )
         body = encode_table(table)
         file = DataFile(
-            path=name(partition_directory(texts) if texts else ""),
+            path=name("/".join(filter(None, (layout.data_directory, partition_directory(texts))))),
             size=len(body),
             modification_time=int(self._clock.now() * 1000),
             partition_values=dict(texts),
-            stats=statistics_of_table(table, layout.statistics_columns),
+            stats=statistics_of_table(
+                table, layout.statistics_columns, pa.schema([known[c] for c in columns])
+            ),
         )
         return Written(file, body)
 
@@ -298,15 +310,15 @@ def _read(table: TableInput) -> Program[list[_File]]:
     bodies = yield from parallel([get(key) for key in keys])
     result: list[_File] = []
     for file, key, found in zip(files, keys, bodies, strict=True):
-        if file.deletion_vector is not None:
-            raise _unsupported(layout, "deletion vectors")
+        if file.deletion_vector is not None or file.deletes:
+            raise _unsupported(layout, "deletes beside its data files")
         if not isinstance(found, Found):
             raise StoreError(
                 f"{key}, a data file of table {layout.table}, is missing; "
                 "check that it was not vacuumed, then try again",
                 table=layout.table,
             )
-        result.append((file, _logical(layout, file, decode_rows(found.body))))
+        result.append((file, _logical(layout, file, found.body)))
     return result
 
 
@@ -314,7 +326,11 @@ def _place(pair: tuple[int, Row]) -> int:
     return pair[0]
 
 
-def _logical(layout: Layout, file: DataFile, rows: Sequence[Row]) -> list[Row]:
+def _logical(layout: Layout, file: DataFile, body: bytes) -> list[Row]:
+    rows: Sequence[Row] = decode_rows(body)
+    if layout.by_field_id:
+        own = {int(f.metadata[b"PARQUET:field_id"]): f.name for f in layout.physical}
+        rows = [{own[n]: row[n] for n in row if n in own} for row in decode_by_id(body)]
     names = list(zip(layout.schema, layout.physical.names, strict=True))
     constants = {
         field.name: _partition_value(field, file.partition_values.get(name))
@@ -333,8 +349,8 @@ def _partition_value(field: pa.Field, text: str | None) -> Any:
 
 
 def _refuse_unknown(layout: Layout) -> None:
-    if layout.by_field_id:
-        raise _unsupported(layout, "column mapping by id")
+    if layout.partition_fields:
+        raise _unsupported(layout, "hidden partitions")
     if layout.change_data_feed:
         raise _unsupported(layout, "the change data feed")
 

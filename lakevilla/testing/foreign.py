@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import Program, delete, head, list_objects, put, sleep
+from lakevilla.testing.bare import Unreadable
+from lakevilla.testing.delta_reader import LoggedTable, read_log, read_rows
 from lakevilla.testing.faults import Fault
-from lakevilla.testing.reader import LoggedTable, Unreadable, read_log, read_rows
 from lakevilla.testing.rows import Row, encode_rows
 from lakevilla.testing.scheduler import Client
 

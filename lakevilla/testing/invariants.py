@@ -8,17 +8,18 @@ nothing is under way any more and somebody has recovered the lake.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from urllib.parse import unquote
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.markers.marker import MARKERS_DIR, markers_prefix
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
-from lakevilla.testing.reader import LoggedTable, Unreadable, read_log, run_now, table_rows
+from lakevilla.testing.bare import BareTable, Unreadable
+from lakevilla.testing.reader import named_objects, read_table, run_now, table_rows
 from lakevilla.testing.store import SimulatedStore
 
 __all__ = [
@@ -36,6 +37,10 @@ __all__ = [
     "sum_is_constant",
     "tables_follow_head",
 ]
+
+
+#: Data files, and an Iceberg table's manifests and manifest lists.
+_OWN_FILE = re.compile(r"(snap-\d+-)?lv-h-")
 
 
 class Violated(AssertionError):
@@ -66,14 +71,14 @@ def no_id_commits_twice(store: SimulatedStore, tables: Collection[str]) -> None:
     in_head = [commit.txn for commit in _commits(store) if commit.kind == "transaction"]
     _refuse_repeats("HEAD", in_head)
     for table in tables:
-        _refuse_repeats(table, _ids_in_log(_logged(store, table)))
+        _refuse_repeats(table, _logged(store, table).transactions)
 
 
 def tables_follow_head(store: SimulatedStore, tables: Collection[str]) -> None:
     """Each table's log holds the lake's commits in HEAD's order."""
     places = {commit.txn: commit.sequence for commit in _commits(store)}
     for table in tables:
-        placed = [places[txn] for txn in _ids_in_log(_logged(store, table)) if txn in places]
+        placed = [places[txn] for txn in _logged(store, table).transactions if txn in places]
         if placed != sorted(placed):
             raise Violated(f"{table}: its log has HEAD's commits in the order {placed}")
 
@@ -92,12 +97,12 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
     for table in tables:
         state = head.tables.get(table)
         logged = _logged(store, table)
-        if state is None or state.dropped or state.table_id != logged.metadata["id"]:
+        if state is None or state.dropped or state.table_id != logged.table_id:
             continue
         if state.pending and not _published(head, logged, state.pending[-1].sequence):
             raise Violated(f"{table}: {len(state.pending)} commits are decided and not published")
-        ids = set(_ids_in_log(logged))
-        whole = 0 in logged.entries
+        ids = set(logged.transactions)
+        whole = logged.is_whole
         for commit in commits:
             touch = commit.tables.get(table)
             if commit.kind != "transaction" or touch is None or commit.sequence in replaced:
@@ -143,12 +148,10 @@ def sum_is_constant(
 def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
     """After gc every file of a transaction that could commit through HEAD is named by some log."""
     for table in tables:
-        logged = _logged(store, table)
-        named = {unquote(action["add"]["path"]) for action in _actions(logged) if "add" in action}
-        named |= logged.files.keys() | logged.removed.keys()
+        named = run_now(store, named_objects(_logged(store, table)))
         for key in store.objects:
             path = key.removeprefix(f"{table}/")
-            if key != path and path.rsplit("/", 1)[-1].startswith("lv-h-") and path not in named:
+            if key != path and _OWN_FILE.match(path.rsplit("/", 1)[-1]) and path not in named:
                 raise Violated(f"{key} belongs to no commit and was not collected")
 
 
@@ -205,9 +208,9 @@ def _commits(store: SimulatedStore) -> Sequence[CommitSummary]:
     return commits
 
 
-def _logged(store: SimulatedStore, table: str) -> LoggedTable:
+def _logged(store: SimulatedStore, table: str) -> BareTable:
     try:
-        logged = run_now(store, read_log(table))
+        logged = run_now(store, read_table(table))
     except Unreadable as error:
         raise Violated(str(error)) from error
     if logged is None:
@@ -215,25 +218,14 @@ def _logged(store: SimulatedStore, table: str) -> LoggedTable:
     return logged
 
 
-def _published(head: Head, logged: LoggedTable, sequence: int) -> bool:
-    application = logged.applications.get(f"lakevilla/{head.lake_id}")
-    return application is not None and application["version"] >= sequence
-
-
-def _actions(logged: LoggedTable) -> Iterable[dict[str, Any]]:
-    return (action for entry in logged.entries.values() for action in entry)
-
-
-def _ids_in_log(logged: LoggedTable) -> list[str]:
-    """The transactions in a table's log, in order."""
-    infos = [action["commitInfo"] for action in _actions(logged) if "commitInfo" in action]
-    return [txn for info in infos for txn in info.get("lakevilla", {}).get("txns", ())]
+def _published(head: Head, logged: BareTable, sequence: int) -> bool:
+    return logged.sequence(head.lake_id) >= sequence
 
 
 def _all_ids(store: SimulatedStore, tables: Collection[str]) -> set[str]:
     ids = {commit.txn for commit in _commits(store) if commit.kind == "transaction"}
     for table in tables:
-        ids.update(_ids_in_log(_logged(store, table)))
+        ids.update(_logged(store, table).transactions)
     return ids
 
 

@@ -85,6 +85,7 @@ class Mutation:
             "threads": 1,
             "levels": (SERIALIZABLE,),
             "settings": Settings(),
+            "formats": "delta",
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

@@ -1,14 +1,15 @@
 """Whether the past is told as it was: each HEAD that ever was, against what is told of it now.
 
 What was true is taken from the store's journal: the HEAD of that moment, the log
-entries up to its ``published``, the commit objects of what it showed as pending.
+entries up to its ``published`` (of an Iceberg table: that metadata file), the commit
+objects of what it showed as pending.
 What is told comes from ``transaction.history``, from the newest HEAD alone.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
@@ -17,8 +18,10 @@ from lakevilla.global_log.commits import commit_key, read_commit
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.heads import is_head
 from lakevilla.global_log.history import Timeline
+from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.codec import decode
+from lakevilla.testing.iceberg_reader import read_metadata
 from lakevilla.testing.invariants import Violated
 from lakevilla.testing.reader import run_now
 from lakevilla.testing.store import SimulatedStore
@@ -110,29 +113,48 @@ def _state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _S
     for table, state in head.tables.items():
         if state.dropped or table in passing:
             continue
-        changes = [
-            parse_entry(table, version, written[f"{table}/_delta_log/{version:020}.json"]).change
-            for version in range(state.published + 1)
-        ]
+        live: set[str] = set()
+        if state.format == "iceberg":
+            live.update(_files_at(written, table, state.published))
+        else:
+            for version in range(state.published + 1):
+                entry = f"{table}/_delta_log/{version:020}.json"
+                _apply(parse_entry(table, version, written[entry]).change, live)
         for ref in state.pending:
             key = commit_key(ref.txn, ref.hash)
-            changes.append(read_commit(key, written[key]).tables[table].change)
-        found[table] = _live(changes)
+            _apply(read_commit(key, written[key]).tables[table].change, live)
+        found[table] = frozenset(live)
     return found
 
 
+def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collection[str]:
+    """The live files of an Iceberg table's version, by objects that may have gone since."""
+    if version < 0:
+        return ()
+    metadata = f"{table}/metadata/"
+    archive = SimulatedStore()
+    for key, body in written.items():
+        if key.startswith(metadata):
+            archive.put(key, body, ANY)
+    found = run_now(archive, read_metadata(table, version))
+    assert found is not None, f"{table} never had a version {version}"
+    return found.live_files
+
+
 def _first_bodies(store: SimulatedStore) -> dict[str, bytes]:
-    """Every object that ever was: log entries and commit objects never change."""
+    """Every object that ever was: log entries and commit objects never change.
+
+    A metadata file that was cleaned up may be stored again by somebody who slept: the first
+    was the version.
+    """
     bodies: dict[str, bytes] = {}
     for mutation in store.journal:
         if mutation.after is not None:
-            bodies[mutation.key] = mutation.after.body
+            again = mutation.key in bodies and "/metadata/" in mutation.key
+            bodies[mutation.key] = bodies[mutation.key] if again else mutation.after.body
     return bodies
 
 
-def _live(changes: Iterable[Change]) -> frozenset[str]:
-    live: set[str] = set()
-    for change in changes:
-        live.difference_update(file.path for file in change.removes)
-        live.update(file.path for file in change.adds)
-    return frozenset(live)
+def _apply(change: Change, live: set[str]) -> None:
+    live.difference_update(file.path for file in change.removes)
+    live.update(file.path for file in change.adds)

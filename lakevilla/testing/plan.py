@@ -11,7 +11,9 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from lakevilla.formats.base import FormatName
 from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.settings import Settings
@@ -23,14 +25,20 @@ __all__ = [
     "RECREATED",
     "SERIALIZABLE",
     "TABLES",
+    "LakeFormat",
     "Level",
     "Plan",
     "draw",
+    "draw_formats",
     "draw_mix",
     "small_limits",
 ]
 
 TABLES = ("a", "b", "c")
+#: The format of all tables, or of some this one and of some the other.
+LakeFormat = Literal["delta", "iceberg", "mixed"]
+#: The Iceberg tables of a mixed lake.
+_OTHERS = ("b", "n2")
 #: The one that a client without LakeVilla may delete and make anew.
 RECREATED = "c"
 
@@ -125,6 +133,10 @@ class Plan:
         Each transaction picks one.
     kinds : tuple of str
         What transactions do; see ``workloads``.
+    formats : str
+        Of the tables; see ``format_of``.
+    few_versions : bool
+        Whoever commits to an Iceberg table deletes its old metadata files but for four.
     levels : tuple of Level
         Each transaction picks one.
     foreign : tuple of str
@@ -157,6 +169,14 @@ class Plan:
     threads: int = 1
     levels: tuple[Level, ...] = (SERIALIZABLE,)
     settings: Settings = field(default_factory=Settings)
+    formats: LakeFormat = "delta"
+    few_versions: bool = False
+
+    def format_of(self, table: str) -> FormatName:
+        """The format of a table of the lake."""
+        if self.formats == "mixed":
+            return "iceberg" if table in _OTHERS else "delta"
+        return self.formats
 
     @property
     def isolated(self) -> bool:
@@ -214,6 +234,11 @@ def draw(seed: int) -> Plan:
 def draw_mix(seed: int) -> Plan:
     """The plan of a seed, but for who takes part: each kind of transaction, and others too."""
     return _with_everyone(draw(seed), random.Random(f"{seed}/mix"))
+
+
+def draw_formats(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for the format of its tables."""
+    return replace(draw(seed), formats=formats)
 
 
 def _with_everyone(plan: Plan, source: random.Random) -> Plan:

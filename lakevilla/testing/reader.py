@@ -1,152 +1,61 @@
-"""A reader of the bare Delta format: what a client without LakeVilla sees.
-
-It shares no code with the library's own log reader, so that the two can be
-held against each other. It reads what simulated tables use (classic
-checkpoints, JSON entries, plain Parquet files) and refuses the rest.
-"""
+"""Tables as clients without LakeVilla see them, whichever format they have."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import GeneratorType
 from typing import Any, TypeVar, cast
-from urllib.parse import unquote
 
-from lakevilla.store.base import Found
-from lakevilla.store.effects import (
-    Effect,
-    List,
-    Parallel,
-    Program,
-    Sleep,
-    get,
-    list_objects,
-    parallel,
-)
-from lakevilla.testing.rows import Row, decode_rows
+from lakevilla.store.effects import Effect, List, Parallel, Program, Sleep
+from lakevilla.testing import delta_reader, iceberg_reader
+from lakevilla.testing.bare import BareTable, Unreadable
+from lakevilla.testing.delta_reader import LoggedTable
+from lakevilla.testing.iceberg_reader import IcebergTable
+from lakevilla.testing.rows import Row
 from lakevilla.testing.store import SimulatedStore
 
 T = TypeVar("T")
 
-__all__ = ["LoggedTable", "Unreadable", "read_log", "read_rows", "run_now", "table_rows"]
+__all__ = [
+    "Unreadable",
+    "as_program",
+    "named_objects",
+    "read_rows",
+    "read_table",
+    "run_now",
+    "table_rows",
+]
 
 
-class Unreadable(AssertionError):
-    """A reader of the format cannot read the table."""
+def read_table(location: str, version: int | None = None) -> Program[BareTable | None]:
+    """The table at a version, or at the newest; None if there is none. Raises ``Unreadable``."""
+    logged = yield from delta_reader.read_log(location, version)
+    if logged is not None:
+        return logged
+    return (yield from iceberg_reader.read_metadata(location, version))
 
 
-@dataclass
-class LoggedTable:
-    """A table as its log tells: live files by path, newest metadata, entries still there."""
-
-    location: str
-    version: int = -1
-    metadata: dict[str, Any] = field(default_factory=dict)
-    protocol: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    removed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    applications: dict[str, dict[str, Any]] = field(default_factory=dict)
-    entries: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    checkpoints: tuple[int, ...] = ()
-
-    @property
-    def schema(self) -> list[dict[str, Any]]:
-        """The columns, as the schema string lists them."""
-        return list(json.loads(self.metadata["schemaString"])["fields"])
-
-    def replay(self, actions: list[dict[str, Any]]) -> None:
-        for action in actions:
-            for kind, value in action.items():
-                self._replay(kind, value)
-
-    def _replay(self, kind: str, value: dict[str, Any]) -> None:
-        match kind:
-            case "add":
-                if value.get("deletionVector"):
-                    raise Unreadable(f"{self.location}: deletion vectors are not for this reader")
-                self.files[unquote(value["path"])] = value
-                self.removed.pop(unquote(value["path"]), None)
-            case "remove":
-                self.files.pop(unquote(value["path"]), None)
-                self.removed[unquote(value["path"])] = value
-            case "metaData":
-                self.metadata = value
-            case "protocol":
-                if value["minReaderVersion"] > 1 and value.get("readerFeatures"):
-                    raise Unreadable(f"{self.location}: reader features {value['readerFeatures']}")
-                self.protocol = value
-            case "txn":
-                self.applications[value["appId"]] = value
-
-
-def read_log(location: str, version: int | None = None) -> Program[LoggedTable | None]:
-    """The table at a version, or at the tip; None if there is no log.
-
-    Raises
-    ------
-    Unreadable
-        The log has a gap, or does not start anywhere.
-    """
-    listed = yield from list_objects(f"{location}/_delta_log")
-    names = [info.key.rsplit("/", 1)[1] for info in listed]
-    versions = {int(name[:20]) for name in names if _ENTRY.fullmatch(name)}
-    checkpoints = sorted(int(name[:20]) for name in names if _CHECKPOINT.fullmatch(name))
-    if not versions and not checkpoints:
-        return None
-    tip = max([*versions, *checkpoints]) if version is None else version
-    table = LoggedTable(location, checkpoints=tuple(checkpoints))
-    start = max((point for point in checkpoints if point <= tip), default=-1)
-    if start >= 0:
-        key = f"{location}/_delta_log/{start:020}.checkpoint.parquet"
-        found = yield from get(key)
-        if not isinstance(found, Found):
-            return (yield from read_log(location, version))  # cleaned up under our eyes
-        table.replay([_plain(row) for row in decode_rows(found.body)])
-    wanted = sorted(v for v in versions if v <= tip)
-    keys = [f"{location}/_delta_log/{v:020}.json" for v in wanted]
-    bodies = yield from parallel([get(key) for key in keys])
-    for number, found in zip(wanted, bodies, strict=True):
-        if isinstance(found, Found):
-            actions = [json.loads(line) for line in found.body.splitlines() if line.strip()]
-            table.entries[number] = actions
-            if number > start:
-                table.replay(actions)
-        elif number > start:
-            return (yield from read_log(location, version))
-    missing = [v for v in range(start + 1, tip + 1) if v not in table.entries]
-    if missing:
-        raise Unreadable(f"{location}: the log up to {tip} lacks {missing}")
-    table.version = tip
-    if not table.metadata or not table.protocol:
-        raise Unreadable(f"{location}: version {tip} has no metadata or no protocol")
-    return table
-
-
-def read_rows(table: LoggedTable) -> Program[list[Row]]:
+def read_rows(table: BareTable) -> Program[list[Row]]:
     """The rows of the live files, in no particular order."""
-    paths = sorted(table.files)
-    bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
-    partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
-    names = [column["name"] for column in table.schema]
-    rows: list[Row] = []
-    for path, found in zip(paths, bodies, strict=True):
-        if not isinstance(found, Found):
-            raise Unreadable(f"{table.location}: version {table.version} lacks its file {path}")
-        texts = table.files[path].get("partitionValues") or {}
-        constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
-        for row in decode_rows(found.body):
-            rows.append({name: constants.get(name, row.get(name)) for name in names})
-    return rows
+    if isinstance(table, IcebergTable):
+        return (yield from iceberg_reader.read_rows(table))
+    assert isinstance(table, LoggedTable), table
+    return (yield from delta_reader.read_rows(table))
+
+
+def named_objects(table: BareTable) -> Program[set[str]]:
+    """Paths, relative to the table, that any version which is still there names."""
+    if isinstance(table, IcebergTable):
+        return (yield from iceberg_reader.named_objects(table))
+    assert isinstance(table, LoggedTable), table
+    return table.named
 
 
 def table_rows(store: SimulatedStore, location: str, version: int | None = None) -> list[Row]:
     """All rows of a table, read at once from the store."""
-    table = run_now(store, read_log(location, version))
+    table = run_now(store, read_table(location, version))
     if table is None:
-        raise Unreadable(f"{location}: there is no log")
+        raise Unreadable(f"{location}: there is no table")
     return run_now(store, read_rows(table))
 
 
@@ -158,13 +67,20 @@ def run_now(
     ``pass_by`` moves the clock on when it sleeps.
     """
     answer: Any = None
+    failure: Exception | None = None
     while True:
         try:
-            effect = program.send(answer)
+            effect = program.send(answer) if failure is None else program.throw(failure)
         except StopIteration as stop:
             return cast(T, stop.value)
+        answer, failure = None, None
         if isinstance(effect, Parallel):
-            answer = [run_now(store, as_program(part), pass_by) for part in effect.parts]
+            answer = []
+            for part in effect.parts:
+                try:
+                    answer.append(run_now(store, as_program(part), pass_by))
+                except Exception as error:
+                    failure = failure or error
         elif isinstance(effect, List):
             answer = sorted(store.list(effect.prefix, effect.start_after), key=lambda i: i.key)
         elif isinstance(effect, Sleep) and pass_by is not None:
@@ -180,30 +96,3 @@ def as_program(part: Effect | Program[Any]) -> Program[Any]:
 
 def _single(effect: Effect) -> Program[Any]:
     return (yield effect)
-
-
-_ENTRY = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
-
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "string": str,
-    "boolean": lambda text: text == "true",
-    "byte": int,
-    "short": int,
-    "integer": int,
-    "long": int,
-    "float": float,
-    "double": float,
-}
-
-
-def _typed(kind: str, text: str | None) -> Any:
-    # An empty string stands for NULL in partition values of every type.
-    return None if not text else _PARSERS[kind](text)
-
-
-def _plain(value: Any) -> Any:
-    """A checkpoint's struct as a JSON entry has it: nulls left out."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _plain(item) for key, item in value.items() if item is not None}

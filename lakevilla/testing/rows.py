@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Row", "decode_rows", "encode_rows", "encode_table"]
+__all__ = ["Row", "decode_by_id", "decode_rows", "encode_rows", "encode_table"]
 
 Row = Mapping[str, Any]
 
@@ -35,3 +35,14 @@ def decode_rows(body: bytes) -> tuple[Row, ...]:
     """
     table = pq.read_table(pa.BufferReader(body), use_threads=False)
     return tuple(table.to_pylist(maps_as_pydicts="strict"))
+
+
+@lru_cache(maxsize=8192)
+def decode_by_id(body: bytes) -> tuple[Mapping[int, Any], ...]:
+    """The rows of a Parquet file by the field ids of their columns; those without have none."""
+    schema = pq.read_schema(pa.BufferReader(body))
+    ids = {f.name: int(f.metadata[_ID]) for f in schema if f.metadata and _ID in f.metadata}
+    return tuple({ids[name]: row[name] for name in ids} for row in decode_rows(body))
+
+
+_ID = b"PARQUET:field_id"

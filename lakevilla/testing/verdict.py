@@ -17,10 +17,11 @@ from lakevilla.testing import elle, invariants
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.history import Txn
+from lakevilla.testing.iceberg_reader import transactions_in
 from lakevilla.testing.invariants import Violated
 from lakevilla.testing.past import past_is_as_it_was
 from lakevilla.testing.plan import RECREATED, TABLES
-from lakevilla.testing.reader import read_log, read_rows, run_now
+from lakevilla.testing.reader import read_rows, read_table, run_now
 from lakevilla.testing.rows import Row
 from lakevilla.testing.store import StoredObject
 from lakevilla.testing.workloads import BALANCE, Attempt, World, context_of
@@ -45,7 +46,7 @@ def rows_by_table(world: World) -> dict[str, list[Row]]:
     """All tables that have a log, with their rows."""
     found = {}
     for table in _tables(world):
-        logged = run_now(world.simulation.store, read_log(table))
+        logged = run_now(world.simulation.store, read_table(table))
         assert logged is not None
         found[table] = run_now(world.simulation.store, read_rows(logged))
     return found
@@ -92,7 +93,7 @@ def _check_past(world: World) -> None:
         client.random,
         count=_VERSIONS_LOOKED_AT,
         passing=[RECREATED] if "recreate" in plan.foreign else [],
-        may_be_gone="clean" in plan.foreign or plan.collects,
+        may_be_gone="clean" in plan.foreign or plan.collects or plan.few_versions,
     )
 
 
@@ -355,7 +356,7 @@ def _tables(world: World) -> list[str]:
     """Every table that has a log, but for one that somebody else may have torn down."""
     found: dict[str, int] = defaultdict(int)
     for key in world.simulation.store.objects:
-        if "/_delta_log/" in key:
+        if "/_delta_log/" in key or _ENTRY.fullmatch(key):
             found[key.partition("/")[0]] += 1
     if "recreate" in world.plan.foreign:
         found.pop(RECREATED, None)
@@ -394,15 +395,20 @@ def _ids_in_logs(world: World) -> set[str]:
     for mutation in world.simulation.store.journal:
         if mutation.after is not None and _ENTRY.fullmatch(mutation.key):
             # One that was overwritten, as only a store without conditions does, never was.
-            ids -= _ids_in(mutation.before)
-            ids |= _ids_in(mutation.after)
+            ids -= _ids_in(mutation.key, mutation.before)
+            ids |= _ids_in(mutation.key, mutation.after)
     return ids
 
 
-def _ids_in(entry: StoredObject | None) -> set[str]:
-    found = None if entry is None else _TXNS.search(entry.body)
+def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
+    if entry is None:
+        return set()
+    if "/metadata/" in key:
+        return transactions_in(entry.body)
+    found = _TXNS.search(entry.body)
     return set() if found is None else set(json.loads(found[1]))
 
 
-_ENTRY = re.compile(r".*/_delta_log/\d{20}\.json")
+#: A log entry, or a metadata file.
+_ENTRY = re.compile(r"[^/]+/(_delta_log/\d{20}\.json|metadata/v\d+\.metadata\.json)")
 _TXNS = re.compile(rb'"txns":(\[[^\]]*\])')

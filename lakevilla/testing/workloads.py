@@ -34,8 +34,10 @@ from lakevilla.errors import (
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.formats import Formats
+from lakevilla.formats.iceberg.table_format import IcebergFormat
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
 from lakevilla.store.effects import Program, parallel, sleep
@@ -53,6 +55,7 @@ from lakevilla.testing.engine import RowEngine
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.history import Key, Txn, Value
+from lakevilla.testing.iceberg_reader import uri_of
 from lakevilla.testing.plan import TABLES, Level, Plan
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.transaction import optimizing, recovery, saving
@@ -65,9 +68,23 @@ from lakevilla.transaction.outcome import fence, is_forgotten, outcome
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.rerun import rerun
 
-__all__ = ["BALANCE", "COLUMNS", "CONTENDED", "Attempt", "World", "context_of", "user"]
+__all__ = [
+    "BALANCE",
+    "COLUMNS",
+    "CONTENDED",
+    "FREQUENT",
+    "Attempt",
+    "World",
+    "context_of",
+    "user",
+]
 
 COLUMNS = {"id": "long", "balance": "long", "items": "string"}
+#: Properties with which what happens once in many commits happens every few.
+FREQUENT: dict[FormatName, dict[str, str]] = {
+    "delta": {"delta.checkpointInterval": "3"},
+    "iceberg": {"commit.manifest.min-count-to-merge": "3"},
+}
 SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
 #: Where ``contended`` transactions meet.
 CONTENDED = TABLES[:2]
@@ -153,7 +170,7 @@ def context_of(client: Client) -> Context:
         client.clock,
         client.ids,
         client.simulation.settings,
-        Formats(DeltaFormat()),
+        Formats(DeltaFormat(), IcebergFormat(uri_of)),
         RowEngine(client.clock),
         replaces=replaces,
     )
@@ -339,7 +356,8 @@ def lifecycle(hand: Hand, client: Client) -> Program[None]:
     """Create a table with rows, use it, drop it; others do the same under the same names."""
     name = client.random.choice(("n1", "n2", "n3"))
     if client.random.random() < 0.6:
-        yield from hand.core.create(name, SCHEMA, (), {"delta.checkpointInterval": "3"})
+        kind = hand.world.plan.format_of(name)
+        yield from hand.core.create(name, SCHEMA, (), FREQUENT[kind], format=kind)
         hand.attempt.made.append(name)
         hand.attempt.tables.add(name)
         if not _single(hand):

@@ -19,6 +19,7 @@ from lakevilla.errors import (
     TransactionAborted,
     VersionNotFound,
 )
+from lakevilla.formats.formats import refuse_two_tables
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import HeldHead, claim_table, load_tables
@@ -150,6 +151,8 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
         if (state is None or state.dropped) and not txn.read_only:
             # One that was dropped may have been let go, with its lake.json.
             parts.append(claim_table(location, head, context.ids))
+            if state is None:
+                parts.append(refuse_two_tables(txn.tables[location].snapshot))
     if txn.key is not None:
         parts.append(bind_key(txn, txn.key))
     # Noted before they are asked for: an interruption in between leaves some of

@@ -81,7 +81,8 @@ class Context:
     waits for any more. ``renewed`` is told of each transaction that has a record now.
     ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
     its transactions meet.
-    ``expected`` has the formats of tables that transactions create here.
+    ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
+    of the pointers of tables that were named by their catalogs.
     ``is_callers`` tells whether the running thread has the transaction open itself.
     """
 
@@ -98,6 +99,7 @@ class Context:
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
     expected: dict[str, FormatName] = field(default_factory=dict)
+    catalogs: dict[str, str] = field(default_factory=dict)
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)

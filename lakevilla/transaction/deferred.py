@@ -200,7 +200,9 @@ def _without_rows(txn: Transaction, source: QuerySource) -> Program[pa.Table | N
     def lookup(location: str) -> Program[Snapshot]:
         yield from ()  # all of them are part of the transaction already
         snapshot = txn.tables[location].snapshot
-        blank = txn.context.formats.of(snapshot).blank(location, snapshot.layout.table)
+        blank = txn.context.formats.of(snapshot).blank(
+            location, snapshot.layout.table, catalog=snapshot.catalog
+        )
         return blank.apply(Change(metadata=snapshot.metadata, protocol=snapshot.protocol))
 
     try:

@@ -23,6 +23,7 @@ __all__ = [
     "is_half_deleted",
     "leftovers",
     "refuse_half_deleted",
+    "refuse_in_catalog",
     "refuse_strays",
     "refuse_until_free",
     "report_emptied",
@@ -52,6 +53,23 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
     yield from load_tables(held.head, [location])
     state = held.head.tables.get(location)
     return state is not None and state.dropped and state.emptying
+
+
+def refuse_in_catalog(context: Context, location: str) -> Program[None]:
+    """Refuse to delete the data of a table of a catalog, which would go on pointing at it.
+
+    Raises ``InvalidOperation``.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    if context.catalogs.get(location) if state is None else state.catalog:
+        raise InvalidOperation(
+            f"table {location} is in a catalog, so its data is not deleted here: drop it without "
+            "delete_data, and purge it with the catalog",
+            table=location,
+        )
 
 
 def refuse_until_free(context: Context, location: str, state: TableState) -> None:

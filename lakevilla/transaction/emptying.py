@@ -223,11 +223,13 @@ def _is_left_of(context: Context, location: str, state: TableState) -> Program[b
     if not found.has_table:
         return True
     try:
-        rest = yield from context.formats.open(location, location, state.format)
+        rest = yield from context.formats.open(location, location, state.format, state.catalog)
         if rest.table_id == state.table_id:
             return True
         if 0 <= state.published < rest.version:  # it may have got another id later, by REPLACE
-            then = yield from context.formats.of(rest).open_at(location, location, state.published)
+            then = yield from context.formats.of(rest).open_at(
+                location, location, state.published, catalog=rest.catalog
+            )
             return then.table_id == state.table_id
     except TableNotFound:
         return True  # parts of a checkpoint

@@ -18,7 +18,7 @@ from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.replay import conflict
-from lakevilla.transaction.tail import entry_at, is_cleaned_up_soon, open_tail, probe
+from lakevilla.transaction.tail import Tail, entry_at, is_cleaned_up_soon, open_tail, probe
 from lakevilla.transaction.validate import examine
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
                 outcome = yield from put(ready.key, ready.body, ready.condition)
             except StoreError:
                 break  # this one was not stored; the one before it may be
+        if isinstance(outcome, Stored) and ready.entry is None:
+            return (yield from _read_back(txn, tail))
         if isinstance(outcome, Stored):
+            assert ready.entry is not None
             newer = tail.extended(
                 ready.entry, table_format.advance(tail.snapshot, ready.entry), started
             )
@@ -144,10 +147,27 @@ def _move(txn: Transaction) -> Program[None]:
     yield from adopt(txn, None, found)
 
 
+def _read_back(txn: Transaction, tail: Tail) -> Program[int]:
+    """The version that a catalog has made of the commit: it counts, whatever is met here."""
+    location = tail.location
+    try:
+        newest = yield from probe(txn.context, tail)
+        mine = yield from _own_version(txn, location, tail.tip + 1, newest.tip)
+    except StoreError as error:
+        raise CommitOutcomeUnknown(
+            f"transaction {txn.id} is committed to table {location}, and its catalog can't tell as "
+            f"which version ({error.message}): look for its rows",
+            table=location,
+            txn_id=txn.id,
+        ) from error
+    return newest.tip if mine is None else mine
+
+
 def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Program[int | None]:
     """The version that holds this transaction, if an attempt landed after all."""
     tail = yield from open_tail(txn.context, location)
-    for version in range(first, tip + 1):
+    # A log that was made anew since is shorter: `_move` finds that it is another table's.
+    for version in range(first, min(tip, tail.tip) + 1):
         entry = yield from entry_at(txn.context, tail, version)
         if entry is not None and txn.id in entry.txn_ids:
             return version

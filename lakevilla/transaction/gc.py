@@ -52,6 +52,7 @@ from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.emptying import clean_emptied
 from lakevilla.transaction.fallen import fallen_leaves
+from lakevilla.transaction.fitness import unpublished
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.sweeping import still_there
@@ -374,25 +375,25 @@ def _raised(
 
 
 def _orphans(
-    context: Context, head: Head, location: str, files: Iterable[tuple[str, str]]
+    context: Context, head: Head, location: str, files: Collection[tuple[str, str]]
 ) -> Program[list[str]]:
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
     nested = nested_tables(location, (), head)
-    # Who publishes what is pending stores manifests first, in the name of the last transaction:
-    # they may be on their way. Once it is published that number is taken.
-    waiting = {ref.txn for ref in head.tables[location].pending}
     candidates = {
         path
         for path, txn in files
-        if head.is_fenced(txn)
-        and not is_within(f"{location}/{path}", nested)
-        and not (path.endswith(".avro") and txn in waiting)
+        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
     }
     if not candidates:
         return []
     tail = yield from open_tail(context, location, missing_ok=True)
     tail = yield from probe(context, tail)
+    # Who publishes what is pending stores manifests first, in the name of the last transaction:
+    # they may be on their way. Once it is published that number is taken. A dropped table keeps
+    # its pending commits for ever: the log tells which of them are published.
+    waiting = {ref.txn for ref in unpublished(head, location, tail)}
+    candidates -= {path for path, txn in files if path.endswith(".avro") and txn in waiting}
     named: set[str] = set()
     if tail.tip >= 0:
         live = yield from tail.snapshot.files()

@@ -488,6 +488,7 @@ def _entries(
             guarded=working.view.base.guarded and working.snapshot.guarded,
             dropped=part is not None and part.dropped,
             format=working.snapshot.format,
+            catalog=working.snapshot.catalog,
         )
         if state != head.tables.get(location):
             tables[location] = state

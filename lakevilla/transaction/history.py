@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry, FormatName
+from lakevilla.formats.base import Entry
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -113,15 +113,17 @@ def _tables_before(now: Head, later: Sequence[CommitSummary]) -> dict[str, Table
         logged.setdefault(location, state.published)
         ids.setdefault(location, None if state.dropped else state.table_id)
     return {
-        location: TableState(table_id, logged[location], format=_format_of(now, location))
+        location: _state_before(now, location, table_id, logged[location])
         for location, table_id in sorted(ids.items())
         if table_id is not None
     }
 
 
-def _format_of(head: Head, location: str) -> FormatName:
+def _state_before(head: Head, location: str, table_id: str, published: int) -> TableState:
     state = head.tables.get(location)
-    return "delta" if state is None else state.format
+    if state is None:
+        return TableState(table_id, published)
+    return TableState(table_id, published, format=state.format, catalog=state.catalog)
 
 
 def _logged_before(touch: Touch) -> int:

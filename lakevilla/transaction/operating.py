@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakevilla.errors import CorruptObject, InvalidOperation, StoreError, TableNotFound
+from lakevilla.formats.formats import refuse_two_tables
 from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, successor
 from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
@@ -70,6 +71,7 @@ def register(
     for name, location in locations.items():
         context.tails.pop(location, None)
         tails[location] = yield from open_tail(context, location)
+        yield from refuse_two_tables(tails[location].snapshot)
         own = own_paths[name]
         if own != location:
             there = yield from open_tail(context, own, missing_ok=True)
@@ -120,6 +122,7 @@ def register(
                     tail.tip,
                     guarded=tail.snapshot.guarded,
                     format=tail.snapshot.format,
+                    catalog=tail.snapshot.catalog,
                 )
                 touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
         if not tables and not names:
@@ -204,7 +207,13 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
             now_ms=context.now_ms(),
             commits=[commit],
             tables={
-                location: TableState(state.table_id, tail.tip, dropped=True, format=state.format)
+                location: TableState(
+                    state.table_id,
+                    tail.tip,
+                    dropped=True,
+                    format=state.format,
+                    catalog=state.catalog,
+                )
             },
             names=dict.fromkeys(named),
             page=page,

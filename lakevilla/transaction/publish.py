@@ -185,6 +185,9 @@ def _create(
         # (hazard 10). If not, the entry is where nobody reads.
         context.tails.pop(tail.location, None)
         return (yield from open_tail(context, tail.location, missing_ok=True)), False
+    if ready.entry is None:
+        # A catalog has made it, and others' may lie below it: what it became is read.
+        return (yield from probe(context, tail)), True
     newer = tail.extended(ready.entry, table_format.advance(tail.snapshot, ready.entry), started)
     if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
         context.tails.pop(tail.location, None)

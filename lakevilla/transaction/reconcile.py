@@ -359,6 +359,7 @@ def _successor(
         # What stands in its place is nobody's here until `register` claims it: another lake may.
         dropped=state.dropped or lost,
         format=state.format,
+        catalog=state.catalog,
     )
     return successor(
         head,

@@ -92,17 +92,17 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     """
     yield from _load_state(context, location)
     tail = known_tail(context, location)
-    name = _told_format(context, location)
-    blank = name or context.expected.get(location, "delta")
+    name, catalog = _kind(context, location)
+    blank = name or context.expected.get(location) or _decided_format(context, location)
     if tail is not None and (tail.tip >= 0 or (missing_ok and tail.snapshot.format == blank)):
         return tail
     started = context.clock.elapsed()
     try:
-        snapshot = yield from context.formats.open(location, location, name)
+        snapshot = yield from context.formats.open(location, location, name, catalog)
     except TableNotFound:
         if not missing_ok:
             raise
-        snapshot = context.formats[blank].blank(location, location)
+        snapshot = context.formats[blank].blank(location, location, catalog=catalog)
     old = context.tails.get(location)
     if (
         old is not None
@@ -124,19 +124,39 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     return context.keep_tail(tail)
 
 
-def _told_format(context: Context, location: str) -> FormatName | None:
-    """The format that the newest known HEAD gives the table; None if it has none there."""
-    state = _state(context, location)
-    return None if state is None else state.format
+def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
+    """The table's format and its pointer in a catalog, as far as the newest known HEAD tells.
+
+    A table that was dropped from the lake is still in its catalog, and one that was named by its
+    catalog is known by that before it comes into HEAD.
+    """
+    state = _noted(context, location)
+    if state is not None and (state.catalog or not state.dropped):
+        return state.format, state.catalog
+    catalog = context.catalogs.get(location, "")
+    return "iceberg" if catalog else None, catalog
+
+
+def _decided_format(context: Context, location: str) -> FormatName:
+    """What a table without a log is to become: one may be dropped before it was published."""
+    state = _noted(context, location)
+    return "delta" if state is None else state.format
+
+
+def _noted(context: Context, location: str) -> TableState | None:
+    """What the newest known HEAD says of a table, even of one that was dropped."""
+    tables = None if context.held is None else context.held.head.tables
+    return None if tables is None or tables.missing([location]) else tables.get(location)
 
 
 def _load_state(context: Context, location: str) -> Program[None]:
-    """Have at hand what the newest known HEAD says of a table whose log is known.
+    """Have at hand what the newest known HEAD says of a table.
 
-    Without it nobody can tell whether that log is still the one that HEAD means.
+    Without it nobody can tell whether a known log is still the one that HEAD means, nor where
+    one that is not known is to be looked for.
     """
     held = context.held
-    while held is not None and location in context.tails:
+    while held is not None:
         if not held.head.tables.missing([location]):
             return
         try:
@@ -158,7 +178,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     """
     listed = None
     if is_cleaned_up_soon(context, tail):
-        listed = yield from _format(context, tail).open(tail.location, tail.location)
+        listed = yield from _opened_anew(context, tail)
     known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
@@ -167,9 +187,11 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             entries: list[Entry | None] = yield from parallel(
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
             )
+        except TableNotFound:
+            return (yield from _forgotten(context, tail))
         except VersionNotFound:
             # One is there that can't be told any more: what came is known by the newest state.
-            listed = yield from _format(context, tail).open(tail.location, tail.location)
+            listed = yield from _opened_anew(context, tail)
             break
         there = list(takewhile(lambda entry: entry is not None, entries))
         for entry in there:
@@ -185,9 +207,19 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
         )
     if foreign and (yield from _made_anew(context, known)):
-        context.tails.pop(tail.location, None)
-        return (yield from open_tail(context, tail.location, missing_ok=True))
+        return (yield from _forgotten(context, tail))
     return context.keep_tail(tail)
+
+
+def _forgotten(context: Context, tail: Tail) -> Program[Tail]:
+    """The tail of what is there now: the known one is another table's."""
+    context.tails.pop(tail.location, None)
+    return (yield from open_tail(context, tail.location, missing_ok=True))
+
+
+def _opened_anew(context: Context, tail: Tail) -> Program[Snapshot]:
+    catalog = tail.snapshot.catalog
+    return (yield from _format(context, tail).open(tail.location, tail.location, catalog=catalog))
 
 
 def is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
@@ -217,10 +249,7 @@ def _pending(context: Context, tail: Tail) -> int:
 
 
 def _state(context: Context, location: str) -> TableState | None:
-    tables = None if context.held is None else context.held.head.tables
-    if tables is None or tables.missing([location]):
-        return None
-    state = tables.get(location)
+    state = _noted(context, location)
     return None if state is None or state.dropped else state
 
 
@@ -272,7 +301,7 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
         entries: list[Entry | None] = yield from parallel(
             [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
         )
-    except VersionNotFound:
+    except (TableNotFound, VersionNotFound):
         yield from probe(context, tail)
         return False
     head = None if context.held is None else context.held.head
@@ -320,10 +349,13 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
     known = tail.snapshots.get(version)
     if known is not None:
         return known
+    catalog = tail.snapshot.catalog
     if version == -1:
-        return _format(context, tail).blank(tail.location, tail.location)
+        return _format(context, tail).blank(tail.location, tail.location, catalog=catalog)
     try:
-        snapshot = yield from _format(context, tail).open_at(tail.location, tail.location, version)
+        snapshot = yield from _format(context, tail).open_at(
+            tail.location, tail.location, version, catalog=catalog
+        )
     except TableNotFound as error:
         raise VersionNotFound(
             f"table {tail.location} has no version {version}: {error.message}", table=tail.location

@@ -8,7 +8,9 @@ and that one no longer than its patience: a transaction that can't go on gets a
 
 ``test`` has the rows (1, 10) and (2, 20); the -MT variants keep row 2 in a
 second table. With Feature.R alone a transaction stays on one table. A column
-that names two mixes gives the second to every other transaction.
+that names two mixes gives the second to every other transaction. Each line is of
+Delta tables; the main ones are also run with Iceberg tables, and with row 2 in an
+Iceberg table and row 1 in a Delta table.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, fill, make_place
+from tests.builders import Place, make_place
+
+Format = Literal["delta", "iceberg"]
 
 R = lv.Feature.R
 RI = lv.Feature.R | lv.Feature.I
@@ -52,13 +56,16 @@ class Lab:
     place: Place
     mixes: Sequence[Mix]
     two_tables: bool
+    formats: tuple[Format, Format] = ("delta", "delta")
 
     def __post_init__(self) -> None:
         first, second = {"id": 1, "value": 10}, {"id": 2, "value": 20}
+        tables = {"test": [first, second]}
         if self.two_tables:
-            fill(self.place, {"test": [first], "test2": [second]})
-        else:
-            fill(self.place, {"test": [first, second]})
+            tables = {"test": [first], "test2": [second]}
+        with self.place.connect() as lake, lake.transaction() as txn:
+            for (name, rows), kind in zip(tables.items(), self.formats, strict=False):
+                txn.create_table(name, rows, format=kind)
         self.clients = [self.place.connect(settings=IMPATIENT) for _ in range(3)]
 
     def begin(self) -> Iterator[Client]:
@@ -319,6 +326,25 @@ COLUMNS = {
     if not (variant and mixes[0].features == R)
 }
 
+#: Formats of the tables of row 1 and row 2, by what a column's name says of them.
+FORMATS: dict[str, tuple[Format, Format]] = {
+    "": ("delta", "delta"),
+    " iceberg": ("iceberg", "iceberg"),
+    " mixed": ("delta", "iceberg"),
+}
+
+#: The columns that are run with other formats too. What a mix promises does not depend on
+#: them, so it is enough that each kind of commit point and of validation is among them.
+MAIN = ("R", "R|I", "R|CT|I", "R|I snapshot")
+
+CASES = [
+    (column, kind)
+    for kind in FORMATS
+    for column, (_, two_tables) in COLUMNS.items()
+    if not kind or column.removesuffix(" -MT") in MAIN
+    if two_tables or kind != " mixed"
+]
+
 #: What snapshot isolation admits: write skew, and what a reader sees of one.
 SKEW = ("G2-item", "G2", "G2-two-edges")
 
@@ -352,28 +378,29 @@ def table(request: pytest.FixtureRequest) -> Iterator[None]:
     """Prints what was seen, a level a line."""
     yield
     if _SEEN:
-        width = max(map(len, COLUMNS))
+        width = max(len(column + kind) for column, kind in CASES)
         lines = [f"{'':{width}}  " + "  ".join(ANOMALIES)]
         cells = {True: "seen", False: "no", None: ""}
-        for column in COLUMNS:
+        for column, kind in CASES:
             row = "  ".join(
-                f"{cells[_SEEN.get((anomaly, column))]:>{len(anomaly)}}" for anomaly in ANOMALIES
+                f"{cells[_SEEN.get((anomaly, column + kind))]:>{len(anomaly)}}"
+                for anomaly in ANOMALIES
             )
-            lines.append(f"{column:{width}}  {row}")
+            lines.append(f"{column + kind:{width}}  {row}")
         capture = request.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             print("\n" + "\n".join(lines))
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize(("column", "kind"), CASES, ids=[a + b for a, b in CASES])
 @pytest.mark.parametrize("anomaly", ANOMALIES)
 def test_a_level_lets_no_anomaly_through_that_it_does_not_allow(
-    anomaly: str, column: str, request: pytest.FixtureRequest
+    anomaly: str, column: str, kind: str, request: pytest.FixtureRequest
 ) -> None:
     mixes, two_tables = COLUMNS[column]
     place = make_place("memory", request)
-    seen = ANOMALIES[anomaly](Lab(place, mixes, two_tables))
-    _SEEN[anomaly, column] = seen
+    seen = ANOMALIES[anomaly](Lab(place, mixes, two_tables, FORMATS[kind]))
+    _SEEN[anomaly, column + kind] = seen
     if seen:
         assert is_allowed(anomaly, column)
     else:

@@ -10,7 +10,7 @@ from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing import foreign
+from lakevilla.testing import foreign, foreign_iceberg
 from lakevilla.testing.client import Client
 from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.reader import as_program, run_now, table_rows
@@ -28,8 +28,11 @@ RCT = Feature.R | Feature.CT
 RCTI = Feature.R | Feature.CT | Feature.I
 
 
-def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, **options):
-    """A simulation whose store holds tables of one account each, in HEAD if ``warm``."""
+def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **options):
+    """A simulation whose store holds tables of one account each, in HEAD if ``warm``.
+
+    Those in ``iceberg`` are Iceberg tables, the others Delta tables.
+    """
     simulation = Simulation(faults=faults, schedule=schedule, **options)
     maker = Simulation(1)
     maker.store = simulation.store
@@ -37,7 +40,8 @@ def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, **options):
     def set_up(client):
         for table in tables:
             rows = [{"id": n, "balance": 100, "items": ""} for n in (0, 1)]
-            yield from foreign.create(client, table, COLUMNS, rows)
+            clients = foreign_iceberg if table in iceberg else foreign
+            yield from clients.create(client, table, COLUMNS, rows)
         if warm:
             # The tables are in HEAD, and their files are the lake's to clean up.
             txn = begin(client)

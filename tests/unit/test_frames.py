@@ -273,7 +273,6 @@ def test_the_schema_has_types_that_a_table_stores() -> None:
     "unstorable",
     [
         pa.uint64(),
-        pa.time64("us"),
         pa.duration("s"),
         pa.month_day_nano_interval(),
         pa.null(),

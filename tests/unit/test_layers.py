@@ -48,8 +48,9 @@ ONLY_IN = {
     # LakeVilla reads and writes the log itself. The demo makes tables with
     # deltalake, and test tools read them with it, as other users of a lake do.
     "deltalake": {"cli", "testing"},
-    # Metadata, manifests, transforms: pyiceberg's, behind the format.
-    "pyiceberg": {"formats.iceberg"},
+    # Metadata, manifests, transforms: pyiceberg's, behind the format. Test tools
+    # read and write tables with it, as other users of a lake do.
+    "pyiceberg": {"formats.iceberg", "testing"},
     "pyiceberg_core": {"engines.transforms"},
     # An engine, and the classes that a session registers as a data source.
     "pyspark": {"engines", "api.datasource"},

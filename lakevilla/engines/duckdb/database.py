@@ -141,6 +141,6 @@ def stream(
     def batches() -> Iterator[pa.RecordBatch]:
         with translated(table, taps):
             for batch in reader:
-                yield conform(batch, schema)
+                yield conform(batch, schema, table)
 
     return batches()

@@ -37,7 +37,9 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
 
 def _unambiguous(value: str, kind: pa.DataType) -> str:
     """Text of a value such that no two rows join up to the same line."""
-    text = f"hex({value})" if pa.types.is_binary(kind) else f"CAST({value} AS VARCHAR)"
+    text = f"CAST({value} AS VARCHAR)"
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        text = f"hex({value})"
     if pa.types.is_floating(kind):
         # Equal to SQL, and so to every predicate: one text for both zeros.
         text = f"CAST({value} + 0.0 AS VARCHAR)"

@@ -129,6 +129,8 @@ class DuckDBEngine:
         """The same rows in new files; see ``engines.base.Engine``."""
         # The rows are there already: whether they may be is not asked again.
         layout = replace(table.layout, constraints=())
+        if z_order_by:
+            layout = replace(layout, sort_by=(), sort_order_id=None)
         writer = self._writer(layout, name)
         files = yield from read_files(self._data, table, "compact")
         if z_order_by:
@@ -143,7 +145,7 @@ class DuckDBEngine:
             partition = files.partitions[0]
             if partition is None:  # of an older spec: its rows may belong to several now
                 return (yield from writer.rows(rows))
-            return (yield from writer.ordered(rows, partition))
+            return (yield from writer.ordered(writer.in_order(rows), partition))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise

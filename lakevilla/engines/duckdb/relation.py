@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb.files import readable_path
+from lakevilla.engines.duckdb.footers import Called, called_in, field_id
 from lakevilla.engines.duckdb.sqltext import (
     name_list,
     quote_name,
@@ -27,7 +28,6 @@ from lakevilla.engines.duckdb.sqltext import (
 )
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Layout
-from lakevilla.formats.iceberg.name_mapping import names_of
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 
@@ -49,8 +49,8 @@ _VIRTUAL = ("filename", "file_index", "file_row_number")
 PartitionKey = tuple[str | None, ...]
 #: Columns that are not in a file, and the serialised value that all its rows have there.
 Constants = tuple[tuple[str, str | None], ...]
-#: What a file without field ids calls the table's columns; None for one that it lacks.
-Names = tuple[str | None, ...]
+#: Files of which nothing else is known.
+_AS_IN_TABLE = Called()
 
 
 @dataclass(frozen=True)
@@ -109,44 +109,19 @@ class Files:
         """The relation's SQL, its helper tables registered on ``cursor``."""
         if not self.chosen:
             return self._empty()
-        named = self._named(cursor)
-        groups: dict[tuple[Constants, Names | None], list[int]] = {}
+        called = called_in(cursor, self.layout, (self.paths[i] for i in self.chosen))
+        groups: dict[tuple[Constants, Called], list[int]] = {}
         for ordinal in self.chosen:
-            key = self.constants[ordinal], named.get(ordinal)
+            key = self.constants[ordinal], called.get(self.paths[ordinal], _AS_IN_TABLE)
             groups.setdefault(key, []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
-                self._select(members, self._spelled(constants), uniform, names=names)
-                for (constants, names), members in groups.items()
+                self._select(members, self._spelled(constants), uniform, called=own)
+                for (constants, own), members in groups.items()
             )
         else:
             sql = self._joined(cursor, uniform)
         return self._without_deleted(cursor, sql)
-
-    def _named(self, cursor: duckdb.DuckDBPyConnection) -> dict[int, Names]:
-        """What the columns are called in those files that have no field ids.
-
-        Only a table that says what names stand for has such files; it costs their footers.
-        """
-        layout = self.layout
-        known = names_of(layout.properties, layout.table) if layout.by_field_id else None
-        if known is None:
-            return {}
-        wanted = [known.get(_field_id(field), ()) for field in layout.physical]
-        paths = {self.paths[i]: i for i in self.chosen}
-        listed = ", ".join(map(quote_text, paths))
-        query = f"SELECT file_name, name, num_children, field_id FROM parquet_schema([{listed}])"
-        footers: dict[str, list[tuple[str, int, int | None]]] = {}
-        for path, *node in cursor.execute(query).fetchall():
-            footers.setdefault(path, []).append((node[0], node[1] or 0, node[2]))
-        found = {}
-        for path, nodes in footers.items():
-            if all(number is None for _, _, number in nodes):
-                there = _top_level(nodes)
-                found[paths[path]] = tuple(
-                    next((name for name in names if name in there), None) for names in wanted
-                )
-        return found
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
         if self.deleted.positions is not None:
@@ -171,8 +146,16 @@ class Files:
         return sql
 
     def _spelled(self, constants: Constants) -> dict[str, str]:
-        schema = self.layout.schema
-        return {column: _constant(value, schema.field(column).type) for column, value in constants}
+        """The values of columns that are in no file, or not in all: SQL by column."""
+        layout = self.layout
+        found = {}
+        for column, value in (*layout.defaults, *constants):
+            place = layout.schema.get_field_index(column)
+            if column in layout.partition_by:
+                found[column] = _constant(value, layout.schema.field(place).type)
+            else:
+                found[column] = _default(value, layout.physical.field(place).type)
+        return found
 
     def _select(
         self,
@@ -180,19 +163,23 @@ class Files:
         partitions: dict[str, str],
         uniform: bool,
         join: str = "",
-        names: Names | None = None,
+        called: Called = _AS_IN_TABLE,
     ) -> str:
         layout = self.layout
         columns, entries = [], []
         for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
-            if field.name in partitions and not layout.constants:
+            if field.name in layout.partition_by:
                 columns.append(f"{partitions[field.name]} AS {quote_name(field.name)}")
                 continue
             # Inner names that no column of a user can have: a table may well
             # have a column called "filename", which DuckDB gives a meaning.
             inner = quote_name(physical.name) if uniform else f"__lakevilla_c{index}"
             missing = partitions.get(field.name, "NULL")
-            name = None if names is None else names[index] or f"__lakevilla_absent{index}"
+            name = None
+            if called.names is not None:
+                name = called.names[index] or f"__lakevilla_absent{index}"
+            if called.kinds is not None:
+                physical = physical.with_type(called.kinds[index])
             entries.append(_schema_entry(layout, inner, physical, missing, name))
             value = renamed(inner, physical.type, field.type)
             columns.append(f"{value} AS {quote_name(field.name)}")
@@ -224,7 +211,7 @@ class Files:
         for index, column in enumerate(self.layout.partition_by):
             kind = self.layout.schema.field(column).type
             values = [self.constants[i][index][1] for i in self.chosen]
-            if pa.types.is_binary(kind):
+            if _is_bytes(kind):
                 columns[f"p{index}"] = pa.array([_binary(v) for v in values], pa.binary())
             else:
                 columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
@@ -338,22 +325,6 @@ def _partition_keys(table: TableInput) -> list[PartitionKey]:
     return keys
 
 
-def _top_level(nodes: Sequence[tuple[str, int, int | None]]) -> set[str]:
-    """The columns of a footer, which lists a tree node by node: name, number of children, id."""
-    found, place = set(), 1
-    while place < len(nodes):
-        found.add(nodes[place][0])
-        waiting = 1
-        while waiting and place < len(nodes):
-            waiting += nodes[place][1] - 1
-            place += 1
-    return found
-
-
-def _field_id(physical: pa.Field) -> int:
-    return int((physical.metadata or {})[b"PARQUET:field_id"])
-
-
 def _schema_entry(
     layout: Layout, inner: str, physical: pa.Field, missing: str, name: str | None
 ) -> str:
@@ -361,7 +332,7 @@ def _schema_entry(
     calls it that has no field ids.
     """
     if layout.by_field_id and name is None:
-        key = str(_field_id(physical))
+        key = str(field_id(physical))
     else:
         key = quote_text(name or physical.name)
     return (
@@ -375,9 +346,24 @@ def _constant(value: str | None, kind: pa.DataType) -> str:
         return f"CAST(NULL AS {sql_type(kind)})"
     if pa.types.is_string(kind):
         return quote_text(value)
-    if pa.types.is_binary(kind):
+    if _is_bytes(kind):
         return f"from_hex('{(_binary(value) or b'').hex()}')"
     return f"CAST({quote_text(value)} AS {sql_type(kind)})"
+
+
+def _default(value: str | None, kind: pa.DataType) -> str:
+    """A value for ``read_parquet``: as text, for all of its columns must give one type."""
+    if value is None or (value == "" and not pa.types.is_string(kind)):
+        return "CAST(NULL AS VARCHAR)"
+    if isinstance(kind, pa.UuidType):
+        return quote_text((_binary(value) or b"").hex())
+    if _is_bytes(kind):
+        return quote_text("".join(f"\\x{byte:02X}" for byte in _binary(value) or b""))
+    return quote_text(value)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _binary(value: str | None) -> bytes | None:

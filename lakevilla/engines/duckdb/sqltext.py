@@ -24,6 +24,9 @@ _SIMPLE = {
     pa.large_binary(): "BLOB",
     pa.date32(): "DATE",
     pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("ns"): "TIMESTAMP_NS",
+    pa.time64("us"): "TIME",
+    pa.uuid(): "UUID",
 }
 
 
@@ -53,6 +56,8 @@ def sql_type(kind: pa.DataType) -> str:
         return "TIMESTAMPTZ"
     if pa.types.is_decimal128(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_fixed_size_binary(kind):
+        return "BLOB"
     if pa.types.is_null(kind):
         return "INTEGER"
     if pa.types.is_struct(kind):
@@ -68,9 +73,14 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
-    """``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth."""
+    """``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
+
+    And with UUIDs where ``want`` has them, or their bytes.
+    """
     if not _differs(have, want):
         return sql
+    if _is_uuid(have) != _is_uuid(want):
+        return f"CAST({sql} AS {sql_type(want)})"
     if pa.types.is_struct(have):
         parts = ", ".join(
             f"{quote_name(new.name)} := "
@@ -97,7 +107,11 @@ def _differs(have: pa.DataType, want: pa.DataType) -> bool:
         return _differs(have.key_type, want.key_type) or _differs(have.item_type, want.item_type)
     if pa.types.is_list(have) or pa.types.is_large_list(have):
         return _differs(have.value_type, want.value_type)
-    return False
+    return _is_uuid(have) != _is_uuid(want)
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.UuidType)
 
 
 def _fields(kind: pa.DataType) -> list[pa.Field]:

@@ -21,6 +21,7 @@ from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_s
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.guards import guard, needs_sql, refuse_nulls
+from lakevilla.engines.duckdb.order import Order
 from lakevilla.engines.duckdb.parquet import copy_options, encode
 from lakevilla.engines.duckdb.relation import PartitionKey, data_columns
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text, renamed
@@ -68,6 +69,7 @@ class Writer:
         self._layout, self._name, self._now_ms = layout, name, now_ms
         self._prefix = prefix or layout.data_directory
         self._partitioning = Partitioning(layout)
+        self._order = Order(layout)
         self._stored: list[str] = []
         self._taps: list[Tap] = []
         self._extra = tuple(extra)
@@ -83,7 +85,7 @@ class Writer:
         self._ratio = _FIRST_RATIO
         self.rows_written = 0
         #: Whether rows lie in a file as they came: dearer, and asked for by few.
-        self.keeps_order = False
+        self.keeps_order = bool(layout.sort_by)
 
     def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
         """Write rows of any partitions, checking NOT NULL and constraints."""
@@ -107,27 +109,12 @@ class Writer:
         """Write rows that were checked, of any partitions."""
         taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
         if rest is None:
-            return tuple((yield from self._few(taken)))
-        parts = self._partitioning
+            return tuple((yield from self._few(list(self.in_order(taken)))))
         whole = itertools.chain(taken, rest)
-        if not parts.columns:
-            return tuple((yield from self._many(whole, ())))
-        # Sorted by partition (spilling to disk), one file is open at a time,
-        # however many partitions there are.
-        cursor = self._database.cursor()
-        told = pa.schema([*self.schema, *parts.derived_fields])
-        derived = (
-            piece
-            for batch in whole
-            for piece in parts.derived(pa.Table.from_batches([batch])).to_batches()
-        )
-        self.register(cursor, "__lakevilla_rows", derived, told)
-        ordered = self.stream(
-            cursor,
-            f"SELECT {name_list(told.names)} FROM __lakevilla_rows "
-            f"ORDER BY {name_list(parts.columns)}",
-            told,
-        )
+        if not self._partitioning.columns:
+            return tuple((yield from self._many(self.in_order(whole), ())))
+        # Sorted by partition, one file is open at a time, however many partitions there are.
+        ordered = self.in_order(whole, by_partition=True)
         written: list[Written] = []
         for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
             taken, rest = _take((batch for _, batch in run), self._memory_bytes * _EXPANSION)
@@ -141,6 +128,52 @@ class Writer:
         self, cursor: duckdb.DuckDBPyConnection, sql: str, key: PartitionKey
     ) -> Program[tuple[Written, ...]]:
         """Write the rows of a SELECT, all of one partition, as one file by DuckDB's COPY."""
+        order = self._order
+        if not order.derived_fields:
+            return (yield from self._copied(cursor, f"({sql})", key, order.terms))
+        names = name_list(self.schema.names)
+        rows = self.in_order(self.stream(cursor, f"SELECT {names} FROM ({sql})"))
+        sorted_cursor = self._database.cursor()
+        self.register(sorted_cursor, "__lakevilla_ordered", rows)
+        return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key))
+
+    def in_order(
+        self, batches: Iterable[pa.RecordBatch], *, by_partition: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in the table's sort order, sorted by DuckDB, which spills what is too much.
+
+        As they come if it has none. ``by_partition``: first by partition, and with the columns
+        that partitions are made of.
+        """
+        order, parts = self._order, self._partitioning
+        terms, fields = order.terms, list(self.schema)
+        if by_partition:
+            terms = [*map(quote_name, parts.columns), *terms]
+            fields += parts.derived_fields
+        if not terms:
+            return iter(batches)
+
+        def derived() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                rows = parts.derived(rows) if by_partition else rows
+                yield from order.derived(rows).to_batches()
+
+        cursor = self._database.cursor()
+        told = pa.schema([*fields, *order.derived_fields])
+        self.register(cursor, "__lakevilla_rows", derived(), told)
+        names = name_list(field.name for field in fields)
+        sql = f"SELECT {names} FROM __lakevilla_rows ORDER BY {', '.join(terms)}"
+        return self.stream(cursor, sql, pa.schema(fields))
+
+    def _copied(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        relation: str,
+        key: PartitionKey,
+        terms: Sequence[str] = (),
+    ) -> Program[tuple[Written, ...]]:
+        """A relation of one partition as a file; ``terms`` where it is yet to be sorted."""
         path = self._new_path(key)
         store_key = file_key(self._layout.location, path)
         local = self._data.local_path(store_key)
@@ -149,7 +182,7 @@ class Writer:
         with_directories(directory, lambda: os.stat(directory))
         in_place = False
         try:
-            rows, size, summary = self._copy_to(cursor, sql, target)
+            rows, size, summary = self._copy_to(cursor, relation, terms, target)
             if rows and local is None:
                 yield from put_file(store_key, target)
             elif rows:
@@ -240,8 +273,7 @@ class Writer:
             piece = _Piece(first, batches, self.target_bytes / self._ratio)
             cursor = self._database.cursor()
             self.register(cursor, "__lakevilla_piece", piece)
-            names = name_list(field.name for field in self._data_fields)
-            files = yield from self.copy(cursor, f"SELECT {names} FROM __lakevilla_piece", key)
+            files = yield from self._copied(cursor, "__lakevilla_piece", key)
             if files and piece.bytes:
                 self._ratio = max(files[0].file.size / piece.bytes, 0.01)
             written += files
@@ -261,15 +293,16 @@ class Writer:
                 yield from ((key, piece) for piece in pieces)
 
     def _copy_to(
-        self, cursor: duckdb.DuckDBPyConnection, sql: str, target: str
+        self, cursor: duckdb.DuckDBPyConnection, relation: str, terms: Sequence[str], target: str
     ) -> tuple[int, int, dict[str, dict[str, str]]]:
         columns = ", ".join(
             f"{renamed(quote_name(have.name), have.type, want.type)} AS {quote_name(want.name)}"
             for have, want in zip(self._data_fields, self._physical, strict=True)
         )
+        order = f" ORDER BY {', '.join(terms)}" if terms else ""
         with translated(self._layout.table, self._taps):
             found = cursor.execute(
-                f"COPY (SELECT {columns} FROM ({sql})) "
+                f"COPY (SELECT {columns} FROM {relation}{order}) "
                 f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)}"
                 f"{', PRESERVE_ORDER true' if self.keeps_order else ''})"
             ).fetchall()  # to its end: see digest
@@ -289,6 +322,7 @@ class Writer:
             modification_time=self._now_ms,
             partition_values=self._partitioning.values(key),
             stats=stats,
+            sort_order_id=self._layout.sort_order_id,
         )
 
 

@@ -20,7 +20,7 @@ from lakevilla.engines.base import (
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.jobs import failure, numbers, parallelism, run_job, scanned
-from lakevilla.engines.spark.rows import SparkRows, spark_schema
+from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
 from lakevilla.engines.spark.tasks import (
     Bins,
     DeleteTask,
@@ -126,7 +126,8 @@ class SparkEngine:
         if any(pa.types.is_nested(kind) for kind in rows.schema.types):
             # Spark can't take a slice of lists, and a copy is none.
             rows = rows.take(np.arange(rows.num_rows))
-        return self._session().createDataFrame(rows, spark_schema(rows.schema))
+        declared = spark_schema(rows.schema)
+        return self._session().createDataFrame(rows.cast(spark_types(rows.schema)), declared)
 
     # -- the protocol's verbs ------------------------------------------------------
 

@@ -13,6 +13,8 @@ from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
@@ -24,7 +26,7 @@ from lakevilla.formats.delta.layout import CHAR_VARCHAR
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["NativeReader", "has_char"]
+__all__ = ["NativeReader", "reads_otherwise"]
 
 _CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
 #: What a session is configured with that has a format's connector, and its option for a version.
@@ -66,17 +68,16 @@ class NativeReader:
         version: int | None,
         table: str,
         table_id: str,
-        pads: bool,
+        otherwise: bool,
         columns: Sequence[str] | None,
         where: Expr | None,
     ) -> DataFrame | None:
         """The rows at a version of the table; None if the connector can't tell them.
 
         ``version`` is what ``Snapshot.time_travel`` says, or None.
-        ``pads``: the table has columns of ``char(n)``, whose values Spark alone fills up with
-        blanks, also where it compares them.
+        ``otherwise``: what ``reads_otherwise`` says of the table.
         """
-        if version is None or pads or not self._serves(session, uri, format):
+        if version is None or otherwise or not self._serves(session, uri, format):
             return None
         condition = None
         if where is not None:
@@ -116,9 +117,24 @@ class NativeReader:
         return _CONNECTORS[format][0] in str(session.conf.get("spark.sql.extensions", ""))
 
 
-def has_char(metadata: Mapping[str, Any]) -> bool:
-    """Whether a table's metadata declares a column, at any depth, as ``char(n)``."""
-    return _CHAR.search(str(metadata.get("schemaString", ""))) is not None
+def reads_otherwise(metadata: Mapping[str, Any], schema: pa.Schema) -> bool:
+    """Whether the connector shows values of a table as no other reader of the lake does.
+
+    Columns of ``char(n)``, at any depth, it fills up with blanks, also where it compares them;
+    it shows UUIDs as text and no times of day.
+    """
+    padded = _CHAR.search(str(metadata.get("schemaString", ""))) is not None
+    return padded or any(map(_is_unlike, schema.types))
+
+
+def _is_unlike(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_is_unlike(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(
+        pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_time(kind)
+        or (pa.types.is_timestamp(kind) and kind.unit == "ns")
+    )
 
 
 def _check_identity(session: SparkSession, uri: str, table_id: str) -> None:

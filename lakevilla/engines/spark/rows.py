@@ -19,8 +19,10 @@ __all__ = [
     "arrow_types",
     "first_line",
     "is_frame",
+    "for_spark",
     "is_spark_schema",
     "spark_schema",
+    "spark_types",
 ]
 
 
@@ -90,16 +92,58 @@ def is_spark_schema(data: object) -> bool:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Columns as Spark declares them; all may be NULL, as in Spark's own readers."""
+    """Columns as Spark declares them; all may be NULL, as in Spark's own readers.
+
+    Raises ``InvalidOperation`` for one that Spark can't hold.
+    """
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
         [
             StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True), True)
-            for field in schema
+            for field in spark_types(schema)
         ]
     )
+
+
+def spark_types(schema: pa.Schema) -> pa.Schema:
+    """The columns in those of Arrow's types that Spark reads.
+
+    Raises ``InvalidOperation`` for timestamps with nanoseconds, which Spark would cut off.
+    """
+    return pa.schema([field.with_type(_spark_type(field.type, field.name)) for field in schema])
+
+
+def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows in ``spark_types``."""
+    wanted = spark_types(batch.schema)
+    return batch if wanted.equals(batch.schema) else batch.cast(wanted)
+
+
+def _spark_type(kind: pa.DataType, column: str) -> pa.DataType:
+    types = pa.types
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_time64(kind):
+        return pa.time64("ns")
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        raise InvalidOperation(
+            f"column {column} has nanoseconds, which Spark's timestamps have not: read the other "
+            "columns, or read it without Spark"
+        )
+    if types.is_struct(kind):
+        return pa.struct([f.with_type(_spark_type(f.type, f"{column}.{f.name}")) for f in kind])
+    if types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        return pa.map_(
+            key.with_type(_spark_type(key.type, f"{column}.key")),
+            item.with_type(_spark_type(item.type, f"{column}.value")),
+        )
+    if types.is_list(kind):
+        item = kind.value_field
+        return pa.list_(item.with_type(_spark_type(item.type, f"{column}.element")))
+    return kind
 
 
 def first_line(error: BaseException) -> str:

@@ -30,6 +30,7 @@ from lakevilla.engines.base import (
 )
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.engines.duckdb.merge import numbered
+from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
@@ -166,7 +167,8 @@ class ScanTask:
 
     def rows(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in self.bins.of(batches):
-            yield from worker.runner.run(worker.engine.scan(table, self.columns, self.where))
+            rows = worker.runner.run(worker.engine.scan(table, self.columns, self.where))
+            yield from map(for_spark, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ class StagedTask:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in read_staged(worker.data, self.source.only(number)):
-                    yield rows.select(self.columns)
+                    yield for_spark(rows.select(self.columns))
 
 
 @dataclass(frozen=True, slots=True)

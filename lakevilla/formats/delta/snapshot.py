@@ -84,6 +84,10 @@ class DeltaSnapshot:
         return self.definition.table
 
     @property
+    def catalog(self) -> str:
+        return ""
+
+    @property
     def snapshot_id(self) -> int | None:
         return None
 

@@ -50,7 +50,9 @@ class DeltaFormat:
     def __init__(self) -> None:
         self._cache = log.CheckpointCache()
 
-    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
+    def open(
+        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
+    ) -> Program[Snapshot]:
         """The newest version: a LIST and a round of reads, or the numbers after ``cached``.
 
         Raises ``TableNotFound``, ``CorruptObject``, ``UnsupportedTableFeature``.
@@ -63,7 +65,13 @@ class DeltaFormat:
         return (yield from log.open_listed(location, table, None, self._cache))
 
     def open_at(
-        self, location: str, table: str, version: int, cached: Snapshot | None = None
+        self,
+        location: str,
+        table: str,
+        version: int,
+        cached: Snapshot | None = None,
+        *,
+        catalog: str = "",
     ) -> Program[Snapshot]:
         """The table at a version, without a LIST where its log can be read by number."""
         known = _usable(cached)
@@ -82,7 +90,7 @@ class DeltaFormat:
     def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
         return _delta(snapshot).advance(entry)
 
-    def blank(self, location: str, table: str) -> Snapshot:
+    def blank(self, location: str, table: str, *, catalog: str = "") -> Snapshot:
         return blank_snapshot(location, table)
 
     def create(

@@ -23,6 +23,7 @@ from pyiceberg.manifest import (
 
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import Attempt, Change, CommitInfo
+from lakevilla.formats.iceberg.commit_request import commit_request
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
 from lakevilla.formats.iceberg.log import compressed_metadata
@@ -45,7 +46,7 @@ from lakevilla.formats.iceberg.snapshot import (
     entries_in,
     manifests_of,
 )
-from lakevilla.store.base import ABSENT, ANY, Found
+from lakevilla.store.base import ABSENT, ANY, Found, Match, Token
 from lakevilla.store.effects import Program, Put, get, parallel
 
 __all__ = ["prepare", "snapshot_id_of"]
@@ -73,7 +74,9 @@ def prepare(
         )
     definition = snapshot.definition
     if change.metadata is not None:
-        definition = Definition(snapshot.location, snapshot.table, change.metadata)
+        definition = definition.replaced(change.metadata)
+    if snapshot.catalog:
+        return (yield from _ask_catalog(snapshot, definition, change, info, timestamp_ms))
     version = snapshot.version + 1
     key = metadata_key(snapshot.location, version)
     listed: tuple[ManifestFile, ...] | None = snapshot.listed
@@ -117,6 +120,26 @@ def prepare(
         listed=listed,
     )
     return Attempt(key, document.encode(), ABSENT, entry)
+
+
+def _ask_catalog(
+    snapshot: IcebergSnapshot,
+    definition: Definition,
+    change: Change,
+    info: CommitInfo,
+    timestamp_ms: int,
+) -> Program[Attempt]:
+    """The commit as a request to the table's catalog, which makes the metadata file."""
+    before = snapshot.document
+    if before is None:
+        raise InvalidOperation(
+            f"table {snapshot.table} is not in its catalog any more, and LakeVilla makes no tables "
+            "there: make it with the catalog",
+            table=snapshot.table,
+        )
+    made = yield from _snapshot(snapshot, definition, change, info, timestamp_ms)
+    body = commit_request(before, change.metadata, made.snapshot, info.applications)
+    return Attempt(snapshot.catalog, body, Match(Token(before.key)), None)
 
 
 def snapshot_id_of(nonce: str) -> int:
@@ -182,7 +205,7 @@ def _snapshot(
     for listed, (_, entries) in zip(named, made, strict=False):
         filled = [inherit(entry, listed) for entry in entries]
         read = columns_of(filled, listed.partition_spec_id, definition)
-        before.cache.keep(listed.manifest_path, read)
+        before.cache.keep(listed.manifest_path, read, read.nbytes)
     last = 0 if before.document is None else before.document.last_updated_ms
     snapshot = {
         "snapshot-id": number,

@@ -69,7 +69,7 @@ def create_table(
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": wanted,
     }
-    Definition(blank.location, table, definition).check_writable()
+    blank.replaced(definition).check_writable()
     return Change(metadata=definition)
 
 
@@ -144,12 +144,18 @@ def _changed(
         number = max(schema.get("schema-id", 0) for schema in schemas) + 1
         old = next(s for s in schemas if s.get("schema-id", 0) == document["current-schema-id"])
         # Identifier fields and whatever else is said of the schema stay.
-        document["schemas"] = [*schemas, {**old, "schema-id": number, "fields": fields}]
+        new = {**old, "schema-id": number, "fields": fields}
+        # One that the table has had is taken again: catalogs do so, and give it no new number.
+        same = [one for one in schemas if {**one, "schema-id": number} == new]
+        if same:
+            number = same[-1].get("schema-id", 0)
+        else:
+            document["schemas"] = [*schemas, new]
         document["current-schema-id"] = number
         document["properties"] = with_fields(properties, fields, definition.table)
     if document == definition.document:
         return Change()
-    Definition(definition.location, definition.table, document).check_writable()
+    definition.replaced(document).check_writable()
     return Change(metadata=document)
 
 
@@ -263,7 +269,7 @@ def _transform(name: str, width: str | None, field: Field, text: str, table: str
     if name in ("bucket", "truncate") and width is not None and int(width) > 0:
         wanted = {"int", "long", "decimal", "string", "binary"}
         if name == "bucket":
-            wanted |= _DAYS
+            wanted |= _DAYS | {"time"}
         if base in wanted:
             return f"{name}[{int(width)}]"
     raise InvalidOperation(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakevilla.errors import UnsupportedTableFeature
-from lakevilla.formats.base import Layout, PartitionField
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.base import Layout, PartitionField, SortField
+from lakevilla.formats.iceberg.partitions import default_text
 from lakevilla.formats.iceberg.paths import Place
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.schema import (
@@ -21,8 +22,9 @@ from lakevilla.formats.iceberg.schema import (
     Leaf,
     arrow_schema,
     current_schema,
+    is_written,
     leaves,
-    nested_names,
+    nested_fields,
     physical_schema,
 )
 
@@ -59,18 +61,31 @@ def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     return all(before.get(name) == after.get(name) for name in _CONTRACT)
 
 
+def _is_known(transform: str) -> bool:
+    return transform in _TRANSFORMS or transform.startswith(_WIDTHS)
+
+
 class Definition:
     """A definition (``metadata.definition_of``) and what follows from it.
+
+    ``catalog`` is the key of the table's pointer; empty where it has no catalog.
 
     Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
     """
 
-    def __init__(self, location: str, table: str, document: dict[str, Any]) -> None:
+    def __init__(
+        self, location: str, table: str, document: dict[str, Any], catalog: str = ""
+    ) -> None:
         self.location = location
         self.table = table
         self.document = document
+        self.catalog = catalog
         if document:
             self._check_readable()
+
+    def replaced(self, document: dict[str, Any]) -> Definition:
+        """Another definition of the same table."""
+        return Definition(self.location, self.table, document, self.catalog)
 
     @cached_property
     def table_id(self) -> str:
@@ -163,8 +178,12 @@ class Definition:
             known_as=arrow_schema(self.fields, self.table, named=lambda f: str(f["id"])),
             partition_fields=self._partition_fields(),
             constants=self._constants(),
+            defaults=self._defaults(),
+            renamed_within=self._renamed_within(),
             uri=self.place.uri,
             data_directory="data",
+            sort_by=self._sort_by,
+            sort_order_id=self.document["default-sort-order-id"] if self._sort_by else None,
         )
 
     def check_writable(self) -> None:
@@ -177,8 +196,17 @@ class Definition:
                 "reads it and writes version 2; write it with the client that made it",
                 table=self.table,
             )
+        for leaf in leaves(self.fields):
+            if not is_written(leaf.type):
+                name = next(f["name"] for f in self.fields if str(f["id"]) == leaf.path[0])
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has column {name} of the Iceberg type {leaf.type}, which "
+                    "LakeVilla reads and does not write: write the table with the client that "
+                    "made it",
+                    table=self.table,
+                )
         codec = self.properties.get(_METADATA_CODEC, "none").lower()
-        if codec != "none":
+        if codec != "none" and not self.catalog:
             raise UnsupportedTableFeature(
                 f"table {self.table} compresses its metadata files ({_METADATA_CODEC} = {codec}): "
                 "two writers could then take one version under two names; set it to none",
@@ -205,31 +233,33 @@ class Definition:
         for spec in self.document["partition-specs"]:
             for field in spec["fields"]:
                 transform = str(field.get("transform"))
-                if transform not in _TRANSFORMS and not transform.startswith(_WIDTHS):
+                if not _is_known(transform):
                     raise UnsupportedTableFeature(
                         f"table {self.table} is partitioned by the transform {transform} of "
                         f"{field.get('name')}, which LakeVilla does not know: use the client that "
                         "wrote it",
                         table=self.table,
                     )
-        names: dict[int, str] = {}
         for schema in self.document["schemas"]:
-            for number, name in nested_names(schema["fields"]):
-                if names.setdefault(number, name) != name:
-                    raise UnsupportedTableFeature(
-                        f"table {self.table} has a nested column that was renamed from "
-                        f"{names[number]} to {name}, which LakeVilla can't follow in its files "
-                        "yet: rewrite them with the client that renamed it",
-                        table=self.table,
-                    )
-            for field in schema["fields"]:
+            for _, field in nested_fields(schema["fields"]):
                 if field.get("initial-default") is not None:
                     raise UnsupportedTableFeature(
-                        f"table {self.table} has a default value for column {field['name']} "
-                        "(initial-default), which LakeVilla does not fill in: use the client that "
-                        "set it",
+                        f"table {self.table} has a nested column {field['name']} with a default "
+                        "value (initial-default), which LakeVilla does not fill in: use the client "
+                        "that set it",
                         table=self.table,
                     )
+
+    def _renamed_within(self) -> bool:
+        """Whether an id had two names within columns, or a name there two ids."""
+        names: dict[int, str] = {}
+        numbers: dict[tuple[int, str], int] = {}
+        return any(
+            names.setdefault(int(field["id"]), field["name"]) != field["name"]
+            or numbers.setdefault((parent, field["name"]), int(field["id"])) != int(field["id"])
+            for schema in self.document["schemas"]
+            for parent, field in nested_fields(schema["fields"])
+        )
 
     def _statistics_columns(self) -> tuple[str, ...]:
         """The leaves for which files keep bounds: as the properties say, the first hundred."""
@@ -256,6 +286,33 @@ class Definition:
             if str(field.transform) != "void"
         )
 
+    @cached_property
+    def _sort_by(self) -> tuple[SortField, ...]:
+        """The table's sort order; empty where it has none.
+
+        And where it has one by a nested column, or by a transform or several columns as
+        later versions of the format may have it: an order is a wish (spec, "Sorting"), so
+        files are then written unsorted and do not say that they are sorted.
+        """
+        by_id = {int(field["id"]): field for field in self.fields}
+        wanted = self.document.get("default-sort-order-id", 0)
+        found = []
+        for order in self.document.get("sort-orders", ()):
+            for field in order["fields"] if order["order-id"] == wanted else ():
+                source = by_id.get(field.get("source-id", -1))
+                transform = str(field.get("transform"))
+                if not _is_known(transform) or source is None or isinstance(source["type"], dict):
+                    return ()
+                found.append(
+                    SortField(
+                        column=str(source["name"]),
+                        transform=transform,
+                        descending=str(field.get("direction")).lower() == "desc",
+                        nulls_first=str(field.get("null-order")).lower() == "nulls-first",
+                    )
+                )
+        return tuple(field for field in found if field.transform != "void")
+
     def _constants(self) -> tuple[tuple[str, str], ...]:
         """Columns by which some spec partitions as they are: files may lack these."""
         by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
@@ -269,6 +326,24 @@ class Definition:
                 }
             )
         )
+
+    def _defaults(self) -> tuple[tuple[str, str], ...]:
+        """What rows have in columns that came after their files (spec, "Default values")."""
+        found = []
+        for field in self.fields:
+            default = field.get("initial-default")
+            if default is not None:
+                try:
+                    text = default_text(str(field["type"]), default)
+                except (ValueError, TypeError):
+                    raise CorruptObject(
+                        f"table {self.table}: the default value {default!r} of column "
+                        f"{field['name']} is no {field['type']}: set it anew with the client that "
+                        "wrote it",
+                        table=self.table,
+                    ) from None
+                found.append((str(field["name"]), text))
+        return tuple(found)
 
     def _compression(self) -> str:
         codec = self.properties.get(_CODEC, "zstd").lower()

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from lakevilla.formats.base import Change, DataFile, Entry, RemovedFile, data_files, removal
-from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.manifests import ADDED, DELETED
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata
 from lakevilla.formats.iceberg.snapshot import (
@@ -68,7 +67,7 @@ def advanced(snapshot: IcebergSnapshot, entry: IcebergEntry) -> IcebergSnapshot:
     document: Metadata = entry.document
     definition = snapshot.definition
     if definition.document != document.definition:
-        definition = Definition(snapshot.location, snapshot.table, document.definition)
+        definition = definition.replaced(document.definition)
     return IcebergSnapshot(
         entry.version, definition, document, snapshot.cache, listed=entry.listed, newest=entry
     )

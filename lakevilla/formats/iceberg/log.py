@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -10,7 +12,7 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Leftovers
-from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.cache import Cache
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
 from lakevilla.formats.iceberg.paths import (
@@ -28,6 +30,7 @@ from lakevilla.store.effects import Program, get, list_objects
 __all__ = [
     "blank_snapshot",
     "compressed_metadata",
+    "hinted_version",
     "leftovers",
     "list_versions",
     "newest_version",
@@ -38,9 +41,11 @@ __all__ = [
 ]
 
 
-def blank_snapshot(location: str, table: str, cache: ManifestCache) -> IcebergSnapshot:
+def blank_snapshot(
+    location: str, table: str, cache: Cache[pa.Table], catalog: str = ""
+) -> IcebergSnapshot:
     """The state before version 0."""
-    return IcebergSnapshot(-1, Definition(location, table, {}), None, cache, listed=())
+    return IcebergSnapshot(-1, Definition(location, table, {}, catalog), None, cache, listed=())
 
 
 def list_versions(location: str) -> Program[list[int]]:
@@ -81,6 +86,9 @@ def newest_version(location: str, table: str) -> Program[int]:
     if not versions:
         hint = yield from get(hint_key(location))
         if isinstance(hint, Found):
+            hinted = _version_in(hint.body)
+            if hinted is not None and (yield from read_metadata(location, table, hinted)):
+                return hinted  # the list was an old one
             raise CorruptObject(
                 f"{hint_key(location)} of table {table} names version "
                 f"{hint.body[:40].decode(errors='replace').strip()}, and there is no metadata file "
@@ -98,21 +106,40 @@ def newest_version(location: str, table: str) -> Program[int]:
         there = set(versions)
         missing = next(v for v in range(last, first, -1) if v not in there)
         key = metadata_key(location, missing)
-        if missing + 1 <= last:
-            yield from _refuse_gap(location, table, missing, key)
+        yield from _refuse_gap(location, table, missing, last, key)
     return last
 
 
-def _refuse_gap(location: str, table: str, missing: int, key: str) -> Program[None]:
-    """A gap below the newest version is clean-up's if the hint has passed it, else damage."""
+def hinted_version(location: str) -> Program[int | None]:
+    """The version that the hint names; None if it names none."""
     hint = yield from get(hint_key(location))
-    text = hint.body.decode(errors="replace").strip() if isinstance(hint, Found) else ""
-    if text.isdigit() and int(text) - 1 > missing:
+    return _version_in(hint.body) if isinstance(hint, Found) else None
+
+
+def _version_in(hint: bytes) -> int | None:
+    text = hint.decode(errors="replace").strip()
+    return int(text) - 1 if text.isdigit() and int(text) > 0 else None
+
+
+def _refuse_gap(location: str, table: str, missing: int, last: int, key: str) -> Program[None]:
+    """A gap below the newest version is clean-up's, unless that version names what is missing.
+
+    Clean-up that died leaves gaps. A hint that has passed one saves the look; one that has not
+    proves nothing, for it may have been written late.
+    """
+    hinted = yield from hinted_version(location)
+    if hinted is not None and hinted > missing:
+        return
+    newest = yield from read_metadata(location, table, last)
+    log = [] if newest is None else newest.get("metadata-log") or []
+    names = [str(entry.get("metadata-file", "")).rpartition("/")[2] for entry in log]
+    named = [metadata_version(name) for name in names]
+    # One that was not made on top of the number below it has no place in the log at all.
+    if last - 1 in named[-1:] and missing not in named:
         return
     raise CorruptObject(
-        f"the metadata of table {table} has a gap: {key} is missing below a newer version, and the "
-        "hint does not tell which of the two sides counts: restore it, or correct "
-        f"{hint_key(location)}",
+        f"the metadata of table {table} has a gap: {key} is missing, and a newer version and the "
+        f"hint do not tell that it was cleaned up: restore it, or correct {hint_key(location)}",
         key=key,
         table=table,
     )
@@ -140,7 +167,7 @@ def read_metadata(location: str, table: str, version: int) -> Program[Metadata |
 
 
 def open_version(
-    location: str, table: str, version: int, uri: str, cache: ManifestCache
+    location: str, table: str, version: int, uri: str, cache: Cache[pa.Table]
 ) -> Program[IcebergSnapshot]:
     """The table at a version. Raises ``VersionNotFound``."""
     document = None
@@ -156,11 +183,17 @@ def open_version(
 
 
 def opened(
-    location: str, table: str, version: int, document: Metadata, uri: str, cache: ManifestCache
+    location: str,
+    table: str,
+    version: int,
+    document: Metadata,
+    uri: str,
+    cache: Cache[pa.Table],
+    catalog: str = "",
 ) -> IcebergSnapshot:
     """The state that a metadata file tells of; refuses one of another place."""
     refuse_another_place(table, document, uri)
-    definition = Definition(location, table, document.definition)
+    definition = Definition(location, table, document.definition, catalog)
     return IcebergSnapshot(version, definition, document, cache)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -247,7 +248,7 @@ def new_entry(file: AddedFile, snapshot_id: int, definition: Definition) -> Mani
         key_metadata=None,
         split_offsets=None,
         equality_ids=None,
-        sort_order_id=None,
+        sort_order_id=file.sort_order_id,
     )
     data_file.spec_id = definition.spec.spec_id
     return ManifestEntry.from_args(
@@ -275,7 +276,7 @@ def encode_manifest(
     ) as writer:
         for entry in entries:
             writer.add_entry(entry)
-    return MadeManifest(writer.to_manifest_file(), path, sink.body)
+    return MadeManifest(writer.to_manifest_file(), path, _steady(writer, sink))
 
 
 def encode_list(
@@ -294,7 +295,18 @@ def encode_list(
     with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
         named = [writer.prepare_manifest(manifest) for manifest in manifests]
         writer.add_manifests(named)
-    return sink.body, named
+    return _steady(writer, sink), named
+
+
+def _steady(writer: Any, sink: _Sink) -> bytes:
+    """What was written, with a marker between its blocks that follows from the file's name.
+
+    pyiceberg draws the marker at random. Names are as unique as a nonce, so a marker made of
+    one is as unlikely to occur in a block; and the same commit then gives the same bytes.
+    """
+    marker: bytes = writer._writer.sync_bytes
+    digest = blake2b(sink.location.encode(), digest_size=len(marker)).digest()
+    return sink.body.replace(marker, digest)
 
 
 class _translated:

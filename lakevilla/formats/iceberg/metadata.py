@@ -24,6 +24,7 @@ __all__ = [
     "definition_of",
     "kept_versions",
     "next_metadata",
+    "property_of",
 ]
 
 MAIN = "main"
@@ -263,7 +264,7 @@ def next_metadata(
     if definition is not None:
         parts.update((n, _raw(v)) for n, v in definition.items() if n != "properties")
     own = {} if before is None else {n: v for n, v in before.properties.items() if _is_own(n)}
-    own.update((_property_of(name), str(value)) for name, value in applications.items())
+    own.update((property_of(name), str(value)) for name, value in applications.items())
     if commit is not None:
         own[COMMIT_PROPERTY] = commit
     if definition is None:
@@ -327,7 +328,8 @@ def _application_of(name: str) -> str | None:
     return None
 
 
-def _property_of(application: str) -> str:
+def property_of(application: str) -> str:
+    """The property that tells an application's last version."""
     own = application.removeprefix("lakevilla/")
     if own != application:
         return f"{_APPLICATION}{own}{_SEQUENCE}"

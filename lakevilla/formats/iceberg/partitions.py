@@ -17,7 +17,7 @@ from lakevilla.formats.iceberg.schema import Leaf
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
 
-__all__ = ["PartitionTypes", "partition_text", "partition_value"]
+__all__ = ["PartitionTypes", "default_text", "partition_text", "partition_value"]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -66,6 +66,21 @@ def _result(transform: str, source: str) -> str:
     return "date" if transform == "day" else source
 
 
+def default_text(kind: str, value: Any) -> str:
+    """A column's default value in the text of ``partition_text``, from the spec's JSON.
+
+    Raises ``ValueError`` or ``TypeError`` for what is no JSON of the type.
+    """
+    match kind.partition("[")[0]:
+        case "boolean":
+            return "true" if value else "false"
+        case "uuid":
+            return _bytes_text(bytes.fromhex(value.replace("-", "")))
+        case "binary" | "fixed":
+            return _bytes_text(bytes.fromhex(value))
+    return str(value)
+
+
 def partition_text(kind: str, value: Any) -> str | None:
     """A typed value as text; None for NULL."""
     if value is None:
@@ -80,9 +95,17 @@ def partition_text(kind: str, value: Any) -> str | None:
         case "timestamptz":
             moment = _EPOCH + int(value) * _MICROSECOND
             return moment.isoformat("T", "microseconds") + "Z"
-        case "binary":
-            return "".join(f"\\u{byte:04X}" for byte in value)
+        case "time":
+            return (_EPOCH + int(value) * _MICROSECOND).time().isoformat()
+        case "uuid":
+            return _bytes_text(getattr(value, "bytes", value))
+    if isinstance(value, bytes):
+        return _bytes_text(value)
     return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _bytes_text(value: bytes) -> str:
+    return "".join(f"\\u{byte:04X}" for byte in value)
 
 
 def partition_value(kind: str, text: str | None) -> Any:
@@ -101,6 +124,9 @@ def partition_value(kind: str, text: str | None) -> Any:
         case "timestamp" | "timestamptz":
             moment = datetime.datetime.fromisoformat(text.removesuffix("Z"))
             return (moment - _EPOCH) // _MICROSECOND
-        case "binary":
+        case "time":
+            moment = datetime.datetime.combine(_EPOCH, datetime.time.fromisoformat(text))
+            return (moment - _EPOCH) // _MICROSECOND
+        case "binary" | "uuid":
             return bytes(int(text[i + 2 : i + 6], 16) for i in range(0, len(text), 6))
     return Decimal(text) if kind.startswith("decimal") else text

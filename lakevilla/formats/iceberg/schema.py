@@ -22,8 +22,9 @@ __all__ = [
     "current_schema",
     "iceberg_fields",
     "iceberg_type",
+    "is_written",
     "leaves",
-    "nested_names",
+    "nested_fields",
     "physical_schema",
 ]
 
@@ -41,7 +42,11 @@ _FROM_NAME: dict[str, pa.DataType] = {
     "timestamptz": pa.timestamp("us", "UTC"),
     "string": pa.string(),
     "binary": pa.binary(),
+    "time": pa.time64("us"),
 }
+#: A UUID is 16 bytes to all but data files, which say that it is one.
+_UUID = "uuid"
+_UUID_BYTES = pa.binary(16)
 _TO_NAME: dict[pa.DataType, str] = {
     **{kind: name for name, kind in _FROM_NAME.items()},
     pa.int8(): "int",
@@ -56,6 +61,10 @@ _TO_NAME: dict[pa.DataType, str] = {
     pa.large_binary(): "binary",
     pa.binary_view(): "binary",
 }
+#: Types that are read and not written: no engine here writes files with a ``fixed`` column as
+#: the spec wants it, and nanoseconds are of version 3.
+_READ_ONLY = {"timestamp_ns": pa.timestamp("ns")}
+_FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _ID = "PARQUET:field_id"
 
@@ -127,24 +136,29 @@ def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> It
             yield from _leaves(kind[part], inner, (*path, str(inner)), True)
 
 
-def nested_names(fields: Sequence[Field]) -> Iterator[tuple[int, str]]:
-    """The ids and names of fields within other columns."""
+def is_written(kind: str) -> bool:
+    """Whether LakeVilla writes values of a plain type as well as it reads them."""
+    return kind not in _READ_ONLY and _FIXED.fullmatch(kind) is None
+
+
+def nested_fields(fields: Sequence[Field]) -> Iterator[tuple[int, Field]]:
+    """The fields of structs within columns, each with the id of what it is a field of."""
     for field in fields:
-        yield from _nested_names(field["type"])
+        yield from _nested_fields(field["type"], int(field["id"]))
 
 
-def _nested_names(kind: Any) -> Iterator[tuple[int, str]]:
+def _nested_fields(kind: Any, parent: int) -> Iterator[tuple[int, Field]]:
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
         for field in kind["fields"]:
-            yield int(field["id"]), str(field["name"])
-            yield from _nested_names(field["type"])
+            yield parent, field
+            yield from _nested_fields(field["type"], int(field["id"]))
     elif kind["type"] == "list":
-        yield from _nested_names(kind["element"])
+        yield from _nested_fields(kind["element"], int(kind["element-id"]))
     else:
-        yield from _nested_names(kind["key"])
-        yield from _nested_names(kind["value"])
+        for part in ("key", "value"):
+            yield from _nested_fields(kind[part], int(kind[f"{part}-id"]))
 
 
 def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[list[Field], int]:
@@ -230,9 +244,14 @@ def _arrow_type(
     kind: Any, named: Callable[[Field], str], ids: bool, table: str, column: str
 ) -> pa.DataType:
     if isinstance(kind, str):
-        known = _FROM_NAME.get(kind)
+        known = _FROM_NAME.get(kind) or _READ_ONLY.get(kind)
         if known is not None:
             return known
+        if kind == _UUID:
+            return pa.uuid() if ids else _UUID_BYTES
+        fixed = _FIXED.fullmatch(kind)
+        if fixed is not None:
+            return pa.binary(int(fixed[1]))
         decimal = _DECIMAL.fullmatch(kind)
         if decimal is not None:
             return pa.decimal128(int(decimal[1]), int(decimal[2]))

@@ -22,12 +22,14 @@ from lakevilla.formats.base import (
     Layout,
     files_from_structs,
 )
-from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.cache import Cache
+from lakevilla.formats.iceberg.catalog_log import number_of
 from lakevilla.formats.iceberg.definition import Definition, keeps_contract
 from lakevilla.formats.iceberg.deletes import with_deletes
 from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
 from lakevilla.formats.iceberg.metadata import Metadata
 from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.pointer import decode_pointer
 from lakevilla.formats.masks import masked_out, present
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
@@ -66,7 +68,7 @@ class IcebergSnapshot:
         version: int,
         definition: Definition,
         document: Metadata | None,
-        cache: ManifestCache,
+        cache: Cache[pa.Table],
         *,
         listed: tuple[ManifestFile, ...] | None = None,
         tail: Tail = EMPTY_TAIL,
@@ -93,11 +95,17 @@ class IcebergSnapshot:
         return self.definition.table
 
     @property
+    def catalog(self) -> str:
+        return self.definition.catalog
+
+    @property
     def snapshot_id(self) -> int | None:
         return None if self.document is None else self.document.current_id
 
     @property
     def time_travel(self) -> int | None:
+        if self.catalog:
+            return None  # readers that are given a directory do not find it
         # A reader that is given a snapshot shows the columns that the table had then.
         current = None if self.document is None else self.document.current
         if current is None or current.get("schema-id") != self.metadata["current-schema-id"]:
@@ -153,7 +161,7 @@ class IcebergSnapshot:
             )
         definition = self.definition
         if change.metadata is not None:
-            definition = Definition(self.location, self.table, change.metadata)
+            definition = definition.replaced(change.metadata)
         return IcebergSnapshot(
             self.version,
             definition,
@@ -219,11 +227,8 @@ def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[La
     Only the newest version must have all its objects. Whoever expires snapshots publishes a
     version without them first, and then deletes what they alone have named.
     """
-    directory = metadata_directory(snapshot.location)
-    listed = yield from list_objects(directory, f"{directory}/v")
-    versions = [metadata_version(one.key[len(directory) + 1 :]) for one in listed]
     table = snapshot.table
-    if max((v for v in versions if v is not None), default=-1) > snapshot.version:
+    if (yield from _newest_number(snapshot)) > snapshot.version:
         return VersionNotFound(
             f"version {snapshot.version} of table {table} is not kept any more, its snapshots were "
             f"expired since ({what} is missing): ask for a newer one",
@@ -235,6 +240,19 @@ def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[La
         key=key,
         table=table,
     )
+
+
+def _newest_number(snapshot: IcebergSnapshot) -> Program[int]:
+    if snapshot.catalog:
+        pointed = yield from get(snapshot.catalog)
+        if not isinstance(pointed, Found):
+            return -1
+        number = number_of(decode_pointer(pointed.body).metadata)
+        return -1 if number is None else number
+    directory = metadata_directory(snapshot.location)
+    listed = yield from list_objects(directory, f"{directory}/v")
+    versions = [metadata_version(one.key[len(directory) + 1 :]) for one in listed]
+    return max((v for v in versions if v is not None), default=-1)
 
 
 def bodies_of(
@@ -262,7 +280,7 @@ def entries_in(
     for manifest, key, body in (yield from bodies_of(snapshot, wanted)):
         read = decode_manifest(key, body, manifest, snapshot.definition)
         fresh[manifest.manifest_path] = read
-        cache.keep(manifest.manifest_path, read)
+        cache.keep(manifest.manifest_path, read, read.nbytes)
     found = []
     for manifest in manifests:
         columns = fresh.get(manifest.manifest_path)

@@ -1,4 +1,4 @@
-"""``IcebergFormat``: Iceberg tables without a catalog as the protocol sees a table format."""
+"""``IcebergFormat``: Iceberg tables as the protocol sees a table format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation, StoreError, UnsupportedTableFeature
+from lakevilla.errors import (
+    InvalidOperation,
+    StoreError,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
 from lakevilla.formats.base import (
     Attempt,
     Change,
@@ -19,11 +24,16 @@ from lakevilla.formats.base import (
     Snapshot,
 )
 from lakevilla.formats.iceberg import log
-from lakevilla.formats.iceberg.cache import ManifestCache
+from lakevilla.formats.iceberg.cache import Cache
+from lakevilla.formats.iceberg.catalog_log import (
+    newest_in_catalog,
+    refuse_another_table,
+    version_in_catalog,
+)
 from lakevilla.formats.iceberg.commit import prepare
 from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
-from lakevilla.formats.iceberg.entries import IcebergEntry, advanced, describe
-from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, kept_versions
+from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
+from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
 from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
@@ -32,14 +42,18 @@ from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
 
 __all__ = ["IcebergFormat"]
 
+_MANIFEST_BYTES = 256 << 20
+_METADATA_BYTES = 32 << 20
 _CLEANED = "write.metadata.delete-after-commit.enabled"
 _SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
 _SNAPSHOT_AGE_MS = 5 * 24 * 3_600_000
+#: How often the newest version is looked for, while others clean up.
+_LOOKS = 3
 _LOG_RETENTION_SECONDS = 3 * 24 * 3600.0
 
 
 class IcebergFormat:
-    """See ``formats.base.TableFormat``. Thread-safe; holds a cache of manifests.
+    """See ``formats.base.TableFormat``. Thread-safe; holds caches of manifests and metadata files.
 
     ``uri_of`` gives the URI of a location, as metadata files spell it.
     """
@@ -48,27 +62,49 @@ class IcebergFormat:
 
     def __init__(self, uri_of: Callable[[str], str]) -> None:
         self._uri_of = uri_of
-        self._cache = ManifestCache()
+        self._cache: Cache[pa.Table] = Cache(_MANIFEST_BYTES)
+        self._documents: Cache[Metadata] = Cache(_METADATA_BYTES)
 
-    def open(self, location: str, table: str, cached: Snapshot | None = None) -> Program[Snapshot]:
-        """The newest version: a LIST and a GET."""
-        version = yield from log.newest_version(location, table)
+    def open(
+        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
+    ) -> Program[Snapshot]:
+        """The newest version: a LIST and a GET, or the catalog's answer and a GET."""
+        if catalog:
+            version, document = yield from newest_in_catalog(catalog, table, self._documents)
+            return self._opened(location, table, version, document, catalog)
+        for _ in range(_LOOKS):
+            version = yield from log.newest_version(location, table)
+            try:
+                return (yield from self.open_at(location, table, version))
+            except VersionNotFound:
+                continue  # cleaned up between the two looks, or the list was an old one
         return (yield from self.open_at(location, table, version))
 
     def open_at(
-        self, location: str, table: str, version: int, cached: Snapshot | None = None
+        self,
+        location: str,
+        table: str,
+        version: int,
+        cached: Snapshot | None = None,
+        *,
+        catalog: str = "",
     ) -> Program[Snapshot]:
-        uri = self._uri_of(location)
-        return (yield from log.open_version(location, table, version, uri, self._cache))
+        if not catalog:
+            uri = self._uri_of(location)
+            return (yield from log.open_version(location, table, version, uri, self._cache))
+        newest = yield from newest_in_catalog(catalog, table, self._documents)
+        document = yield from version_in_catalog(newest, version, table, self._documents)
+        return self._opened(location, table, version, document, catalog)
 
     def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
         """One version, described beside the one before; None if either is absent."""
         state = _iceberg(known)
+        if state.catalog:
+            return (yield from self._entry_in_catalog(state, version))
         document = yield from log.read_metadata(state.location, state.table, version)
         if document is None:
             return None
-        uri = self._uri_of(state.location)
-        log.refuse_another_place(state.table, document, uri)
+        log.refuse_another_place(state.table, document, self._uri_of(state.location))
         if state.version != version - 1 or state.overlaid:
             if version == 0:
                 state = log.blank_snapshot(state.location, state.table, self._cache)
@@ -76,10 +112,33 @@ class IcebergFormat:
                 below = yield from log.read_metadata(state.location, state.table, version - 1)
                 if below is None:
                     return None
-                state = log.opened(
-                    state.location, state.table, version - 1, below, uri, self._cache
-                )
+                state = self._opened(state.location, state.table, version - 1, below)
         return (yield from describe(state, version, document))
+
+    def _entry_in_catalog(self, state: IcebergSnapshot, version: int) -> Program[Entry | None]:
+        """As ``entry``. Raises ``TableNotFound`` where the catalog has another table by now."""
+        table, documents = state.table, self._documents
+        newest = yield from newest_in_catalog(state.catalog, table, documents)
+        if newest[0] <= state.version:
+            refuse_another_table(state, newest[1])
+        if newest[0] < version:
+            return None
+        document = yield from version_in_catalog(newest, version, table, documents)
+        log.refuse_another_place(table, document, self._uri_of(state.location))
+        if version == 0:
+            state = self.blank(state.location, table, catalog=state.catalog)
+        else:
+            below = yield from version_in_catalog(newest, version - 1, table, documents)
+            known = None if state.document is None else state.document.key
+            if state.version != version - 1 or state.overlaid or known != below.key:
+                state = self._opened(state.location, table, version - 1, below, state.catalog)
+        return (yield from describe(state, version, document))
+
+    def _opened(
+        self, location: str, table: str, version: int, document: Metadata, catalog: str = ""
+    ) -> IcebergSnapshot:
+        uri = self._uri_of(location)
+        return log.opened(location, table, version, document, uri, self._cache, catalog)
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("table-uuid", ""))
@@ -93,8 +152,8 @@ class IcebergFormat:
             )
         return advanced(_iceberg(snapshot), entry)
 
-    def blank(self, location: str, table: str) -> Snapshot:
-        return log.blank_snapshot(location, table, self._cache)
+    def blank(self, location: str, table: str, *, catalog: str = "") -> IcebergSnapshot:
+        return log.blank_snapshot(location, table, self._cache, catalog)
 
     def create(
         self,
@@ -164,6 +223,8 @@ class IcebergFormat:
         Where the table wants it so, the metadata file that its log has just let go is deleted.
         """
         state = _iceberg(snapshot)
+        if state.catalog:
+            return  # its readers ask the catalog, which cleans up as well
         parts: list[Effect] = [Put(hint_key(state.location), str(state.version + 1).encode(), ANY)]
         if state.document is not None and _is_cleaned(snapshot):
             oldest = state.version - kept_versions(state.document.properties) - 1
@@ -179,22 +240,38 @@ class IcebergFormat:
         A version's successor holds its snapshot, or its note; a stray below others does not.
         """
         state = _iceberg(snapshot)
-        newest = (yield from log.list_versions(state.location))[-1:]
-        if newest == [state.version]:
+        if state.catalog:
+            return True  # a catalog gives no number twice
+        newest = max((yield from log.list_versions(state.location)), default=-1)
+        if newest == state.version:
             return True
+        if newest < state.version:
+            # A list that lacks what was just stored is an old one; the hint is not.
+            hinted = yield from log.hinted_version(state.location)
+            if hinted is None or hinted <= state.version:
+                return True
+            newest = hinted
         after = yield from log.read_metadata(state.location, state.table, state.version + 1)
-        if after is None or state.document is None:
+        document, noted = state.document, True
+        if after is None:
+            # Cleaned up in its turn: the newest one still holds the snapshot, if this made one.
+            after = yield from log.read_metadata(state.location, state.table, newest)
+            summary = {} if document is None else (document.current or {}).get("summary") or {}
+            noted = state.newest is None or summary.get(NONCE) != state.newest.nonce
+        if after is None or document is None:
             return False
-        if after.properties.get(COMMIT_PROPERTY) != state.document.properties.get(COMMIT_PROPERTY):
+        own = document.properties.get(COMMIT_PROPERTY)
+        if noted and after.properties.get(COMMIT_PROPERTY) != own:
             return False
-        return state.document.current_id in (None, *after.snapshots)
+        return document.current_id in (None, *after.snapshots)
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """Zero where writers delete old metadata files with each commit, else three days.
 
         Nobody deletes them otherwise but a removal of orphan files, which keeps them as long.
+        What a catalog's version was is told by the catalog: no number of it can be created again.
         """
-        return 0.0 if _is_cleaned(snapshot) else _LOG_RETENTION_SECONDS
+        return 0.0 if _is_cleaned(snapshot) and not snapshot.catalog else _LOG_RETENTION_SECONDS
 
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
         """``history.expire.max-snapshot-age-ms``, by default five days."""

@@ -27,7 +27,7 @@ def behind(s3_server: S3Server, s3_root: str) -> Iterator[Open]:
     opened: list[Gateway] = []
 
     def open_behind(flaw: Flaw) -> tuple[Place, Gateway]:
-        gateway = Gateway(s3_server, flaw)
+        gateway = Gateway(s3_server.endpoint, flaw)
         opened.append(gateway)
         server = replace(s3_server, endpoint=gateway.endpoint)
         return Place(s3_root, server.storage_options), gateway

@@ -119,14 +119,17 @@ def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: 
     [
         (lambda d: d.update({"format-version": 4}), "format version 4"),
         (lambda d: d["partition-specs"].append(_spec("zorder[4]")), "transform zorder"),
-        (lambda d: d["schemas"][0]["fields"].append(_field("uuid")), "type uuid"),
+        (
+            lambda d: d["schemas"][0]["fields"].append(_field("timestamptz_ns")),
+            "type timestamptz_ns",
+        ),
         (lambda d: d["schemas"][0]["fields"].append(_field("variant")), "type variant"),
         (
-            lambda d: d["schemas"][0]["fields"].append({**_field("int"), "initial-default": 5}),
+            lambda d: d["schemas"][0]["fields"].append(_field(_struct(default=5))),
             "initial-default",
         ),
     ],
-    ids=["format version", "transform", "uuid", "variant", "default"],
+    ids=["format version", "transform", "nanoseconds", "variant", "default"],
 )
 def test_what_is_not_known_is_refused_by_name(
     lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
@@ -135,13 +138,25 @@ def test_what_is_not_known_is_refused_by_name(
     refuses(place, lv.UnsupportedTableFeature, match)
 
 
+def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -> None:
+    broken = {**_field("uuid"), "initial-default": "no uuid"}
+    newest = metadata(place) / "v2.metadata.json"
+    edit(newest, lambda d: d["schemas"][0]["fields"].append(broken))
+    refuses(place, lv.CorruptObject, "'no uuid' of column odd is no uuid")
+
+
 def _spec(transform: str) -> dict[str, Any]:
     field = {"source-id": 1, "field-id": 1000, "name": "p", "transform": transform}
     return {"spec-id": 1, "fields": [field]}
 
 
-def _field(kind: str) -> dict[str, Any]:
+def _field(kind: object) -> dict[str, Any]:
     return {"id": 9, "name": "odd", "required": False, "type": kind}
+
+
+def _struct(default: object) -> dict[str, Any]:
+    inner = {"id": 10, "name": "x", "required": False, "type": "int", "initial-default": default}
+    return {"type": "struct", "fields": [inner]}
 
 
 @pytest.mark.parametrize(

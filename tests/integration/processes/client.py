@@ -19,13 +19,14 @@ from tests.builders import WrappedStore
 class StoppingStore(WrappedStore):
     """Stands still for ever before, or right after, its so manieth request.
 
-    With no number it counts. ``after``: the request is carried out, and its
-    answer lost.
+    With no number it counts them, and notes which they are. ``after``: the request is
+    carried out, and its answer lost.
     """
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.count = 0
+        self.names: list[str] = []
         self.stop_at: int | None = None
         self.after = False
         self._lock = threading.Lock()
@@ -33,6 +34,7 @@ class StoppingStore(WrappedStore):
     def _step(self, name: str) -> bool:
         with self._lock:
             self.count += 1
+            self.names.append(name)
             if self.stop_at is None or self.count < self.stop_at:
                 return False
             if self.count == self.stop_at and self.after:
@@ -92,11 +94,12 @@ def main(root: str) -> None:
         txn = lake.transaction()
         transfer(txn, order["number"], order["amount"])
         store.count = 0
+        store.names.clear()
         store.after = order["after"]
         store.stop_at = order["stop_at"]
         tell(began=txn.id)
         result = txn.commit()
-        tell(committed=txn.id, version=result.global_version, requests=store.count)
+        tell(committed=txn.id, version=result.global_version, requests=store.names)
 
 
 if __name__ == "__main__":

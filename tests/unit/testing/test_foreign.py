@@ -8,8 +8,9 @@ import pytest
 from lakevilla.store.base import ABSENT, ANY
 from lakevilla.store.effects import delete, list_objects, put, sleep
 from lakevilla.testing import foreign
+from lakevilla.testing.delta_reader import read_log
 from lakevilla.testing.faults import Fault
-from lakevilla.testing.reader import Unreadable, read_log, run_now, table_rows
+from lakevilla.testing.reader import Unreadable, run_now, table_rows
 from lakevilla.testing.scheduler import Simulation
 
 COLUMNS = {"id": "long", "name": "string"}

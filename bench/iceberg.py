@@ -1,0 +1,205 @@
+"""Iceberg tables: LakeVilla, without a catalog, beside pyiceberg with its SQL catalog.
+
+``python -m bench.iceberg``: appends of 100 rows to a warm table, by one writer and by eight
+processes, against an S3 server on loopback behind a proxy with the latency of S3; and
+a thousand commits to one table in a local directory, whose cost and metadata must not grow
+with their number. The numbers in brackets are the project's targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from pyiceberg.exceptions import CommitFailedException
+
+import lakevilla as lv
+from bench.harness import Result, Series, Target, interleave, ministack, report
+from bench.latency_proxy import LatencyProxy, latency_proxy
+from bench.peers import PyIceberg
+from bench.smoke import ROWS
+
+WRITERS = 8
+PROPERTIES = {
+    "commit.manifest.min-count-to-merge": "100",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+def options_of(proxy: LatencyProxy) -> dict[str, str]:
+    return {
+        "AWS_ENDPOINT_URL": proxy.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "bench",
+        "AWS_SECRET_ACCESS_KEY": "bench-secret",
+        "AWS_REGION": "us-east-1",
+    }
+
+
+def lake_with(root: str, table: str, options: dict[str, str] | None = None) -> lv.Lake:
+    """A connection to a lake with a table that has rows."""
+    lake = lv.connect(root, storage_options=options)
+    lake.create_table(table, ROWS, format="iceberg", properties=PROPERTIES, exist_ok=True)
+    return lake
+
+
+def append_alone(lake: lv.Lake, table: str) -> None:
+    with lake.transaction(features=lv.Feature.NONE) as txn:
+        txn.append(table, ROWS)
+
+
+def one_writer(directory: Path, proxy: LatencyProxy, repeats: int) -> Result:
+    """Target 2."""
+    options = options_of(proxy)
+    ours = lake_with("s3://lake/ours", "alone", options)
+    theirs = PyIceberg(directory / "one.db", "s3://lake/theirs", options)
+    theirs.create(["alone"], ROWS)
+    append = interleave(
+        "s3: append",
+        {
+            "LakeVilla (NONE)": lambda _: append_alone(ours, "alone"),
+            "pyiceberg": lambda _: theirs.append(["alone"], ROWS),
+        },
+        repeats=repeats,
+        warm_up=2,
+        reset=proxy.reset,
+        count=lambda: proxy.requests,
+        settle=ours.close,
+    )
+    append.ratio("[2] append / pyiceberg", 0.25, "LakeVilla (NONE)", "pyiceberg")
+    made = append.of("LakeVilla (NONE)").requests
+    append.targets.append(Target("[2] PUT of an append", 5, made.get("PUT", 0)))
+    ours.close()
+    return append
+
+
+def _write(
+    number: int,
+    system: str,
+    directory: Path,
+    options: dict[str, str],
+    seconds: float,
+    go: multiprocessing.synchronize.Barrier,
+    told: Queue[Counter[str]],
+) -> None:
+    """A process that appends as fast as it can, and counts what it met."""
+    if system == "pyiceberg":
+        theirs = PyIceberg(directory / "eight.db", "s3://lake/eight", options)
+        handle = theirs.handle("alone")
+    else:
+        ours = lv.connect("s3://lake/eight-ours", storage_options=options)
+
+    def write() -> bool:
+        try:
+            if system == "pyiceberg":
+                handle.refresh()
+                handle.append(ROWS)
+            else:
+                with ours.transaction() as txn:
+                    txn.append("alone", ROWS)
+        except (CommitFailedException, lv.ConflictError):
+            return False
+        return True
+
+    write()
+    go.wait()
+    met: Counter[str] = Counter()
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        met["commits" if write() else "aborts"] += 1
+    told.put(met)
+
+
+def eight_writers(directory: Path, proxy: LatencyProxy, seconds: float, repeats: int) -> Result:
+    """Target 5, on one Iceberg table; told as the time of a commit."""
+    options = options_of(proxy)
+    lake_with("s3://lake/eight-ours", "alone", options).close()
+    PyIceberg(directory / "eight.db", "s3://lake/eight", options).create(["alone"], ROWS)
+    result = Result(f"s3: {WRITERS} writers", [Series("LakeVilla"), Series("pyiceberg")])
+    context = multiprocessing.get_context("spawn")
+    aborts: Counter[str] = Counter()
+    for _ in range(repeats):
+        for series in result.series:
+            go, told = context.Barrier(WRITERS + 1), context.Queue()
+            given = (series.system, directory, options, seconds, go, told)
+            members = [
+                context.Process(target=_write, args=(number, *given)) for number in range(WRITERS)
+            ]
+            for member in members:
+                member.start()
+            go.wait()
+            proxy.reset()
+            met = sum((told.get() for _ in members), Counter())
+            commits = max(met["commits"], 1)
+            series.requests = {v: round(n / commits) for v, n in proxy.requests.items()}
+            for member in members:
+                member.join()
+            series.seconds.append(seconds / commits)
+            aborts[series.system] += met["aborts"]
+    result.ratio("[5] time of a commit / pyiceberg", 0.1, "LakeVilla", "pyiceberg")
+    result.targets.append(Target("[5] aborts", 0, aborts["LakeVilla"]))
+    return result
+
+
+def thousand(directory: Path, commits: int) -> Result:
+    """A commit late costs what one early does, and metadata stays bounded."""
+    lake = lake_with(str(directory), "long")
+    took: list[float] = []
+    for _ in range(commits):
+        started = time.perf_counter()
+        append_alone(lake, "long")
+        took.append(time.perf_counter() - started)
+    lake.close()
+    names = [f"commits {first} to {first + 20}" for first in (1, commits - 20)]
+    early, late = Series(names[0], took[:20]), Series(names[1], took[-20:])
+    result = Result(f"local: {commits} commits", [early, late])
+    result.ratio("a late commit / an early one", 1.5, names[1], names[0])
+    metadata = directory / "long" / "metadata"
+    newest = max(metadata.glob("v*.metadata.json"), key=lambda path: path.stat().st_mtime)
+    result.targets.append(
+        Target("KB of the newest metadata file", 1000, newest.stat().st_size / 1e3)
+    )
+    print(
+        f"{commits} commits: median {statistics.median(took) * 1e3:.1f} ms, "
+        f"{len(list(metadata.iterdir()))} objects in metadata/"
+    )
+    return result
+
+
+def main() -> int:
+    """Run the parts asked for; exit status 0 if every target was met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--commits", type=int, default=1000)
+    parser.add_argument("--parts", default="append,writers,commits")
+    parser.add_argument("--profile", default="s3", choices=["zero", "s3", "express"])
+    parser.add_argument("--json", type=Path, default=Path("bench/results/iceberg.json"))
+    parser.add_argument("--strict", action="store_true", help="exit 1 where a target was missed")
+    options = parser.parse_args()
+    parts = set(options.parts.split(","))
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="lakevilla-bench-") as name:
+        directory = Path(name)
+        if parts & {"append", "writers"}:
+            with ministack() as endpoint, latency_proxy(endpoint, options.profile) as proxy:
+                if "append" in parts:
+                    results.append(one_writer(directory, proxy, options.repeats))
+                if "writers" in parts:
+                    results.append(eight_writers(directory, proxy, options.seconds, 3))
+        if "commits" in parts:
+            results.append(thousand(directory / "thousand", options.commits))
+    parameters = {"repeats": options.repeats, "profile": options.profile, "rows": len(ROWS)}
+    met = report(results, options.json, parameters)
+    return 1 if options.strict and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

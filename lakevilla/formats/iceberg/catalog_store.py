@@ -1,0 +1,230 @@
+"""Catalogs as objects of the store: a table's pointer is read, and replaced under a condition.
+
+``catalog://<name>/<namespace>/<table>`` is an object whose body is a ``Pointer``, and whose
+token is the place of the table's metadata file. To put to it is to ask the catalog for its own
+compare-and-swap: the body is a commit request. So the protocol's effects reach catalogs as
+they reach objects: counted, retried, and open to faults (docs/design/0016-catalogs.md).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    ValidationException,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests.adapters import HTTPAdapter
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.commit_request import decode_request
+from lakevilla.formats.iceberg.paths import place_of
+from lakevilla.formats.iceberg.pointer import Pointer, encode_pointer, identifier_of
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Stored,
+    Token,
+)
+
+__all__ = ["CatalogStore"]
+
+T = TypeVar("T")
+
+_REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
+_requirements: TypeAdapter[list[TableRequirement]] = TypeAdapter(list[TableRequirement])
+_updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
+
+
+class CatalogStore:
+    """See ``store.base.Store``. Thread-safe as far as the catalogs are.
+
+    Parameters
+    ----------
+    catalogs : Mapping
+        By name, pyiceberg catalogs, or the properties that ``load_catalog`` makes one of.
+    timeout_seconds : float
+        How long a REST catalog may take to answer.
+    """
+
+    def __init__(
+        self, catalogs: Mapping[str, Catalog | Mapping[str, str]], *, timeout_seconds: float
+    ) -> None:
+        self._given = dict(catalogs)
+        self._timeout = timeout_seconds
+        self._loaded: dict[str, Catalog] = {}
+        self._tables: dict[str, Table] = {}
+        self._lock = threading.Lock()
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        found = self._asked(lambda: self._load(key))
+        if not isinstance(found, Table):
+            return found
+        token = _token(found)
+        body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
+        return Found(body, token, len(body))
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        """Commit; what has to hold is in the request, so ``condition`` only repeats it.
+
+        ``Refused`` if the table's main branch has moved on: then this request can't take
+        effect any more, not even late.
+        """
+        request = decode_request(body)
+        # Catalogs are told by it which table is meant, and with what rights: they look themselves.
+        known = self._tables.get(key)
+        table = self._asked(lambda: self._load(key)) if known is None else known
+        if isinstance(table, Missing):
+            return Refused()
+        if isinstance(table, Failure):
+            return table
+        try:
+            done = table.catalog.commit_table(
+                table,
+                tuple(_requirements.validate_python(request.requirements)),
+                tuple(_updates.validate_python(request.updates)),
+            )
+        except (
+            CommitFailedException,
+            TableAlreadyExistsError,
+            ValidationException,
+            BadRequestError,
+            ValueError,
+        ) as error:
+            return self._settle(key, request.snapshot_id, request.parent_id, error)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return Refused()
+        except Exception as error:
+            return _failure(error)
+        return Stored(Token(place_of(done.metadata_location).uri))
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        raise InvalidOperation(f"{key} is a table's pointer in a catalog, and holds no file")
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        found = self.get(key)
+        if isinstance(found, Found):
+            return ObjectInfo(key, found.size, found.token, 0.0)
+        return found if isinstance(found, Failure) else Missing()
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
+
+    def delete(self, key: str) -> Failure | None:
+        raise InvalidOperation(
+            f"{key} is a table's pointer in a catalog: drop the table with the catalog"
+        )
+
+    def local_path(self, key: str) -> str | None:
+        return None
+
+    def _settle(
+        self, key: str, snapshot_id: int, parent_id: int | None, error: Exception
+    ) -> Stored | Refused | Failure:
+        """What became of a request that the catalog turned down.
+
+        An attempt before it may have taken effect: then its snapshot is there. If the main
+        branch is elsewhere, none can any more. Else something beside the branch has changed (a
+        property, another branch) at the same time, and the same request again decides; or the
+        catalog does not take such a request at all.
+        """
+        table = self._asked(lambda: self._load(key))
+        if isinstance(table, Failure):
+            return Failure(f"{_told(error)}, and then: {table.reason}", permanent=table.permanent)
+        if not isinstance(table, Table):
+            return Refused()
+        if table.metadata.snapshot_by_id(snapshot_id) is not None:
+            return Stored(_token(table))
+        current = table.metadata.current_snapshot_id
+        if (None if current == -1 else current) != parent_id:
+            return Refused()
+        if isinstance(error, CommitFailedException):
+            return Failure(_told(error), ambiguous=False, conflict=True)
+        return Failure(_told(error), ambiguous=False, permanent=True)
+
+    def _load(self, key: str) -> Table:
+        name, identifier = identifier_of(key)
+        table = self._tables[key] = self._catalog(name, key).load_table(identifier)
+        return table
+
+    def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
+        try:
+            return ask()
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return Missing()
+        except InvalidOperation:
+            raise
+        except Exception as error:
+            return _failure(error)
+
+    def _catalog(self, name: str, key: str) -> Catalog:
+        with self._lock:
+            found = self._loaded.get(name)
+            if found is None:
+                given = self._given.get(name)
+                if given is None:
+                    raise InvalidOperation(
+                        f"{key} is a table of the catalog {name!r}, which this lake was not "
+                        f"connected with: connect with catalogs={{{name!r}: ...}}"
+                    )
+                found = given if isinstance(given, Catalog) else load_catalog(name, **given)
+                _limit(found, self._timeout)
+                self._loaded[name] = found
+            return found
+
+
+def _token(table: Table) -> Token:
+    return Token(place_of(table.metadata_location).uri)
+
+
+def _failure(error: Exception) -> Failure:
+    """An attempt that brought no answer to rely on: the catalog may have done it all the same."""
+    if isinstance(error, _REFUSED_ACCESS):
+        return Failure(_told(error), ambiguous=False, permanent=True)
+    throttled = isinstance(error, TooManyRequestsError)
+    return Failure(_told(error), ambiguous=not throttled, throttled=throttled)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}"
+
+
+def _limit(catalog: Catalog, seconds: float) -> None:
+    """Have a REST catalog's session give up: pyiceberg sets no time limit, and would hang."""
+    session = getattr(catalog, "_session", None)
+    for prefix, adapter in list(getattr(session, "adapters", {}).items()):
+        if type(adapter) is HTTPAdapter and session is not None:
+            session.mount(prefix, _Limited(seconds))
+
+
+class _Limited(HTTPAdapter):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def send(self, request: Any, *given: Any, **named: Any) -> Any:
+        if named.get("timeout") is None and len(given) < 2:
+            named["timeout"] = self._seconds
+        return super().send(request, *given, **named)

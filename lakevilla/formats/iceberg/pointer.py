@@ -1,0 +1,41 @@
+"""A table's pointer in a catalog: the key it has here, and what the catalog answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from lakevilla.store.location import CATALOG
+
+__all__ = ["Pointer", "decode_pointer", "encode_pointer", "identifier_of", "pointer_key"]
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """Where a table's newest metadata file is, and the table itself."""
+
+    metadata: str
+    location: str
+
+
+_pointers = msgspec.json.Decoder(Pointer)
+
+
+def pointer_key(catalog: str, identifier: Sequence[str]) -> str:
+    """``catalog://<name>/<namespace>/<table>``, each part escaped as in a URI."""
+    return f"{CATALOG}://" + "/".join(quote(part, safe="") for part in (catalog, *identifier))
+
+
+def identifier_of(key: str) -> tuple[str, tuple[str, ...]]:
+    """The catalog's name, and the table's in it."""
+    name, *parts = (unquote(part) for part in key.partition("://")[2].split("/"))
+    return name, tuple(parts)
+
+
+def encode_pointer(pointer: Pointer) -> bytes:
+    return msgspec.json.encode(pointer)
+
+
+def decode_pointer(body: bytes) -> Pointer:
+    return _pointers.decode(body)

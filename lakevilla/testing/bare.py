@@ -1,0 +1,41 @@
+"""What a reader of a bare format tells of a table, whichever format it is.
+
+The readers share no code with the library's own, so that the two can be held against
+each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+__all__ = ["BareTable", "Unreadable"]
+
+
+class Unreadable(AssertionError):
+    """A reader of the format cannot read the table."""
+
+
+class BareTable(Protocol):
+    """A table at a version, as a client without LakeVilla sees it."""
+
+    @property
+    def location(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def table_id(self) -> str: ...
+    @property
+    def live_files(self) -> Collection[str]:
+        """Paths of the live data files, relative to the table."""
+
+    @property
+    def transactions(self) -> list[str]:
+        """LakeVilla's transactions in the versions that are still there, in order."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every version from the first on is still there."""
+
+    def sequence(self, lake_id: str) -> int:
+        """What a lake says it has published here; -1: nothing."""

@@ -1,0 +1,590 @@
+"""Tables of pyiceberg's catalogs in transactions: SQL over SQLite, and a real REST server."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.types import LongType
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from tests.builders import Dying, contents, interrupted, kinds
+from tests.fixtures.catalogs import RestServer
+from tests.fixtures.gateway import Gateway
+
+Rows = list[tuple[int, int]]
+#: By the table's own version, or decided in the lake's HEAD.
+ENTRY, ALL = lv.Feature.R, lv.Feature.R | lv.Feature.I
+FAST = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.01, publish_timeout_seconds=1.0)
+
+
+def table_of(rows: Rows) -> pa.Table:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    return pa.Table.from_pylist([{"k": k, "v": v} for k, v in rows], schema)
+
+
+@dataclass
+class Place:
+    """A lake, and a catalog with a table ``orders`` beside it."""
+
+    root: Path
+    catalog: Catalog
+    given: Any
+    namespace: str
+    gateway: Gateway | None = None
+
+    @property
+    def orders(self) -> str:
+        return f"prod.{self.namespace}.orders"
+
+    def connect(self, **named: Any) -> lv.Lake:
+        return lv.connect(
+            str(self.root / "lake"), catalogs={"prod": self.given}, settings=FAST, **named
+        )
+
+    def table(self) -> Any:
+        return self.catalog.load_table((self.namespace, "orders"))
+
+    def seen(self) -> Rows:
+        """What pyiceberg reads, by the catalog."""
+        rows = self.table().scan().to_arrow().to_pylist()
+        return sorted((row["k"], row["v"]) for row in rows)
+
+    def append(self, rows: Rows) -> None:
+        self.table().append(table_of(rows))
+
+
+def rows_in(lake: lv.Lake, name: str) -> Rows:
+    return sorted((row["k"], row["v"]) for row in lake.snapshot().read(name).to_pylist())
+
+
+def filled(place: Place) -> Place:
+    place.catalog.create_namespace(place.namespace)
+    table = place.catalog.create_table((place.namespace, "orders"), table_of([]).schema)
+    table.append(table_of([(1, 10), (2, 20)]))
+    return place
+
+
+def in_sqlite(directory: Path) -> Place:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/catalog.db",
+        "warehouse": f"file://{directory}/warehouse",
+    }
+    return filled(Place(directory, load_catalog("prod", **properties), properties, "sales"))
+
+
+def over_rest(directory: Path, server: RestServer) -> Iterator[Place]:
+    gateway = Gateway(server.uri)
+    catalog = load_catalog("prod", type="rest", uri=server.uri)
+    properties = {"type": "rest", "uri": gateway.endpoint}
+    yield filled(Place(directory, catalog, properties, f"n{uuid.uuid4().hex[:8]}", gateway))
+    gateway.close()
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Place:
+    return in_sqlite(tmp_path)
+
+
+@pytest.fixture
+def rest(tmp_path: Path, rest_server: RestServer) -> Iterator[Place]:
+    yield from over_rest(tmp_path, rest_server)
+
+
+@pytest.fixture(params=["sql", "rest"])
+def place(request: pytest.FixtureRequest) -> Place:
+    found: Place = request.getfixturevalue(request.param)
+    return found
+
+
+# -- what works ------------------------------------------------------------------------
+
+
+def test_a_transaction_changes_a_catalog_table_and_a_delta_table(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("stock", table_of([(1, 5)]))
+        with lake.transaction() as txn:
+            txn.append(place.orders, table_of([(3, 30)]))
+            txn.update("stock", {"v": "v - 1"}, where="k = 1")
+        with lake.transaction() as txn:
+            txn.update(place.orders, {"v": "v + 1"}, where="k = 1")
+            txn.delete(place.orders, where="k = 2")
+            assert txn.sql(f"SELECT sum(v) AS s FROM {place.orders}").to_pylist() == [{"s": 41}]
+        assert rows_in(lake, "stock") == [(1, 4)]
+        assert rows_in(lake, place.orders) == [(1, 11), (3, 30)]
+    assert place.seen() == [(1, 11), (3, 30)]
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_what_the_catalogs_clients_write_in_between_is_kept(
+    place: Place, features: lv.Feature
+) -> None:
+    with place.connect() as lake:
+        with lake.transaction(features=features) as txn:
+            txn.append(place.orders, table_of([(3, 30)]))
+            place.append([(4, 40)])
+        with lake.transaction(features=features) as txn:
+            txn.update(place.orders, {"v": "v + 1"}, where="k = 1")
+            place.append([(5, 50)])
+            with place.table().update_spec() as update:  # a version without a snapshot
+                update.add_field("k", "identity", "k")
+    assert place.seen() == [(1, 11), (2, 20), (3, 30), (4, 40), (5, 50)]
+
+
+def test_a_foreign_change_of_the_same_rows_is_a_conflict(place: Place) -> None:
+    with place.connect() as lake:
+        txn = lake.transaction().__enter__()
+        (row,) = txn.read(place.orders, where="k = 1").to_pylist()
+        place.table().delete("k = 1")
+        txn.append(place.orders, table_of([(9, row["v"])]))
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+    assert place.seen() == [(2, 20)]
+
+
+def test_a_property_that_is_set_beneath_a_commit_costs_it_nothing(place: Place) -> None:
+    """It changes no branch, so the catalog takes the commit on top of it."""
+    with place.connect() as lake:
+
+        def set_property() -> None:
+            with place.table().transaction() as change:
+                change.set_properties(owner="them")
+
+        with (
+            interrupted(lake, lambda key: key.startswith("catalog://"), set_property),
+            lake.transaction() as txn,
+        ):
+            txn.append(place.orders, table_of([(3, 30)]))
+        with lake.transaction() as txn:
+            txn.update(place.orders, {"v": "0"}, where="k = 3")
+    assert place.seen() == [(1, 10), (2, 20), (3, 0)]
+    assert place.table().properties["owner"] == "them"
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_rollback_beneath_a_commit_is_kept(place: Place, features: lv.Feature) -> None:
+    """It makes no snapshot: only what the main branch is at tells the catalog of it."""
+    first = place.table().current_snapshot().snapshot_id
+    place.append([(3, 30)])
+
+    def roll_back() -> None:
+        table = place.table()
+        back = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=first)
+        place.catalog.commit_table(table, (), (back,))
+
+    with (
+        place.connect() as lake,
+        interrupted(lake, lambda key: key.startswith("catalog://"), roll_back),
+        lake.transaction(features=features) as txn,
+    ):
+        txn.append(place.orders, table_of([(4, 40)]))
+    assert place.seen() == [(1, 10), (2, 20), (4, 40)]
+
+
+def test_many_writers_lose_nothing_and_repeat_nothing(place: Place) -> None:
+    def write(features: lv.Feature, first: int) -> None:
+        with place.connect() as lake:
+            for number in range(first, first + 4):
+                with lake.transaction(features=features) as txn:
+                    txn.append(place.orders, table_of([(number, 0)]))
+
+    writers = [
+        threading.Thread(target=write, args=(features, first))
+        for features, first in ((ALL, 100), (ALL, 200), (ENTRY, 300))
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    with place.connect() as lake, lake.transaction() as txn:
+        txn.append(place.orders, table_of([(999, 0)]))
+    wanted = [(first + n, 0) for first in (100, 200, 300) for n in range(4)]
+    assert place.seen() == sorted([(1, 10), (2, 20), (999, 0), *wanted])
+
+
+def test_alterations_go_through_the_catalog(place: Place) -> None:
+    added = pa.schema([("note", pa.string())])
+    with place.connect() as lake:
+        with lake.transaction() as txn:
+            txn.alter(place.orders, add_columns=added, set_properties={"owner": "us"})
+            txn.append(place.orders, [{"k": 3, "v": 30, "note": "x"}])
+        with lake.transaction() as txn:
+            txn.alter(place.orders, drop_columns=["note"], unset_properties=["owner"])
+            txn.append(place.orders, table_of([(4, 40)]))
+        assert rows_in(lake, place.orders) == place.seen()
+    table = place.table()
+    assert [field.name for field in table.schema().fields] == ["k", "v"]
+    assert "owner" not in table.properties
+    assert table.current_snapshot().schema_id == table.metadata.current_schema_id
+    assert place.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def test_a_registered_name_serves_whoever_has_the_catalog(place: Place) -> None:
+    with place.connect() as lake:
+        lake.register("orders", place.orders)
+    with place.connect() as lake:
+        for features in (ENTRY, ALL):
+            with lake.transaction(features=features) as txn:
+                txn.append("orders", table_of([(3, 30)]))
+        assert lake.table("orders").format == "iceberg"
+        copy = pickle.loads(pickle.dumps(lake))
+        assert rows_in(copy, "orders") == [(1, 10), (2, 20), (3, 30), (3, 30)]
+        lake.unregister("orders")
+    with lv.connect(str(place.root / "other"), catalogs={"prod": place.given}) as other:
+        other.register("orders", place.orders)
+        assert len(rows_in(other, "orders")) == 4
+
+
+def test_the_command_line_is_told_of_catalogs_by_options(sql: Place) -> None:
+    root = str(sql.root / "lake")
+    told = [f"--option=catalog.prod.{name}={value}" for name, value in sql.given.items()]
+    for command in (
+        ["register", root, "orders", sql.orders],
+        ["sql", root, "UPDATE orders SET v = 0 WHERE k = 1", "--write"],
+        ["doctor", root],
+    ):
+        done = CliRunner().invoke(app, [*command, *told])
+        assert done.exit_code == 0, done.output
+    assert sql.seen() == [(1, 0), (2, 20)]
+
+
+def test_a_snapshot_of_the_past_reads_the_catalogs_old_version(place: Place) -> None:
+    with place.connect() as lake:
+        for value in (30, 31):
+            with lake.transaction() as txn:
+                txn.append(place.orders, table_of([(3, value)]))
+        then = lake.snapshot(version=1)
+        assert sorted(row["v"] for row in then.read(place.orders).to_pylist()) == [10, 20, 30]
+
+
+def test_expired_snapshots_of_the_catalog_are_passed_over(sql: Place) -> None:
+    with sql.connect() as lake:
+        with lake.transaction() as txn:
+            txn.append(sql.orders, table_of([(3, 30)]))
+        sql.append([(4, 40)])
+        sql.append([(5, 50)])
+        table = sql.table()
+        last = table.current_snapshot().snapshot_id
+        gone = [one for one in table.snapshots() if one.snapshot_id != last]
+        table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
+        for one in gone:  # what Spark deletes when it expires them
+            os.unlink(one.manifest_list.removeprefix("file://"))
+        with lake.transaction() as txn:
+            txn.update(sql.orders, {"v": "v + 1"}, where="k = 3")
+    assert sql.seen() == [(1, 10), (2, 20), (3, 31), (4, 40), (5, 50)]
+
+
+def test_compressed_metadata_of_a_catalog_is_read(sql: Place) -> None:
+    location = sql.table().metadata_location.removeprefix("file://")
+    compressed = location.replace(".metadata.json", ".gz.metadata.json")
+    Path(compressed).write_bytes(gzip.compress(Path(location).read_bytes()))
+    sql.catalog.drop_table("sales.orders")
+    sql.catalog.register_table("sales.orders", f"file://{compressed}")
+    with sql.connect() as lake, lake.transaction() as txn:
+        txn.append(sql.orders, table_of([(3, 30)]))
+    assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
+
+
+def test_spark_writes_the_same_table_through_the_catalog(rest: Place, spark: SparkSession) -> None:
+    name = f"rest_{rest.namespace}"
+    spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    spark.conf.set(f"spark.sql.catalog.{name}.type", "rest")
+    spark.conf.set(f"spark.sql.catalog.{name}.uri", rest.given["uri"])
+    spark.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
+    orders = f"{name}.{rest.namespace}.orders"
+    with rest.connect() as lake:
+        with lake.transaction() as txn:
+            txn.append(rest.orders, table_of([(3, 30)]))
+            spark.sql(f"INSERT INTO {orders} VALUES (4, 40)")
+        spark.sql(f"UPDATE {orders} SET v = v + 1 WHERE k = 1")
+        with lake.transaction() as txn:
+            txn.update(rest.orders, {"v": "v + 1"}, where="k <= 2")
+        expected = [(1, 12), (2, 21), (3, 30), (4, 40)]
+        assert rows_in(lake, rest.orders) == expected
+    assert sorted((row.k, row.v) for row in spark.table(orders).collect()) == expected
+    with lv.connect(
+        str(rest.root / "lake"), spark=spark, catalogs={"prod": rest.given}, settings=FAST
+    ) as lake:
+        with lake.transaction() as txn:
+            txn.append(rest.orders, spark.createDataFrame([(5, 50)], "k bigint, v bigint"))
+        frame = lake.snapshot().read(rest.orders)
+        assert sorted((row.k, row.v) for row in frame.collect()) == [*expected, (5, 50)]
+
+
+# -- what goes wrong -------------------------------------------------------------------
+
+
+class Flaky(SqlCatalog):
+    """Says once that it does not know how a commit ended."""
+
+    fails: str | None = None
+
+    def commit_table(self, *given: Any) -> Any:
+        failing, self.fails = self.fails, None
+        if failing == "before":
+            raise CommitStateUnknownException("nobody knows")
+        done = super().commit_table(*given)
+        if failing == "after":
+            raise CommitStateUnknownException("nobody knows")
+        return done
+
+
+def fail_once(place: Place, when: str) -> Callable[[], object]:
+    """Have the next commit be answered by an error, before or after the catalog has made it."""
+    gateway = place.gateway
+    if gateway is None:
+        flaky = Flaky("prod", **place.catalog.properties)
+        flaky.fails = when
+        place.given = flaky
+        return lambda: flaky.fails
+    left = [when]
+
+    def fails(method: str, path: str) -> tuple[int, bool] | None:
+        if method == "POST" and path.endswith("/orders") and left:
+            return 500, left.pop() == "after"
+        return None
+
+    gateway.fails = fails
+    return lambda: left
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_of_unknown_outcome_is_made_once(
+    place: Place, when: str, features: lv.Feature
+) -> None:
+    left = fail_once(place, when)
+    with place.connect() as lake, lake.transaction(features=features) as txn:
+        txn.append(place.orders, table_of([(3, 30)]))
+        txn.update(place.orders, {"v": "v + 1"}, where="k = 1")
+    assert not left()
+    assert place.seen() == [(1, 11), (2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_commit_whose_answer_is_lost_and_that_others_follow_is_made_once(
+    rest: Place, features: lv.Feature
+) -> None:
+    gateway = rest.gateway
+    assert gateway is not None
+
+    def loses(method: str, path: str) -> bool:
+        if method == "POST" and path.endswith("/orders"):
+            gateway.loses = lambda method, path: False
+            rest.append([(4, 40)])
+            return True
+        return False
+
+    gateway.loses = loses
+    with rest.connect() as lake, lake.transaction(features=features) as txn:
+        txn.append(rest.orders, table_of([(3, 30)]))
+    assert gateway.lost == 1
+    assert rest.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def test_a_catalog_that_is_down_leaves_a_decided_commit_for_later(rest: Place) -> None:
+    assert rest.gateway is not None
+    events: list[lv.Event] = []
+    with rest.connect(on_event=events.append) as lake:
+        lake.create_table("stock", table_of([(1, 5)]))
+        lake.register("orders", rest.orders)
+        rest.gateway.fails = lambda method, path: (503, False) if method == "POST" else None
+        with lake.transaction() as txn:
+            txn.append("orders", table_of([(3, 30)]))
+            txn.update("stock", {"v": "v - 1"}, where="k = 1")
+        # Decided, and shown as one; in the catalog as soon as it can be reached.
+        assert rows_in(lake, "orders") == [(1, 10), (2, 20), (3, 30)]
+        assert rows_in(lake, "stock") == [(1, 4)]
+    assert rest.seen() == [(1, 10), (2, 20)]
+    assert "retry" in kinds(events)
+    rest.gateway.fails = lambda method, path: None
+    with rest.connect() as lake, lake.transaction() as txn:
+        txn.append("orders", table_of([(4, 40)]))
+    assert rest.seen() == [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def test_what_was_decided_before_a_table_was_dropped_is_published_to_its_catalog(
+    rest: Place,
+) -> None:
+    assert rest.gateway is not None
+    with rest.connect() as lake:
+        lake.register("orders", rest.orders)
+        rest.gateway.fails = lambda method, path: (503, False) if method == "POST" else None
+        with lake.transaction() as txn:
+            txn.append("orders", table_of([(3, 30)]))
+        with lake.transaction() as txn:
+            txn.drop_table("orders")
+    rest.gateway.fails = lambda method, path: None
+    with rest.connect() as lake:
+        assert lake.recover().ok
+    assert rest.seen() == [(1, 10), (2, 20), (3, 30)]
+
+
+@pytest.mark.parametrize("status", [401, 403, 503])
+def test_a_catalog_that_refuses_or_is_down_is_told_by_name(rest: Place, status: int) -> None:
+    assert rest.gateway is not None
+    with rest.connect() as lake:
+        lake.register("orders", rest.orders)
+        before = contents(rest.root / "lake")
+        rest.gateway.fails = lambda method, path: (status, False)
+        with (
+            pytest.raises((lv.StoreError, lv.CommitOutcomeUnknown), match="orders"),
+            lake.transaction(features=ENTRY) as txn,
+        ):
+            txn.append("orders", table_of([(3, 30)]))
+        assert contents(rest.root / "lake") == before
+    assert rest.seen() == [(1, 10), (2, 20)]
+
+
+def test_nobody_listens_where_the_catalog_should_be(sql: Place) -> None:
+    given = {"prod": {"type": "rest", "uri": "http://127.0.0.1:9"}}
+    with (
+        lv.connect(str(sql.root / "lake"), catalogs=given, settings=FAST) as lake,
+        pytest.raises(lv.StoreError, match="prod"),
+    ):
+        lake.register("orders", sql.orders)
+
+
+def test_a_lake_without_the_catalog_says_what_is_missing(sql: Place) -> None:
+    with sql.connect() as lake:
+        lake.register("orders", sql.orders)
+        lake.create_table("stock", table_of([(1, 5)]))
+    for catalogs in ({}, {"other": sql.given}):
+        with lv.connect(str(sql.root / "lake"), catalogs=catalogs) as lake:
+            assert rows_in(lake, "stock") == [(1, 5)]
+            with pytest.raises(lv.InvalidOperation, match="catalogs="):
+                lake.table("orders")
+
+
+@pytest.mark.parametrize(
+    "catalogs",
+    ["prod", {"a.b": {}}, {"": {}}, {"prod": 5}],
+    ids=["no mapping", "dotted", "empty", "no catalog"],
+)
+def test_catalogs_that_are_none_are_refused(tmp_path: Path, catalogs: Any) -> None:
+    with pytest.raises(lv.InvalidOperation, match="catalog"):
+        lv.connect(str(tmp_path), catalogs=catalogs)
+
+
+def test_a_table_that_the_catalog_lacks_is_not_made(place: Place) -> None:
+    with place.connect() as lake:
+        name = f"prod.{place.namespace}.none"
+        with pytest.raises(lv.TableNotFound, match="catalog"):
+            lake.table(name)
+        with pytest.raises(lv.TableNotFound, match="make it with the catalog"):
+            lake.create_table(name, table_of([]), format="iceberg")
+
+
+def test_a_table_dropped_from_the_lake_stays_in_its_catalog(sql: Place) -> None:
+    with sql.connect() as lake:
+        lake.register("orders", sql.orders)
+        with pytest.raises(lv.InvalidOperation, match="purge it with the catalog"):
+            lake.drop_table("orders", delete_data=True)
+        assert lake.table("orders").version == 1
+        lake.drop_table("orders")
+        with pytest.raises(lv.TableNotFound):
+            lake.table("orders")
+        assert sql.seen() == [(1, 10), (2, 20)]
+        lake.register("orders", sql.orders)
+        assert rows_in(lake, "orders") == sql.seen()
+
+
+def test_a_dropped_table_is_missed_and_one_made_anew_is_not_taken_for_it(place: Place) -> None:
+    with place.connect() as lake:
+        lake.register("orders", place.orders)
+        place.catalog.drop_table((place.namespace, "orders"))
+        with pytest.raises(lv.LakeVillaError, match="orders"), lake.transaction() as txn:
+            txn.append("orders", table_of([(3, 30)]))
+        table = place.catalog.create_table((place.namespace, "orders"), table_of([]).schema)
+        table.append(table_of([(7, 70)]))
+        with pytest.raises(lv.LakeVillaError, match="orders"), lake.transaction() as txn:
+            txn.append("orders", table_of([(3, 30)]))
+    assert place.seen() == [(7, 70)]
+
+
+def test_a_table_whose_location_moved_is_refused(sql: Place) -> None:
+    with sql.connect() as lake:
+        lake.register("orders", sql.orders)
+        moved = sql.catalog.create_table(
+            "sales.moved", table_of([]).schema, location=f"file://{sql.root}/elsewhere"
+        )
+        sql.catalog.drop_table("sales.orders")
+        sql.catalog.register_table("sales.orders", moved.metadata_location)
+        with pytest.raises(lv.InvalidOperation, match="moved"):
+            lake.table("orders")
+
+
+def test_metadata_without_a_number_is_refused_by_name(sql: Place) -> None:
+    location = sql.table().metadata_location.removeprefix("file://")
+    other = str(Path(location).with_name("latest.metadata.json"))
+    Path(other).write_bytes(Path(location).read_bytes())
+    sql.catalog.drop_table("sales.orders")
+    sql.catalog.register_table("sales.orders", f"file://{other}")
+    with sql.connect() as lake, pytest.raises(lv.UnsupportedTableFeature, match="no number"):
+        lake.table(sql.orders)
+
+
+def test_a_column_dropped_under_an_update_is_a_conflict(place: Place) -> None:
+    with place.connect() as lake:
+        txn = lake.transaction().__enter__()
+        txn.update(place.orders, {"v": "v + 1"}, where="k = 1")
+        with place.table().update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column("v")
+            update.add_column("w", LongType())
+        with pytest.raises(lv.LakeVillaError):
+            txn.commit()
+    assert sorted(place.table().scan().to_arrow()["k"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_crash_at_any_request_leaves_all_or_nothing(tmp_path: Path, features: lv.Feature) -> None:
+    """One table in a catalog and, with HEAD, one in a directory; then another client goes on."""
+    point, done = 0, False
+    while not done:
+        (directory := tmp_path / str(point)).mkdir()
+        place = in_sqlite(directory)
+        with place.connect() as lake:
+            lake.create_table("stock", table_of([(1, 5)]))
+            lake.register("orders", place.orders)
+        dead = place.connect()
+        dying = Dying(dead.runner.store, point)
+        dead.runner.store = dying
+        try:
+            with dead.transaction(features=features) as txn:
+                txn.append("orders", table_of([(3, 30)]))
+                txn.update("orders", {"v": "v + 1"}, where="k = 1")
+                if features is ALL:
+                    txn.update("stock", {"v": "v - 1"}, where="k = 1")
+            dead.close()
+        except Dying.Death:
+            pass
+        done = not dying.died
+        with place.connect() as lake:
+            with lake.transaction() as txn:
+                txn.append("orders", table_of([(9, 90)]))
+            orders, stock = rows_in(lake, "orders"), rows_in(lake, "stock")
+        assert place.seen() == orders
+        all_of_it = orders == [(1, 11), (2, 20), (3, 30), (9, 90)]
+        assert all_of_it or orders == [(1, 10), (2, 20), (9, 90)], point
+        if features is ALL:
+            assert (stock == [(1, 4)]) == all_of_it, point
+        point += 1
+    assert all_of_it
+    assert point > 6

@@ -1,0 +1,49 @@
+"""Manifests and manifest lists as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakevilla.formats.base import DataFile
+from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.manifests import (
+    decode_list,
+    encode_list,
+    encode_manifest,
+    entries_of,
+    new_entry,
+)
+from tests.unit.iceberg.test_metadata import DEFINITION
+
+
+def made(names: list[str], codec: str) -> tuple[bytes, bytes, list[Any]]:
+    """A manifest of some files, the list that names it, and how that does."""
+    properties = {"write.avro.compression-codec": codec}
+    definition = Definition("t", "t", {**DEFINITION, "properties": properties})
+    entries = [
+        new_entry(DataFile(name, 10, 0, stats='{"numRecords":1}'), 7, definition) for name in names
+    ]
+    manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
+    body, named = encode_list(
+        "/lake/t/metadata/snap-7-one.avro",
+        [manifest.file],
+        snapshot_id=7,
+        parent_id=None,
+        sequence=1,
+        definition=definition,
+    )
+    return manifest.body, body, named
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null", "zstd"])
+def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> None:
+    names = [f"data/{number}.parquet" for number in range(5)]
+    manifest, listing, named = made(names, codec)
+    assert (manifest, listing) == made(names, codec)[:2]
+    (found,) = decode_list("k", "t", listing)
+    assert found.manifest_path == named[0].manifest_path
+    assert found.manifest_length == len(manifest)
+    paths = [entry.data_file.file_path for entry in entries_of("k", "t", manifest, found)]
+    assert paths == [f"/lake/t/{name}" for name in names]
