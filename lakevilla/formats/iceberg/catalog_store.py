@@ -8,12 +8,11 @@ they reach objects: counted, retried, and open to faults (docs/design/0016-catal
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -29,9 +28,9 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from requests.adapters import HTTPAdapter
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.catalogs import Catalogs
 from lakevilla.formats.iceberg.commit_request import decode_request
 from lakevilla.formats.iceberg.paths import place_of
 from lakevilla.formats.iceberg.pointer import Pointer, encode_pointer, identifier_of
@@ -57,24 +56,13 @@ _updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
 
 
 class CatalogStore:
-    """See ``store.base.Store``. Thread-safe as far as the catalogs are.
-
-    Parameters
-    ----------
-    catalogs : Mapping
-        By name, pyiceberg catalogs, or the properties that ``load_catalog`` makes one of.
-    timeout_seconds : float
-        How long a REST catalog may take to answer.
-    """
+    """See ``store.base.Store``. Takes what ``Catalogs`` takes; thread-safe as far as they are."""
 
     def __init__(
         self, catalogs: Mapping[str, Catalog | Mapping[str, str]], *, timeout_seconds: float
     ) -> None:
-        self._given = dict(catalogs)
-        self._timeout = timeout_seconds
-        self._loaded: dict[str, Catalog] = {}
+        self._catalogs = Catalogs(catalogs, timeout_seconds)
         self._tables: dict[str, Table] = {}
-        self._lock = threading.Lock()
 
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
@@ -166,7 +154,7 @@ class CatalogStore:
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
-        table = self._tables[key] = self._catalog(name, key).load_table(identifier)
+        table = self._tables[key] = self._catalogs[name].load_table(identifier)
         return table
 
     def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
@@ -178,21 +166,6 @@ class CatalogStore:
             raise
         except Exception as error:
             return _failure(error)
-
-    def _catalog(self, name: str, key: str) -> Catalog:
-        with self._lock:
-            found = self._loaded.get(name)
-            if found is None:
-                given = self._given.get(name)
-                if given is None:
-                    raise InvalidOperation(
-                        f"{key} is a table of the catalog {name!r}, which this lake was not "
-                        f"connected with: connect with catalogs={{{name!r}: ...}}"
-                    )
-                found = given if isinstance(given, Catalog) else load_catalog(name, **given)
-                _limit(found, self._timeout)
-                self._loaded[name] = found
-            return found
 
 
 def _token(table: Table) -> Token:
@@ -209,22 +182,3 @@ def _failure(error: Exception) -> Failure:
 
 def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}"
-
-
-def _limit(catalog: Catalog, seconds: float) -> None:
-    """Have a REST catalog's session give up: pyiceberg sets no time limit, and would hang."""
-    session = getattr(catalog, "_session", None)
-    for prefix, adapter in list(getattr(session, "adapters", {}).items()):
-        if type(adapter) is HTTPAdapter and session is not None:
-            session.mount(prefix, _Limited(seconds))
-
-
-class _Limited(HTTPAdapter):
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._seconds = seconds
-
-    def send(self, request: Any, *given: Any, **named: Any) -> Any:
-        if named.get("timeout") is None and len(given) < 2:
-            named["timeout"] = self._seconds
-        return super().send(request, *given, **named)

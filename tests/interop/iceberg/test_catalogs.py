@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -460,6 +461,46 @@ def test_nobody_listens_where_the_catalog_should_be(sql: Place) -> None:
         pytest.raises(lv.StoreError, match="prod"),
     ):
         lake.register("orders", sql.orders)
+
+
+def test_a_catalog_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    settings = lv.Settings(request_timeout_seconds=0.2, retry_limit=2, retry_base_seconds=0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            lv.connect(
+                str(tmp_path), catalogs={"prod": {"type": "rest", "uri": uri}}, settings=settings
+            ) as lake,
+            pytest.raises(lv.StoreError, match="no answer within"),
+        ):
+            lake.table("prod.sales.orders")
+
+
+def test_a_rest_catalog_that_falls_silent_is_given_up(rest: Place) -> None:
+    assert rest.gateway is not None
+    settings = lv.Settings(request_timeout_seconds=0.3, retry_limit=2, retry_base_seconds=0.0)
+    go_on = threading.Event()
+
+    def silent(method: str, path: str) -> None:
+        if path.endswith("/orders"):
+            go_on.wait(20)
+
+    with lv.connect(str(rest.root), catalogs={"prod": rest.given}, settings=settings) as lake:
+        assert lake.table(rest.orders).version == 1
+        rest.gateway.fails = silent
+        try:
+            with pytest.raises(lv.StoreError, match="orders"):
+                lake.table(rest.orders)
+        finally:
+            go_on.set()
+
+
+def test_properties_that_make_no_catalog_are_told_at_once(tmp_path: Path) -> None:
+    with (
+        lv.connect(str(tmp_path), catalogs={"prod": {"type": "wrong"}}) as lake,
+        pytest.raises(lv.InvalidOperation, match="'prod' can't be made"),
+    ):
+        lake.table("prod.sales.orders")
 
 
 def test_a_lake_without_the_catalog_says_what_is_missing(sql: Place) -> None:
