@@ -646,6 +646,13 @@ class TableFormat(Protocol):
         Fills in what depends on its place: in-commit timestamps, row ids, removal times.
         """
 
+    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+        """Raise what would keep an entry from following the newest state, as far as it is known.
+
+        Asked before anything is decided: what is damaged is told then, and no table of a
+        transaction commits without the others. Costs nothing that publishing would not.
+        """
+
     def stands(self, snapshot: Snapshot) -> Program[bool]:
         """Whether a version that was just created counts: others go on from it.
 
@@ -655,6 +662,9 @@ class TableFormat(Protocol):
 
     def announce(self, snapshot: Snapshot) -> Program[None]:
         """Point other clients' hints at a version that was just published."""
+
+    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+        """Whether other clients' hints name this version, or a newer one."""
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """How long other clients' clean-up leaves an entry in the log."""

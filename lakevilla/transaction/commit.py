@@ -146,6 +146,10 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
     parts.append(Put(key, body, ABSENT))
     unguarded = [where for where, working in txn.tables.items() if not working.view.guarded]
     parts.extend(look_above(context, location) for location in unguarded)
+    for location in _written(txn):
+        tail = context.tails.get(location)
+        if tail is not None and not txn.read_only:
+            parts.append(context.formats.of(tail.snapshot).check_whole(tail.snapshot))
     for location in txn.tables:
         state = head.tables.get(location)
         if (state is None or state.dropped) and not txn.read_only:

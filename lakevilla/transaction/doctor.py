@@ -9,6 +9,7 @@ from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, applica
 from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
+from lakevilla.transaction.announcing import report_behind
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.doctor_objects import look_at_objects
 from lakevilla.transaction.emptied import report_emptied
@@ -105,10 +106,10 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         waiting = unpublished(head, location, tail)
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        findings = [] if waiting else (yield from report_behind(context, tail))
     except LakeVillaError as error:
         key = getattr(error, "key", None)
         return [Finding("error", error.kind, error.message, location, error.txn_id, key)]
-    findings = []
     times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
     for index, ref in enumerate(waiting):
         decided_ms = times.get(ref.sequence)

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError, VersionNotFound
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
 from lakevilla.formats.base import Attempt, CommitInfo
 from lakevilla.store.base import Refused, Stored
 from lakevilla.store.effects import Program, parallel, put, sleep
@@ -18,7 +24,14 @@ from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.replay import conflict
-from lakevilla.transaction.tail import Tail, entry_at, is_cleaned_up_soon, open_tail, probe
+from lakevilla.transaction.tail import (
+    Tail,
+    entry_at,
+    is_cleaned_up_soon,
+    open_tail,
+    opened_again,
+    probe,
+)
 from lakevilla.transaction.validate import examine
 
 if TYPE_CHECKING:
@@ -50,7 +63,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         # publishing in the background, may have followed the log further; and
         # a tip that was read long ago is listed anew.
         tail = yield from open_tail(context, location)
-        while tail.tip != txn.tables[location].view.probed:
+        while not _is_seen(txn, tail):
             yield from _move(txn)
             tail = yield from open_tail(context, location)
         if tail.snapshot.guarded:
@@ -73,6 +86,11 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             yield from probe(context, tail)
             txn.retries += 1
             yield from _move(txn)
+            continue
+        except TableNotFound:
+            # Another client has dropped the table, or made another in its place.
+            yield from opened_again(context, tail)
+            txn.retries += 1
             continue
         if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
             continue  # the files took so long that the tip has to be looked for again
@@ -133,6 +151,12 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             txn_id=txn.id,
         )
     )
+
+
+def _is_seen(txn: Transaction, tail: Tail) -> bool:
+    """Whether the transaction was held against the tip: of this table, not of another there."""
+    view = txn.tables[tail.location].view
+    return tail.tip == view.probed and not view.is_anothers(tail)
 
 
 def _move(txn: Transaction) -> Program[None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakevilla.errors import VersionNotFound
+from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import CommitInfo, FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
@@ -22,7 +22,7 @@ from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.reconcile import reconcile
-from lakevilla.transaction.tail import Tail, is_cleaned_up_soon, open_tail, probe
+from lakevilla.transaction.tail import Tail, is_cleaned_up_soon, open_tail, opened_again, probe
 from lakevilla.transaction.view import compose, pending_parts
 
 __all__ = ["Published", "publish_table"]
@@ -170,6 +170,9 @@ def _create(
     except VersionNotFound:
         # What the known tip names is cleaned up: there is a newer one.
         return (yield from probe(context, tail)), False
+    except TableNotFound:
+        # Another client has dropped the table, or made another in its place.
+        return (yield from opened_again(context, tail)), False
     outcome = yield from put(ready.key, ready.body, ready.condition)
     if not isinstance(outcome, Stored):
         # Refused: somebody has the number. Unknown: ours may land yet, or

@@ -15,6 +15,7 @@ from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
 from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction import outcome
+from lakevilla.transaction.announcing import announce_tables
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
@@ -27,6 +28,8 @@ __all__ = ["abort", "adopt_lake", "checkpoint", "recover"]
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
     """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
+
+    Hints that are behind the newest versions are written anew.
 
     The places of dead clients are given up: it waits for a lease at most, and only if there
     are places that may be theirs. Those of ``owner`` are left alone.
@@ -43,6 +46,9 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
         held = yield from context.head()
         if held is not None:
             findings += yield from _publish(context, held.head, of=swept.stale)
+    if held is not None:
+        damaged = {finding.table for finding in findings if finding.severity == "error"}
+        findings += yield from announce_tables(context, held.head, damaged)
     return Report(all(finding.severity != "error" for finding in findings), tuple(findings))
 
 

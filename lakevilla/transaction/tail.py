@@ -31,6 +31,7 @@ __all__ = [
     "known_tail",
     "look_above",
     "open_tail",
+    "opened_again",
     "probe",
     "refresh",
     "snapshot_at",
@@ -100,8 +101,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     try:
         snapshot = yield from context.formats.open(location, location, name, catalog)
     except TableNotFound:
-        if not missing_ok:
-            raise
+        if catalog or not missing_ok:
+            raise  # a catalog can lose sight of a table, whose files are all there
         snapshot = context.formats[blank].blank(location, location, catalog=catalog)
     old = context.tails.get(location)
     if (
@@ -188,7 +189,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
             )
         except TableNotFound:
-            return (yield from _forgotten(context, tail))
+            return (yield from opened_again(context, tail))
         except VersionNotFound:
             # One is there that can't be told any more: what came is known by the newest state.
             listed = yield from _opened_anew(context, tail)
@@ -207,11 +208,11 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
             Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
         )
     if foreign and (yield from _made_anew(context, known)):
-        return (yield from _forgotten(context, tail))
+        return (yield from opened_again(context, tail))
     return context.keep_tail(tail)
 
 
-def _forgotten(context: Context, tail: Tail) -> Program[Tail]:
+def opened_again(context: Context, tail: Tail) -> Program[Tail]:
     """The tail of what is there now: the known one is another table's."""
     context.tails.pop(tail.location, None)
     return (yield from open_tail(context, tail.location, missing_ok=True))

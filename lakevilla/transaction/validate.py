@@ -116,7 +116,10 @@ def _examined(
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         found.tails[location] = tail
         if state == old.state and tail.tip == old.probed:
-            continue  # no version came, so no rule can fire
+            if not old.is_anothers(tail):
+                continue  # no version came, so no rule can fire
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
         blind = only_appends(txn, location)
         if (
             head is not None

@@ -106,6 +106,11 @@ class View:
         """Guarded once the log has the feature, unguarded from the decision to lift it."""
         return self.base.guarded and self.snapshot.guarded
 
+    def is_anothers(self, tail: Tail) -> bool:
+        """Whether the log is another table's by now, though it is as long as the one seen."""
+        same = self.base.version == tail.tip
+        return same and self.base.table_id != tail.snapshot.table_id
+
 
 def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool]:
     """Whether the entry asks something else of data files than the one before.

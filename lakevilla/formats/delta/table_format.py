@@ -157,6 +157,10 @@ class DeltaFormat:
         entry = parse_entry(snapshot.location, version, body)
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 
+    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+        """An entry needs nothing of those before it."""
+        yield from ()
+
     def stands(self, snapshot: Snapshot) -> Program[bool]:
         """True: log clean-up takes entries away by their age, never within minutes."""
         yield from ()
@@ -165,6 +169,10 @@ class DeltaFormat:
     def announce(self, snapshot: Snapshot) -> Program[None]:
         """Nothing: readers find an entry by its number."""
         yield from ()
+
+    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+        yield from ()
+        return True
 
     def log_retention_seconds(self, snapshot: Snapshot) -> float:
         """``delta.logRetentionDuration``, by default 30 days."""

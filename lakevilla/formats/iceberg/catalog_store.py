@@ -31,7 +31,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.iceberg.catalogs import Catalogs
-from lakevilla.formats.iceberg.commit_request import decode_request
+from lakevilla.formats.iceberg.commit_request import CommitRequest, decode_request
 from lakevilla.formats.iceberg.paths import place_of
 from lakevilla.formats.iceberg.pointer import Pointer, encode_pointer, identifier_of
 from lakevilla.store.base import (
@@ -39,6 +39,7 @@ from lakevilla.store.base import (
     Failure,
     Found,
     GetOutcome,
+    Match,
     Missing,
     ObjectInfo,
     Refused,
@@ -75,10 +76,10 @@ class CatalogStore:
         return Found(body, token, len(body))
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        """Commit; what has to hold is in the request, so ``condition`` only repeats it.
+        """Commit; what has to hold is in the request, and ``condition`` tells what it was made of.
 
-        ``Refused`` if the table's main branch has moved on: then this request can't take
-        effect any more, not even late.
+        ``Refused`` if the table is not what the request was made of: then it, and one that is
+        made anew, can't both take effect, however late.
         """
         request = decode_request(body)
         # Catalogs are told by it which table is meant, and with what rights: they look themselves.
@@ -101,7 +102,7 @@ class CatalogStore:
             BadRequestError,
             ValueError,
         ) as error:
-            return self._settle(key, request.snapshot_id, request.parent_id, error)
+            return self._settle(key, request, condition, error)
         except (NoSuchTableError, NoSuchNamespaceError):
             return Refused()
         except Exception as error:
@@ -129,24 +130,27 @@ class CatalogStore:
         return None
 
     def _settle(
-        self, key: str, snapshot_id: int, parent_id: int | None, error: Exception
+        self, key: str, request: CommitRequest, condition: Condition, error: Exception
     ) -> Stored | Refused | Failure:
         """What became of a request that the catalog turned down.
 
         An attempt before it may have taken effect: then its snapshot is there. If the main
-        branch is elsewhere, none can any more. Else something beside the branch has changed (a
-        property, another branch) at the same time, and the same request again decides; or the
-        catalog does not take such a request at all.
+        branch is elsewhere, none can any more. If something beside the branch has changed (a
+        property, another branch, whose snapshot has taken the sequence number), the request
+        is to be made anew of what is there; should an earlier attempt land after all, that one
+        finds the main branch moved. Else the catalog does not take such a request.
         """
         table = self._asked(lambda: self._load(key))
         if isinstance(table, Failure):
             return Failure(f"{_told(error)}, and then: {table.reason}", permanent=table.permanent)
         if not isinstance(table, Table):
             return Refused()
-        if table.metadata.snapshot_by_id(snapshot_id) is not None:
+        if table.metadata.snapshot_by_id(request.snapshot_id) is not None:
             return Stored(_token(table))
         current = table.metadata.current_snapshot_id
-        if (None if current == -1 else current) != parent_id:
+        if (None if current == -1 else current) != request.parent_id:
+            return Refused()
+        if isinstance(condition, Match) and condition.token != _token(table):
             return Refused()
         if isinstance(error, CommitFailedException):
             return Failure(_told(error), ambiguous=False, conflict=True)

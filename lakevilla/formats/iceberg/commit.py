@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 
-from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Attempt, Change, CommitInfo
 from lakevilla.formats.iceberg.commit_request import commit_request
 from lakevilla.formats.iceberg.definition import Definition
@@ -38,7 +38,7 @@ from lakevilla.formats.iceberg.manifests import (
     new_entry,
 )
 from lakevilla.formats.iceberg.merging import merged_manifests
-from lakevilla.formats.iceberg.metadata import Metadata, next_metadata
+from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata, next_metadata
 from lakevilla.formats.iceberg.paths import compressed_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
@@ -52,6 +52,7 @@ from lakevilla.store.effects import Program, Put, get, parallel
 __all__ = ["prepare", "snapshot_id_of"]
 
 _OPERATION = "lakevilla.operation"
+_HEAD_BYTES = 4096
 #: Numbers of merged manifests begin here, above those of the ones that lose files.
 _MERGED = 1000000
 _TOTALS = (
@@ -82,10 +83,13 @@ def prepare(
     listed: tuple[ManifestFile, ...] | None = snapshot.listed
     made: _Made | None = None
     # Another writer's next version may be compressed, and then has another name.
-    parts: list[Program[Any]] = [get(compressed_key(snapshot.location, version))]
+    parts: list[Program[Any]] = [
+        get(compressed_key(snapshot.location, version)),
+        _check_still_there(snapshot),
+    ]
     if change.adds or change.removes:
         parts.append(_snapshot(snapshot, definition, change, info, timestamp_ms))
-    outcome, *rest = yield from parallel(parts)
+    outcome, _, *rest = yield from parallel(parts)
     if isinstance(outcome, Found):
         raise compressed_metadata(snapshot.location, version)
     if rest:
@@ -120,6 +124,32 @@ def prepare(
         listed=listed,
     )
     return Attempt(key, document.encode(), ABSENT, entry)
+
+
+def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
+    """Refuse to go on from a version whose table another client has dropped.
+
+    A metadata file is a whole state. On top of one that is there no more it would bury the
+    table that was made in its place, whose version of that number may be there by now.
+    Raises ``TableNotFound``.
+    """
+    before = snapshot.document
+    if before is None:
+        return
+    found = yield from get(before.key, byte_range=(0, _HEAD_BYTES))
+    if isinstance(found, Found) and before.table_id.encode() in found.body:
+        return  # its id stands at the beginning, whoever has written it
+    if isinstance(found, Found):
+        found = yield from get(before.key)
+        if isinstance(found, Found):
+            now = decode_metadata(before.key, snapshot.table, found.body)
+            if now.table_id == before.table_id:
+                return
+    raise TableNotFound(
+        f"version {snapshot.version} of table {snapshot.table} is not there any more, or another "
+        "table's: it was dropped, or made anew; open it again",
+        table=snapshot.table,
+    )
 
 
 def _ask_catalog(

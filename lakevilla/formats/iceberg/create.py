@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
-from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.definition import MOST_WIDTH, Definition
 from lakevilla.formats.iceberg.name_mapping import with_fields
 from lakevilla.formats.iceberg.schema import Field, iceberg_fields
 
@@ -193,7 +193,9 @@ def _refuse_used(definition: Definition, field: Field) -> None:
 
 
 def _of(part: Mapping[str, Any]) -> list[int]:
-    return [int(field["source-id"]) for field in part["fields"] if field["transform"] != "void"]
+    used = (field for field in part["fields"] if field.get("transform") != "void")
+    # A sort order that is left alone may be by several columns at once.
+    return [int(n) for field in used for n in (field.get("source-ids") or [field["source-id"]])]
 
 
 def _refuse_twice(names: Sequence[str], table: str) -> None:
@@ -266,7 +268,8 @@ def _transform(name: str, width: str | None, field: Field, text: str, table: str
     timed = _DAYS - {"date"} if name == "hour" else _DAYS
     if name in _BY_TIME and width is None and base in timed:
         return name
-    if name in ("bucket", "truncate") and width is not None and int(width) > 0:
+    fits = width is not None and len(width) <= 10 and 0 < int(width) <= MOST_WIDTH
+    if name in ("bucket", "truncate") and width is not None and fits:
         wanted = {"int", "long", "decimal", "string", "binary"}
         if name == "bucket":
             wanted |= _DAYS | {"time"}
@@ -274,6 +277,7 @@ def _transform(name: str, width: str | None, field: Field, text: str, table: str
             return f"{name}[{int(width)}]"
     raise InvalidOperation(
         f"table {table} can't be partitioned by {text!r} (column of type {kind}): use a column, "
-        "year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c)",
+        "year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c), n from 1 to "
+        f"{MOST_WIDTH}",
         table=table,
     )

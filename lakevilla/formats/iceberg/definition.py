@@ -6,6 +6,7 @@ when first asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
 
-__all__ = ["Definition", "keeps_contract"]
+__all__ = ["MOST_WIDTH", "Definition", "keeps_contract"]
+
+#: The greatest width of buckets and truncations: readers keep it in 32 bits.
+MOST_WIDTH = 2**31 - 1
 
 _MODE = "write.metadata.metrics.default"
 _COLUMN_MODE = "write.metadata.metrics.column."
@@ -42,7 +46,7 @@ _CODEC = "write.parquet.compression-codec"
 _METADATA_CODEC = "write.metadata.compression-codec"
 _CODECS = frozenset({"snappy", "zstd", "gzip", "lz4", "uncompressed", "brotli"})
 _TRANSFORMS = ("identity", "year", "month", "day", "hour", "void")
-_WIDTHS = ("bucket[", "truncate[")
+_WITH_WIDTH = re.compile(r"(?:bucket|truncate)\[([1-9]\d{0,9})\]")
 
 #: Parts of a definition that say what a data file must look like.
 _CONTRACT = (
@@ -62,7 +66,10 @@ def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def _is_known(transform: str) -> bool:
-    return transform in _TRANSFORMS or transform.startswith(_WIDTHS)
+    if transform in _TRANSFORMS:
+        return True
+    match = _WITH_WIDTH.fullmatch(transform)
+    return match is not None and int(match[1]) <= MOST_WIDTH
 
 
 class Definition:
@@ -233,6 +240,13 @@ class Definition:
         for spec in self.document["partition-specs"]:
             for field in spec["fields"]:
                 transform = str(field.get("transform"))
+                if "source-id" not in field or len(field.get("source-ids") or ()) > 1:
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} is partitioned by {field.get('name')}, a transform "
+                        f"({transform}) of several columns (source-ids), which LakeVilla does not "
+                        "know: use the client that wrote it",
+                        table=self.table,
+                    )
                 if not _is_known(transform):
                     raise UnsupportedTableFeature(
                         f"table {self.table} is partitioned by the transform {transform} of "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from lakevilla.errors import (
@@ -25,7 +27,7 @@ from lakevilla.formats.iceberg.paths import (
 )
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
-from lakevilla.store.effects import Program, get, list_objects
+from lakevilla.store.effects import Program, get, list_objects, parallel
 
 __all__ = [
     "blank_snapshot",
@@ -39,6 +41,9 @@ __all__ = [
     "read_metadata",
     "refuse_another_place",
 ]
+
+#: How often a version that a hint names is looked for.
+_LOOKS = 3
 
 
 def blank_snapshot(
@@ -73,41 +78,51 @@ def compressed_metadata(location: str, version: int) -> UnsupportedTableFeature:
 
 
 def newest_version(location: str, table: str) -> Program[int]:
-    """The newest version, by a LIST: the hint may point behind, or nowhere.
+    """The newest version: a LIST, and in the same round the hint.
+
+    The list may be an old one and the hint behind. A hint that is ahead of the list is looked
+    after, for what nobody lists any more may be the newest commits: passed over, their rows
+    would be gone without a word, and their numbers would be given to others.
 
     Raises
     ------
     TableNotFound
         There is no metadata file, and no hint at one.
     CorruptObject
-        There is a hint and no metadata file, or a version between two others is missing.
+        The hint names a version that is not there, or one between two others is missing.
     """
-    versions = yield from list_versions(location)
-    if not versions:
-        hint = yield from get(hint_key(location))
-        if isinstance(hint, Found):
-            hinted = _version_in(hint.body)
-            if hinted is not None and (yield from read_metadata(location, table, hinted)):
-                return hinted  # the list was an old one
-            raise CorruptObject(
-                f"{hint_key(location)} of table {table} names version "
-                f"{hint.body[:40].decode(errors='replace').strip()}, and there is no metadata file "
-                f"in {metadata_directory(location)}: restore the newest one",
-                key=hint_key(location),
+    for _ in range(_LOOKS):
+        listed: list[Any] = yield from parallel([list_versions(location), get(hint_key(location))])
+        versions, hint = listed
+        if not versions and not isinstance(hint, Found):
+            raise TableNotFound(
+                f"there is no iceberg table {table}: {metadata_directory(location)} holds no "
+                "v<N>.metadata.json; a table in a catalog is opened by its catalog",
                 table=table,
             )
-        raise TableNotFound(
-            f"there is no iceberg table {table}: {metadata_directory(location)} holds no "
-            "v<N>.metadata.json; a table in a catalog is opened by its catalog",
-            table=table,
-        )
-    first, last = versions[0], versions[-1]
-    if last - first + 1 != len(versions):
-        there = set(versions)
-        missing = next(v for v in range(last, first, -1) if v not in there)
-        key = metadata_key(location, missing)
-        yield from _refuse_gap(location, table, missing, last, key)
-    return last
+        hinted = _version_in(hint.body) if isinstance(hint, Found) else None
+        last: int = max(versions, default=-1)
+        if versions and (hinted is None or hinted <= last):
+            yield from _refuse_gap(location, table, versions, hinted)
+            return last
+        if hinted is not None and (yield from read_metadata(location, table, hinted)):
+            return hinted  # the list was an old one
+        # Where others clean up, it may have gone since the hint was read: then the hint moved.
+    raise _points_nowhere(location, table, hint.body, last)
+
+
+def _points_nowhere(location: str, table: str, hint: bytes, last: int) -> CorruptObject:
+    key = hint_key(location)
+    text = hint[:40].decode(errors="replace").strip()
+    there = (
+        f"there is no metadata file in {metadata_directory(location)}: restore the newest one"
+        if last < 0
+        else f"the newest metadata file is {metadata_key(location, last)}: restore the one that "
+        f"is missing, or, if it was never there, correct the hint to {last + 1}"
+    )
+    return CorruptObject(
+        f"{key} of table {table} names version {text}, and {there}", key=key, table=table
+    )
 
 
 def hinted_version(location: str) -> Program[int | None]:
@@ -121,13 +136,19 @@ def _version_in(hint: bytes) -> int | None:
     return int(text) - 1 if text.isdigit() and int(text) > 0 else None
 
 
-def _refuse_gap(location: str, table: str, missing: int, last: int, key: str) -> Program[None]:
+def _refuse_gap(
+    location: str, table: str, versions: list[int], hinted: int | None
+) -> Program[None]:
     """A gap below the newest version is clean-up's, unless that version names what is missing.
 
     Clean-up that died leaves gaps. A hint that has passed one saves the look; one that has not
     proves nothing, for it may have been written late.
     """
-    hinted = yield from hinted_version(location)
+    first, last = versions[0], versions[-1]
+    if last - first + 1 == len(versions):
+        return
+    there = set(versions)
+    missing = next(v for v in range(last, first, -1) if v not in there)
     if hinted is not None and hinted > missing:
         return
     newest = yield from read_metadata(location, table, last)
@@ -137,6 +158,7 @@ def _refuse_gap(location: str, table: str, missing: int, last: int, key: str) ->
     # One that was not made on top of the number below it has no place in the log at all.
     if last - 1 in named[-1:] and missing not in named:
         return
+    key = metadata_key(location, missing)
     raise CorruptObject(
         f"the metadata of table {table} has a gap: {key} is missing, and a newer version and the "
         f"hint do not tell that it was cleaned up: restore it, or correct {hint_key(location)}",

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -31,6 +30,7 @@ from pyiceberg.typedef import Record
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.base import DataFile as AddedFile
+from lakevilla.formats.iceberg.avro import WholeAvroFile
 from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.partitions import PartitionTypes
@@ -97,7 +97,7 @@ def entries_of(key: str, table: str, body: bytes, manifest: ManifestFile) -> lis
     """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
     with (
         _translated(key, table, "manifest"),
-        AvroFile[ManifestEntry](
+        WholeAvroFile[ManifestEntry](
             _Bytes(key, body),
             MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
             read_types={-1: ManifestEntry, 2: DataFile},

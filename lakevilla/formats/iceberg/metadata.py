@@ -15,6 +15,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.iceberg.properties import whole_number
+from lakevilla.formats.iceberg.sound import check_definition
 
 __all__ = [
     "COMMIT_PROPERTY",
@@ -53,6 +54,7 @@ COMMIT_PROPERTY = "lakevilla.commit"
 
 _KEPT_VERSIONS = "write.metadata.previous-versions-max"
 _KEPT_DEFAULT = 100
+_FIRST_PARTITION_ID = 1000
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
@@ -167,14 +169,16 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
     Raises
     ------
     CorruptObject
-        It is torn, or lacks what every metadata file has.
+        It is torn, or lacks what every metadata file has, or its parts do not fit together.
     UnsupportedTableFeature
-        Its format version is not one of 1 to 3.
+        Its format version is not one of 1 to 3, or a column has a nested type of no known kind.
     """
     try:
         metadata = Metadata(key, table, _parts.decode(body))
         version = metadata.get("format-version")
-        if isinstance(version, int) and version not in (1, 2, 3):
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise ValueError(f"its format-version is {version!r}, no number")
+        if version not in (1, 2, 3):
             raise UnsupportedTableFeature(
                 f"table {table} has Iceberg format version {version}: LakeVilla reads 1 to 3",
                 table=table,
@@ -185,8 +189,8 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
             metadata.last_updated_ms,
             metadata.last_sequence_number,
             metadata.snapshots,
-            metadata.definition,
         )
+        check_definition(metadata.definition, table)
         if not isinstance(metadata.get("location"), str) or not metadata.table_id:
             raise ValueError("it has no location or no table-uuid")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -213,6 +217,7 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
             fields = metadata.get("partition-spec") or []
             found["partition-specs"] = [{"spec-id": 0, "fields": fields}]
             found["default-spec-id"] = 0
+        found["partition-specs"] = [_numbered(spec) for spec in found["partition-specs"]]
         if found["last-partition-id"] is None:
             listed = [field for spec in found["partition-specs"] for field in spec["fields"]]
             numbers = [field.get("field-id", 999) for field in listed]
@@ -220,11 +225,17 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
         if not found["sort-orders"]:
             found["sort-orders"] = [{"order-id": 0, "fields": []}]
             found["default-sort-order-id"] = 0
-    found["schemas"] = [_without_nothing(schema) for schema in found["schemas"]]
+    found["schemas"] = [_without_nothing(schema) for schema in found["schemas"] or ()]
     found["properties"] = {
         name: value for name, value in metadata.properties.items() if not _is_own(name)
     }
     return found
+
+
+def _numbered(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A version 1 spec, whose fields may have no ids: then they count from 1000 (spec)."""
+    fields = enumerate(spec["fields"], _FIRST_PARTITION_ID)
+    return {**spec, "fields": [{"field-id": number, **field} for number, field in fields]}
 
 
 def _without_nothing(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -250,10 +250,10 @@ def _arrow_type(
         if kind == _UUID:
             return pa.uuid() if ids else _UUID_BYTES
         fixed = _FIXED.fullmatch(kind)
-        if fixed is not None:
+        if fixed is not None and int(fixed[1][:11]) < 2**31:
             return pa.binary(int(fixed[1]))
         decimal = _DECIMAL.fullmatch(kind)
-        if decimal is not None:
+        if decimal is not None and 0 < int(decimal[1][:3]) <= 38 and int(decimal[2][:3]) <= 38:
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         raise UnsupportedTableFeature(
             f"table {table} has column {column} of the Iceberg type {kind}, which LakeVilla does "

@@ -36,7 +36,7 @@ from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, des
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
 from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
 from lakevilla.formats.iceberg.properties import whole_number
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, named_by_all
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
 
@@ -233,6 +233,19 @@ class IcebergFormat:
         # The version counts without either; whoever comes next does it again.
         with suppress(StoreError):
             yield from parallel(parts)
+
+    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+        """Whether the hint is not behind; True in a catalog, whose readers need none."""
+        state = _iceberg(snapshot)
+        if state.catalog:
+            return True
+        hinted = yield from log.hinted_version(state.location)
+        return hinted is not None and hinted >= state.version
+
+    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+        """The next manifest list is made of the one before."""
+        with suppress(VersionNotFound):  # there is a newer one, which is told as it is met
+            yield from manifests_of(_iceberg(snapshot))
 
     def stands(self, snapshot: Snapshot) -> Program[bool]:
         """Whether the newest version is this one, or was made on top of it.

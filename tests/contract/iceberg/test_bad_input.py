@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, contents, make_place
+from lakevilla.store.base import Failure, ObjectInfo
+from tests.builders import Place, WrappedStore, contents, make_place
 
 
 @pytest.fixture
@@ -65,8 +66,39 @@ def test_no_metadata_file_and_a_hint_at_one(lake: lv.Lake, place: Place) -> None
     refuses(place, lv.LakeVillaError, "no metadata file|removed, or made anew")
 
 
-def test_a_hint_that_points_behind_or_nowhere_is_passed_over(lake: lv.Lake, place: Place) -> None:
-    for text in ("1", "99", "nonsense", ""):
+def test_a_newest_metadata_file_that_is_lost(lake: lv.Lake, place: Place) -> None:
+    """The rows of the version before it are not taken for the table's, nor its number given."""
+    newest = metadata(place) / "v2.metadata.json"
+    newest.rename(newest.with_name("lost"))
+    refuses(place, lv.CorruptObject, r"names version 2, .* is t/metadata/v1\.metadata\.json: resto")
+    newest.with_name("lost").rename(newest)
+    with place.connect() as other:
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_points_nowhere(lake: lv.Lake, place: Place) -> None:
+    hint = metadata(place) / "version-hint.text"
+    hint.write_text("99")
+    refuses(place, lv.CorruptObject, "names version 99, .* correct the hint to 2")
+    hint.write_text("2")
+    with place.connect() as other:
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_is_newer_than_the_list(lake: lv.Lake, place: Place) -> None:
+    class OldList(WrappedStore):
+        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+            found = super().list(prefix, start_after)
+            assert not isinstance(found, Failure)
+            return [info for info in found if not info.key.endswith("v2.metadata.json")]
+
+    with place.connect() as other:
+        other.runner.store = OldList(other.runner.store)
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_points_behind_is_passed_over(lake: lv.Lake, place: Place) -> None:
+    for text in ("1", "nonsense", ""):
         (metadata(place) / "version-hint.text").write_text(text)
         with place.connect() as other:
             assert ids(other) == [1, 2, 3]
@@ -119,17 +151,24 @@ def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: 
     [
         (lambda d: d.update({"format-version": 4}), "format version 4"),
         (lambda d: d["partition-specs"].append(_spec("zorder[4]")), "transform zorder"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[0]")), r"transform bucket\[0\]"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[x]")), r"transform bucket\[x\]"),
+        (lambda d: d["partition-specs"].append(_spec("truncate[-1]")), "transform truncate"),
+        (lambda d: d["partition-specs"].append(_spec(f"bucket[{2**31}]")), "transform bucket"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[4]", [1, 2])), "source-ids"),
         (
             lambda d: d["schemas"][0]["fields"].append(_field("timestamptz_ns")),
             "type timestamptz_ns",
         ),
         (lambda d: d["schemas"][0]["fields"].append(_field("variant")), "type variant"),
+        (lambda d: d["schemas"][0]["fields"].append(_field({"type": "set"})), "type set"),
+        (lambda d: d["schemas"][0]["fields"].append(_field("decimal(50, 2)")), "type decimal"),
         (
             lambda d: d["schemas"][0]["fields"].append(_field(_struct(default=5))),
             "initial-default",
         ),
     ],
-    ids=["format version", "transform", "nanoseconds", "variant", "default"],
+    ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_what_is_not_known_is_refused_by_name(
     lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
@@ -145,8 +184,42 @@ def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -
     refuses(place, lv.CorruptObject, "'no uuid' of column odd is no uuid")
 
 
-def _spec(transform: str) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.update({"format-version": True}), "format-version is True"),
+        (lambda d: d.update({"default-spec-id": 7}), r"default-spec-id 7, and holds \[0\]"),
+        (lambda d: d.update({"current-schema-id": 7}), r"current-schema-id 7, and holds \[0\]"),
+        (lambda d: d.update({"schemas": None}), r"current-schema-id 0, and holds \[\]"),
+        (lambda d: d["schemas"][0]["fields"].append("x"), "fields of schema 0 is no list"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("id"), "id of column 'id' of schema 0 is None"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("name"), "name of a field of schema 0"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("type"), "column 'id' of schema 0 has no type"),
+        (
+            lambda d: d["schemas"][0]["fields"].append(_field({"type": "list"})),
+            "element-id of column 'odd'",
+        ),
+        (
+            lambda d: d["partition-specs"].append(_spec("day", "1")),
+            "source-ids of a field of partition spec 1",
+        ),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_metadata_whose_parts_do_not_fit_is_told_by_the_file_s_name(
+    lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
+) -> None:
+    edit(metadata(place) / "v2.metadata.json", change)
+    refuses(
+        place, lv.CorruptObject, f"v2.metadata.json of table t can't be read .*{match}.*restore"
+    )
+
+
+def _spec(transform: str, sources: object = None) -> dict[str, Any]:
     field = {"source-id": 1, "field-id": 1000, "name": "p", "transform": transform}
+    if sources is not None:
+        del field["source-id"]
+        field["source-ids"] = sources
     return {"spec-id": 1, "fields": [field]}
 
 
@@ -229,6 +302,7 @@ def test_two_tables_in_one_directory_is_delta_s(lake: lv.Lake, place: Place) -> 
         (pa.schema([("a", pa.int32())]), ("day(a)",), None, "can't be partitioned by"),
         (pa.schema([("a", pa.int32())]), ("bucket(a)",), None, "can't be partitioned by"),
         (pa.schema([("a", pa.int32())]), ("bucket(0, a)",), None, "can't be partitioned by"),
+        (pa.schema([("a", pa.int32())]), ("bucket(2147483648, a)",), None, "n from 1 to"),
         (pa.schema([("a", pa.int32())]), ("a", "a"), None, "twice"),
         (pa.schema([("a", pa.list_(pa.int32()))]), ("a",), None, "nested"),
         (pa.schema([("a", pa.int32())]), (), {"format-version": "3"}, "format-version 3"),

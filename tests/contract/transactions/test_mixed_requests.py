@@ -56,12 +56,12 @@ def test_a_warm_append_to_an_iceberg_table_is_five_puts(
         requests = cost(lake, append)
         # The file, its manifest and the list of manifests; the metadata file; the hint.
         assert requests.put == 5
-        assert requests.get <= 1, "whether the next number is taken by a compressed file"
+        assert requests.get <= 2, "is the next number taken by a compressed file; is it this table"
         assert requests.list == requests.head == requests.delete == 0
 
 
 @pytest.mark.parametrize("count", WIDTHS)
-def test_appends_to_k_of_each_are_7k_and_2_puts_and_3k_and_1_gets(
+def test_appends_to_k_of_each_are_7k_and_2_puts_and_4k_and_1_gets(
     lake: lv.Lake, count: int
 ) -> None:
     tables = warm(lake, count)
@@ -71,7 +71,7 @@ def test_appends_to_k_of_each_are_7k_and_2_puts_and_3k_and_1_gets(
             append_to(txn, tables)
 
     for _ in range(2):
-        assert cost(lake, append) == Counts(put=7 * count + 2, get=3 * count + 1)
+        assert cost(lake, append) == Counts(put=7 * count + 2, get=4 * count + 1)
     assert rounds(lake, append) == 4  # HEAD, files and probes, HEAD, versions
 
 
@@ -88,7 +88,7 @@ def test_an_update_of_k_of_each_is_8k_and_2_puts(lake: lv.Lake, count: int) -> N
     # An Iceberg table's second manifest tells of the file that went.
     assert requests.put == 8 * count + 2
     # Each table probed when first used and at the commit; the manifest that named the file.
-    assert requests.get <= 6 * count + 1
+    assert requests.get <= 7 * count + 1
     assert requests.list == 0
 
 

@@ -199,6 +199,67 @@ def test_a_rollback_beneath_a_commit_is_kept(place: Place, features: lv.Feature)
     assert place.seen() == [(1, 10), (2, 20), (4, 40)]
 
 
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_write_to_another_branch_beneath_a_commit_costs_it_a_retry(
+    place: Place, features: lv.Feature
+) -> None:
+    """It takes the sequence number, and moves no branch that the commit relies on."""
+    place.table().manage_snapshots().create_branch(
+        place.table().current_snapshot().snapshot_id, "side"
+    ).commit()
+
+    def write() -> None:
+        place.table().append(table_of([(7, 70)]), branch="side")
+
+    with (
+        place.connect() as lake,
+        interrupted(lake, lambda key: key.startswith("catalog://"), write),
+        lake.transaction(features=features) as txn,
+    ):
+        txn.append(place.orders, table_of([(4, 40)]))
+    assert place.seen() == [(1, 10), (2, 20), (4, 40)]
+    side = place.table().scan().use_ref("side").to_arrow()
+    assert sorted(side["k"].to_pylist()) == [1, 2, 7]
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_table_renamed_away_under_a_transaction_is_missed_and_nothing_is_half(
+    place: Place, features: lv.Feature
+) -> None:
+    name = (place.namespace, "orders")
+    with place.connect() as lake:
+        lake.create_table("stock", table_of([(1, 5)]))
+        lake.register("orders", place.orders)
+        txn = lake.transaction(features=features).__enter__()
+        txn.append("orders", table_of([(3, 30)]))
+        if features is ALL:
+            txn.update("stock", {"v": "0"}, where="k = 1")
+        place.catalog.rename_table(name, (place.namespace, "away"))
+        with pytest.raises(lv.LakeVillaError):
+            txn.commit()
+        assert rows_in(lake, "stock") == [(1, 5)]
+        with pytest.raises(lv.TableNotFound, match="catalog"):
+            lake.snapshot().read("orders")
+    place.catalog.rename_table((place.namespace, "away"), name)
+    assert place.seen() == [(1, 10), (2, 20)]
+    with place.connect() as lake:
+        assert rows_in(lake, "orders") == place.seen()
+
+
+@pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
+def test_a_table_made_anew_up_to_the_same_number_is_another_table(
+    place: Place, features: lv.Feature
+) -> None:
+    with place.connect() as lake:
+        with pytest.raises(lv.LakeVillaError), lake.transaction(features=features) as txn:
+            total = sum(row["v"] for row in txn.read(place.orders).to_pylist())
+            txn.append(place.orders, table_of([(9, total)]))
+            place.catalog.drop_table((place.namespace, "orders"))
+            table = place.catalog.create_table((place.namespace, "orders"), table_of([]).schema)
+            table.append(table_of([(7, 70)]))
+    assert place.seen() == [(7, 70)]
+
+
 def test_many_writers_lose_nothing_and_repeat_nothing(place: Place) -> None:
     def write(features: lv.Feature, first: int) -> None:
         with place.connect() as lake:

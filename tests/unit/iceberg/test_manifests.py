@@ -47,3 +47,25 @@ def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> 
     assert found.manifest_length == len(manifest)
     paths = [entry.data_file.file_path for entry in entries_of("k", "t", manifest, found)]
     assert paths == [f"/lake/t/{name}" for name in names]
+
+
+def test_partitions_by_double_are_read_whole() -> None:
+    """Read as floats, 1e10 and 1e10 + 1 would be one partition, and 1e308 infinite."""
+    values = [0.1, 1e10, 1e10 + 1, 1.7e308, 5e-324, -0.0, None]
+    field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "v"}
+    column = {"id": 1, "name": "v", "required": False, "type": "double"}
+    schema = {"type": "struct", "schema-id": 0, "fields": [column]}
+    specs = [{"spec-id": 0, "fields": [field]}]
+    definition = Definition("t", "t", {**DEFINITION, "schemas": [schema], "partition-specs": specs})
+    texts = [None if value is None else repr(value) for value in values]
+    entries = [
+        new_entry(
+            DataFile(f"data/{number}.parquet", 1, 0, {"1000": text}, '{"numRecords":1}'),
+            7,
+            definition,
+        )
+        for number, text in enumerate(texts)
+    ]
+    manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
+    found = entries_of("k", "t", manifest.body, manifest.file)
+    assert [repr(entry.data_file.partition[0]) for entry in found] == [repr(v) for v in values]

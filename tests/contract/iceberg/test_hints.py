@@ -1,0 +1,105 @@
+"""The hint that other readers begin with, when whoever was to write it has not, or too late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, Refused, Stored
+from tests.builders import Dying, Place, WrappedStore, make_place
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place("iceberg", request)
+
+
+@pytest.fixture
+def lake(place: Place) -> Iterator[lv.Lake]:
+    with place.connect() as lake:
+        lake.create_table("t", [{"id": 1}])
+        lake.create_table("beside", [{"id": 1}], format="delta")
+        yield lake
+
+
+def hint(place: Place) -> Path:
+    return Path(place.uri("t")) / "metadata" / "version-hint.text"
+
+
+def append(lake: lv.Lake, row: int) -> None:
+    with lake.transaction() as txn:
+        txn.append("t", [{"id": row}])
+
+
+def told(report: lv.Report) -> list[tuple[str, str]]:
+    return [(finding.severity, finding.kind) for finding in report.findings]
+
+
+class DyingAtTheHint(WrappedStore):
+    """The process dies after the metadata file."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if key.endswith("version-hint.text"):
+            raise Dying.Death
+        return super().put(key, body, condition)
+
+
+class NoHints(WrappedStore):
+    """Refuses hints."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if key.endswith("version-hint.text"):
+            return Failure("not now", ambiguous=False, permanent=True)
+        return super().put(key, body, condition)
+
+
+def test_a_hint_that_a_dead_client_has_not_written_is_written_by_recovery(
+    lake: lv.Lake, place: Place
+) -> None:
+    dead = place.connect()
+    dead.runner.store = DyingAtTheHint(dead.runner.store)
+    with pytest.raises(Dying.Death):
+        append(dead, 2)
+    assert (hint(place).with_name("v2.metadata.json")).exists()
+    assert hint(place).read_text() == "1"
+    with place.connect() as other:
+        assert told(other.doctor()) == [("warning", "unannounced")]
+        assert other.recover() == lv.Report(True)
+        assert hint(place).read_text() == "2"
+        assert other.doctor().ok
+
+
+def test_a_hint_that_was_written_late_is_set_right_by_recovery(lake: lv.Lake, place: Place) -> None:
+    append(lake, 2)
+    append(lake, 3)
+    hint(place).write_text("2")
+    assert lake.recover() == lv.Report(True)
+    assert hint(place).read_text() == "3"
+
+
+def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place: Place) -> None:
+    """Another client commits, and announces it, just before an older number is written."""
+
+    class Overtaken(WrappedStore):
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            if key.endswith("version-hint.text") and body == b"1":
+                with place.connect() as other:
+                    append(other, 2)
+                assert hint(place).read_text() == "2"
+            return super().put(key, body, condition)
+
+    hint(place).unlink()
+    lake.runner.store = Overtaken(lake.runner.store)
+    assert lake.recover() == lv.Report(True)
+    assert hint(place).read_text() == "2"
+
+
+def test_a_hint_that_the_store_refuses_is_told(lake: lv.Lake, place: Place) -> None:
+    hint(place).unlink()
+    lake.runner.store = NoHints(lake.runner.store)
+    report = lake.recover()
+    assert report.ok
+    assert told(report) == [("warning", "unannounced")]
