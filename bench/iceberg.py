@@ -1,9 +1,9 @@
 """Iceberg tables: LakeVilla, without a catalog, beside pyiceberg with its SQL catalog.
 
 ``python -m bench.iceberg``: appends of 100 rows to a warm table, by one writer and by eight
-processes, against an S3 server on loopback behind a proxy with the latency of S3; and
-a thousand commits to one table in a local directory, whose cost and metadata must not grow
-with their number. The numbers in brackets are the project's targets.
+(threads of one process, or processes), against an S3 server on loopback behind a proxy with
+the latency of S3; and a thousand commits to one table in a local directory, whose cost and
+metadata must not grow with their number. The numbers in brackets are the project's targets.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -80,8 +83,47 @@ def one_writer(directory: Path, proxy: LatencyProxy, repeats: int) -> Result:
     return append
 
 
-def _write(
-    number: int,
+Write = Callable[[], bool]
+THREADS, PROCESSES, PEER = "LakeVilla, threads", "LakeVilla, processes", "pyiceberg"
+
+
+def writer(system: str, directory: Path, options: dict[str, str]) -> Write:
+    """One append; whether it was committed."""
+    if system == PEER:
+        handle = PyIceberg(directory / "eight.db", "s3://lake/eight", options).handle("alone")
+
+        def append() -> None:
+            handle.refresh()
+            handle.append(ROWS)
+    else:
+        lake = lv.connect("s3://lake/eight-ours", storage_options=options)
+
+        def append() -> None:
+            with lake.transaction() as txn:
+                txn.append("alone", ROWS)
+
+    def write() -> bool:
+        try:
+            append()
+        except (CommitFailedException, lv.ConflictError):
+            return False
+        return True
+
+    return write
+
+
+def busy(write: Write, seconds: float, go: Callable[[], object]) -> Counter[str]:
+    """Append as fast as it goes, and count how that ends."""
+    write()
+    go()
+    met: Counter[str] = Counter()
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        met["commits" if write() else "aborts"] += 1
+    return met
+
+
+def _process(
     system: str,
     directory: Path,
     options: dict[str, str],
@@ -89,32 +131,31 @@ def _write(
     go: multiprocessing.synchronize.Barrier,
     told: Queue[Counter[str]],
 ) -> None:
-    """A process that appends as fast as it can, and counts what it met."""
-    if system == "pyiceberg":
-        theirs = PyIceberg(directory / "eight.db", "s3://lake/eight", options)
-        handle = theirs.handle("alone")
-    else:
-        ours = lv.connect("s3://lake/eight-ours", storage_options=options)
+    told.put(busy(writer(system, directory, options), seconds, go.wait))
 
-    def write() -> bool:
-        try:
-            if system == "pyiceberg":
-                handle.refresh()
-                handle.append(ROWS)
-            else:
-                with ours.transaction() as txn:
-                    txn.append("alone", ROWS)
-        except (CommitFailedException, lv.ConflictError):
-            return False
-        return True
 
-    write()
+def together(
+    system: str, directory: Path, options: dict[str, str], seconds: float, proxy: LatencyProxy
+) -> Counter[str]:
+    """Eight writers at once: threads of one process, or processes."""
+    if system == THREADS:
+        write = writer(system, directory, options)
+        meeting = threading.Barrier(WRITERS, action=proxy.reset)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            tasks = [pool.submit(busy, write, seconds, meeting.wait) for _ in range(WRITERS)]
+            return sum((task.result() for task in tasks), Counter())
+    context = multiprocessing.get_context("spawn")
+    go, told = context.Barrier(WRITERS + 1), context.Queue()
+    given = (system, directory, options, seconds, go, told)
+    members = [context.Process(target=_process, args=given) for _ in range(WRITERS)]
+    for member in members:
+        member.start()
     go.wait()
-    met: Counter[str] = Counter()
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        met["commits" if write() else "aborts"] += 1
-    told.put(met)
+    proxy.reset()
+    met: Counter[str] = sum((told.get() for _ in members), Counter())
+    for member in members:
+        member.join()
+    return met
 
 
 def eight_writers(directory: Path, proxy: LatencyProxy, seconds: float, repeats: int) -> Result:
@@ -122,29 +163,20 @@ def eight_writers(directory: Path, proxy: LatencyProxy, seconds: float, repeats:
     options = options_of(proxy)
     lake_with("s3://lake/eight-ours", "alone", options).close()
     PyIceberg(directory / "eight.db", "s3://lake/eight", options).create(["alone"], ROWS)
-    result = Result(f"s3: {WRITERS} writers", [Series("LakeVilla"), Series("pyiceberg")])
-    context = multiprocessing.get_context("spawn")
+    systems = (THREADS, PROCESSES, PEER)
+    result = Result(f"s3: {WRITERS} writers", [Series(system) for system in systems])
     aborts: Counter[str] = Counter()
     for _ in range(repeats):
         for series in result.series:
-            go, told = context.Barrier(WRITERS + 1), context.Queue()
-            given = (series.system, directory, options, seconds, go, told)
-            members = [
-                context.Process(target=_write, args=(number, *given)) for number in range(WRITERS)
-            ]
-            for member in members:
-                member.start()
-            go.wait()
-            proxy.reset()
-            met = sum((told.get() for _ in members), Counter())
+            met = together(series.system, directory, options, seconds, proxy)
             commits = max(met["commits"], 1)
-            series.requests = {v: round(n / commits) for v, n in proxy.requests.items()}
-            for member in members:
-                member.join()
+            series.requests = {verb: round(n / commits) for verb, n in proxy.requests.items()}
             series.seconds.append(seconds / commits)
             aborts[series.system] += met["aborts"]
-    result.ratio("[5] time of a commit / pyiceberg", 0.1, "LakeVilla", "pyiceberg")
-    result.targets.append(Target("[5] aborts", 0, aborts["LakeVilla"]))
+    for system in (THREADS, PROCESSES):
+        result.ratio(f"[5] time of a commit, {system} / pyiceberg", 0.1, system, PEER)
+        result.targets.append(Target(f"[5] aborts, {system}", 0, aborts[system]))
+    print(f"aborts of pyiceberg: {aborts[PEER]}")
     return result
 
 
