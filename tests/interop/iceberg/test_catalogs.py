@@ -8,6 +8,7 @@ import pickle
 import socket
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -364,13 +365,70 @@ def test_compressed_metadata_of_a_catalog_is_read(sql: Place) -> None:
     assert sql.seen() == [(1, 10), (2, 20), (3, 30)]
 
 
-def test_spark_writes_the_same_table_through_the_catalog(rest: Place, spark: SparkSession) -> None:
+def in_spark(rest: Place, spark: SparkSession) -> tuple[str, str]:
+    """A catalog of the session's that is the same one; its name, and the table's."""
     name = f"rest_{rest.namespace}"
     spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
     spark.conf.set(f"spark.sql.catalog.{name}.type", "rest")
     spark.conf.set(f"spark.sql.catalog.{name}.uri", rest.given["uri"])
     spark.conf.set(f"spark.sql.catalog.{name}.cache-enabled", "false")
-    orders = f"{name}.{rest.namespace}.orders"
+    return name, f"{name}.{rest.namespace}.orders"
+
+
+def test_spark_maintains_a_table_while_transactions_change_it(
+    rest: Place, spark: SparkSession
+) -> None:
+    """Rows, data files, manifests, snapshots and orphans at once; who loses a race repeats."""
+    catalog, orders = in_spark(rest, spark)
+    table = f"table => '{rest.namespace}.orders'"
+    upkeep = [
+        f"CALL {catalog}.system.rewrite_data_files({table}, options => map('rewrite-all', 'true'))",
+        f"CALL {catalog}.system.rewrite_manifests({table})",
+        f"CALL {catalog}.system.expire_snapshots({table}, "
+        "older_than => TIMESTAMP '2999-01-01', retain_last => 2)",
+        f"CALL {catalog}.system.remove_orphan_files({table})",
+    ]
+    done: Counter[str] = Counter()
+    kept: Rows = []
+    lost: list[str] = []
+
+    def maintain() -> None:
+        for number in range(3):
+            for statement in (f"INSERT INTO {orders} VALUES ({1000 + number}, 0)", *upkeep):
+                try:
+                    spark.sql(statement)
+                except Exception as error:
+                    lost.append(str(error))
+                    continue
+                done[statement.split("(")[0]] += 1
+                if statement.startswith("INSERT"):
+                    kept.append((1000 + number, 0))
+
+    with rest.connect() as lake:
+        spark_at_work = threading.Thread(target=maintain)
+        spark_at_work.start()
+        changed = updated = 0
+        while spark_at_work.is_alive() or changed < 3:
+
+            def change(txn: lv.Transaction, number: int = changed) -> None:
+                txn.append(rest.orders, table_of([(100 + number, 0)]))
+                if number % 6 == 0:  # what removes a file is what Spark's rewrite loses to
+                    txn.update(rest.orders, {"v": "v + 1"}, where="k = 1")
+
+            lake.run(change)
+            updated += changed % 6 == 0
+            changed += 1
+        spark_at_work.join()
+        expected = [(1, 10 + updated), (2, 20), *((100 + n, 0) for n in range(changed)), *kept]
+        assert rows_in(lake, rest.orders) == sorted(expected)
+        assert rest.seen() == sorted(expected)
+    # Spark gives up where a transaction was first; it never misses a file that it was told of.
+    assert not any("NotFound" in error or "does not exist" in error for error in lost), lost
+    assert len(done) >= 4, done
+
+
+def test_spark_writes_the_same_table_through_the_catalog(rest: Place, spark: SparkSession) -> None:
+    _, orders = in_spark(rest, spark)
     with rest.connect() as lake:
         with lake.transaction() as txn:
             txn.append(rest.orders, table_of([(3, 30)]))
