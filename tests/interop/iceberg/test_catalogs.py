@@ -393,7 +393,7 @@ def test_spark_maintains_a_table_while_transactions_change_it(
     lost: list[str] = []
 
     def maintain() -> None:
-        for number in range(3):
+        for number in range(2):
             for statement in (f"INSERT INTO {orders} VALUES ({1000 + number}, 0)", *upkeep):
                 try:
                     spark.sql(statement)
