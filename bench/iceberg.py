@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -36,16 +37,6 @@ PROPERTIES = {
 }
 
 
-def options_of(proxy: LatencyProxy) -> dict[str, str]:
-    return {
-        "AWS_ENDPOINT_URL": proxy.endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench-secret",
-        "AWS_REGION": "us-east-1",
-    }
-
-
 def lake_with(root: str, table: str, options: dict[str, str] | None = None) -> lv.Lake:
     """A connection to a lake with a table that has rows."""
     lake = lv.connect(root, storage_options=options)
@@ -60,7 +51,7 @@ def append_alone(lake: lv.Lake, table: str) -> None:
 
 def one_writer(directory: Path, proxy: LatencyProxy, repeats: int) -> Result:
     """Target 2."""
-    options = options_of(proxy)
+    options = proxy.storage_options
     ours = lake_with("s3://lake/ours", "alone", options)
     theirs = PyIceberg(directory / "one.db", "s3://lake/theirs", options)
     theirs.create(["alone"], ROWS)
@@ -112,15 +103,25 @@ def writer(system: str, directory: Path, options: dict[str, str]) -> Write:
     return write
 
 
-def busy(write: Write, seconds: float, go: Callable[[], object]) -> Counter[str]:
+@dataclass(frozen=True)
+class Work:
+    """What one writer got done."""
+
+    commits: int
+    aborts: int
+    seconds: float
+
+
+def busy(write: Write, seconds: float, go: Callable[[], object]) -> Work:
     """Append as fast as it goes, and count how that ends."""
     write()
     go()
-    met: Counter[str] = Counter()
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        met["commits" if write() else "aborts"] += 1
-    return met
+    ended: Counter[bool] = Counter()
+    started = now = time.perf_counter()
+    while now < started + seconds:
+        ended[write()] += 1
+        now = time.perf_counter()
+    return Work(ended[True], ended[False], now - started)
 
 
 def _process(
@@ -129,21 +130,20 @@ def _process(
     options: dict[str, str],
     seconds: float,
     go: multiprocessing.synchronize.Barrier,
-    told: Queue[Counter[str]],
+    told: Queue[Work],
 ) -> None:
     told.put(busy(writer(system, directory, options), seconds, go.wait))
 
 
-def together(
-    system: str, directory: Path, options: dict[str, str], seconds: float, proxy: LatencyProxy
-) -> Counter[str]:
+def together(system: str, directory: Path, seconds: float, proxy: LatencyProxy) -> list[Work]:
     """Eight writers at once: threads of one process, or processes."""
+    options = proxy.storage_options
     if system == THREADS:
         write = writer(system, directory, options)
         meeting = threading.Barrier(WRITERS, action=proxy.reset)
         with ThreadPoolExecutor(WRITERS) as pool:
             tasks = [pool.submit(busy, write, seconds, meeting.wait) for _ in range(WRITERS)]
-            return sum((task.result() for task in tasks), Counter())
+            return [task.result() for task in tasks]
     context = multiprocessing.get_context("spawn")
     go, told = context.Barrier(WRITERS + 1), context.Queue()
     given = (system, directory, options, seconds, go, told)
@@ -152,15 +152,15 @@ def together(
         member.start()
     go.wait()
     proxy.reset()
-    met: Counter[str] = sum((told.get() for _ in members), Counter())
+    done = [told.get() for _ in members]
     for member in members:
         member.join()
-    return met
+    return done
 
 
 def eight_writers(directory: Path, proxy: LatencyProxy, seconds: float, repeats: int) -> Result:
     """Target 5, on one Iceberg table; told as the time of a commit."""
-    options = options_of(proxy)
+    options = proxy.storage_options
     lake_with("s3://lake/eight-ours", "alone", options).close()
     PyIceberg(directory / "eight.db", "s3://lake/eight", options).create(["alone"], ROWS)
     systems = (THREADS, PROCESSES, PEER)
@@ -168,11 +168,12 @@ def eight_writers(directory: Path, proxy: LatencyProxy, seconds: float, repeats:
     aborts: Counter[str] = Counter()
     for _ in range(repeats):
         for series in result.series:
-            met = together(series.system, directory, options, seconds, proxy)
-            commits = max(met["commits"], 1)
+            done = together(series.system, directory, seconds, proxy)
+            commits = max(sum(work.commits for work in done), 1)
             series.requests = {verb: round(n / commits) for verb, n in proxy.requests.items()}
-            series.seconds.append(seconds / commits)
-            aborts[series.system] += met["aborts"]
+            rate = sum(work.commits / work.seconds for work in done)
+            series.seconds.append(1 / rate if rate else seconds)
+            aborts[series.system] += sum(work.aborts for work in done)
     for system in (THREADS, PROCESSES):
         result.ratio(f"[5] time of a commit, {system} / pyiceberg", 0.1, system, PEER)
         result.targets.append(Target(f"[5] aborts, {system}", 0, aborts[system]))
@@ -209,7 +210,8 @@ def main() -> int:
     """Run the parts asked for; exit status 0 if every target was met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3, help="of the eight writers")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of one such round")
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--parts", default="append,writers,commits")
     parser.add_argument("--profile", default="s3", choices=["zero", "s3", "express"])
@@ -225,7 +227,7 @@ def main() -> int:
                 if "append" in parts:
                     results.append(one_writer(directory, proxy, options.repeats))
                 if "writers" in parts:
-                    results.append(eight_writers(directory, proxy, options.seconds, 3))
+                    results.append(eight_writers(directory, proxy, options.seconds, options.rounds))
         if "commits" in parts:
             results.append(thousand(directory / "thousand", options.commits))
     parameters = {"repeats": options.repeats, "profile": options.profile, "rows": len(ROWS)}

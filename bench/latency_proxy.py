@@ -44,6 +44,17 @@ class LatencyProxy:
         self.server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
 
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What a client needs to reach the server by way of this proxy."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "bench",
+            "AWS_SECRET_ACCESS_KEY": "bench-secret",
+            "AWS_REGION": "us-east-1",
+        }
+
     def reset(self) -> None:
         """Count from zero."""
         with self.lock:

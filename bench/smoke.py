@@ -102,13 +102,7 @@ def local(directory: Path, repeats: int) -> list[Result]:
 
 def distant(directory: Path, repeats: int, proxy: LatencyProxy) -> list[Result]:
     """Targets 1, 3 and 6: a store with the latency of S3."""
-    options = {
-        "AWS_ENDPOINT_URL": proxy.endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench-secret",
-        "AWS_REGION": "us-east-1",
-    }
+    options = proxy.storage_options
     wide = [f"wide{number}" for number in range(WIDE)]
     ours = LakeVilla("s3://lake/ours", options)
     ours.create(["alone", *wide])

@@ -114,16 +114,7 @@ def place(profile: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield str(Path(name) / "lake"), {}
         return
     with ministack() as endpoint, latency_proxy(endpoint, profile) as proxy:
-        yield (
-            "s3://lake/ours",
-            {
-                "AWS_ENDPOINT_URL": proxy.endpoint,
-                "AWS_ALLOW_HTTP": "true",
-                "AWS_ACCESS_KEY_ID": "bench",
-                "AWS_SECRET_ACCESS_KEY": "bench-secret",
-                "AWS_REGION": "us-east-1",
-            },
-        )
+        yield "s3://lake/ours", proxy.storage_options
 
 
 def timed(lake: lv.Lake) -> TimedStore:

@@ -183,13 +183,7 @@ def create(root: str, options: dict[str, str], tables: int, *, in_lake: bool) ->
 def measure(
     system: str, place: str, proxy: LatencyProxy, tables: int, work: str, seconds: float
 ) -> tuple[Counter[str], int]:
-    options = {
-        "AWS_ENDPOINT_URL": proxy.endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }
+    options = proxy.storage_options
     root = f"s3://lake/{place}"
     create(root, options, tables, in_lake=system != "deltalake")
     if system == "LakeVilla, threads":

@@ -7,8 +7,8 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import StaticTable
 
+from lakevilla.formats.iceberg.memory_files import MemoryInput
 from lakevilla.testing.iceberg_reader import metadata_key, uri_of
-from lakevilla.testing.memory_files import MemoryInput
 from lakevilla.testing.store import SimulatedStore
 
 __all__ = ["opened"]

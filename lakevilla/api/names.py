@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lakevilla.errors import InvalidOperation
 from lakevilla.store.location import normalise_location
 
-__all__ = ["resolve", "resolve_sql"]
+__all__ = ["resolve"]
 
 
 def resolve(root: str, names: Mapping[str, str], table: str) -> str:
@@ -31,10 +31,3 @@ def resolve(root: str, names: Mapping[str, str], table: str) -> str:
             table=table,
         )
     return location
-
-
-def resolve_sql(root: str, names: Mapping[str, str], table: str) -> str:
-    """As ``resolve``, for a name in SQL, where ``sales.orders`` is ``sales/orders``."""
-    if table in names or "/" in table or "." not in table:
-        return resolve(root, names, table)
-    return resolve(root, names, table.replace(".", "/"))

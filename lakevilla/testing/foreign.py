@@ -28,6 +28,7 @@ __all__ = [
     "append",
     "clean_log",
     "create",
+    "delete_table",
     "drop_and_recreate",
     "optimize",
     "restore",
@@ -160,14 +161,19 @@ def drop_and_recreate(
     client: Client, location: str, columns: Columns, rows: Sequence[Row]
 ) -> Program[bool]:
     """Delete the table's files and log, then make another table there."""
-    for directory in (f"{location}/_delta_log", location):
-        for info in (yield from list_objects(directory)):
-            if not info.key.startswith(f"{location}/_lakevilla/"):
-                yield from delete(info.key)
+    yield from delete_table(location, f"{location}/_delta_log")
     created = yield from create(client, location, columns, rows)
     if created:
         client.simulation.fired[Fault.FOREIGN_COMMIT] += 1
     return created
+
+
+def delete_table(location: str, log: str) -> Program[None]:
+    """Delete all that a table has, its log first, and nothing that LakeVilla keeps there."""
+    for directory in (log, location):
+        for info in (yield from list_objects(directory)):
+            if not info.key.startswith(f"{location}/_lakevilla/"):
+                yield from delete(info.key)
 
 
 def write_checkpoint(client: Client, location: str) -> Program[bool]:

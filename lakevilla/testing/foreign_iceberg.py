@@ -27,11 +27,13 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
+from lakevilla.formats.iceberg.memory_files import MemoryOutput, steady
 from lakevilla.store.base import ABSENT, ANY, Found, Missing, Refused, Stored
 from lakevilla.store.effects import Program, delete, get, head, list_objects, put, sleep
 from lakevilla.testing.bare import Unreadable
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault
+from lakevilla.testing.foreign import delete_table
 from lakevilla.testing.iceberg_reader import (
     IcebergTable,
     metadata_key,
@@ -40,7 +42,6 @@ from lakevilla.testing.iceberg_reader import (
     read_rows,
     uri_of,
 )
-from lakevilla.testing.memory_files import MemoryOutput, steady
 from lakevilla.testing.rows import Row, encode_rows
 
 __all__ = [
@@ -238,10 +239,7 @@ def drop_and_recreate(
     client: Client, location: str, columns: Columns, rows: Sequence[Row]
 ) -> Program[bool]:
     """Delete the table's files and metadata, then make another table there."""
-    for directory in (f"{location}/metadata", location):
-        for info in (yield from list_objects(directory)):
-            if not info.key.startswith(f"{location}/_lakevilla/"):
-                yield from delete(info.key)
+    yield from delete_table(location, f"{location}/metadata")
     created = yield from create(client, location, columns, rows)
     if created:
         client.simulation.fired[Fault.FOREIGN_COMMIT] += 1

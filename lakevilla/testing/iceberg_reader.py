@@ -23,10 +23,10 @@ from pyiceberg.manifest import (
     read_manifest_list,
 )
 
+from lakevilla.formats.iceberg.memory_files import MemoryInput
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 from lakevilla.testing.bare import Unreadable
-from lakevilla.testing.memory_files import MemoryInput
 from lakevilla.testing.rows import Row, decode_by_id
 
 __all__ = [

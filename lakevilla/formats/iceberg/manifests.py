@@ -6,14 +6,11 @@ and is kept as that, since it never changes under its name (hazard 7).
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
@@ -33,6 +30,7 @@ from lakevilla.formats.base import DataFile as AddedFile
 from lakevilla.formats.iceberg.avro import WholeAvroFile
 from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.memory_files import MemoryInput, MemoryOutput, steady
 from lakevilla.formats.iceberg.partitions import PartitionTypes
 
 __all__ = [
@@ -90,7 +88,7 @@ class MadeManifest:
 def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
     """The manifests that a manifest list names. Raises ``CorruptObject``."""
     with _translated(key, table, "manifest list"):
-        return list(read_manifest_list(_Bytes(key, body)))
+        return list(read_manifest_list(MemoryInput(key, body)))
 
 
 def entries_of(key: str, table: str, body: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
@@ -98,7 +96,7 @@ def entries_of(key: str, table: str, body: bytes, manifest: ManifestFile) -> lis
     with (
         _translated(key, table, "manifest"),
         WholeAvroFile[ManifestEntry](
-            _Bytes(key, body),
+            MemoryInput(key, body),
             MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
             read_types={-1: ManifestEntry, 2: DataFile},
             read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
@@ -268,7 +266,7 @@ def encode_manifest(
     definition: Definition,
 ) -> MadeManifest:
     """A manifest of data files, as the entries say: added, there before, or deleted."""
-    sink = _Sink(definition.place.spelled(path))
+    sink = MemoryOutput(definition.place.spelled(path))
     codec: Any = definition.properties.get(_CODEC, "gzip")
     version: Any = definition.format_version
     with write_manifest(
@@ -276,7 +274,7 @@ def encode_manifest(
     ) as writer:
         for entry in entries:
             writer.add_entry(entry)
-    return MadeManifest(writer.to_manifest_file(), path, _steady(writer, sink))
+    return MadeManifest(writer.to_manifest_file(), path, steady(writer, sink))
 
 
 def encode_list(
@@ -289,24 +287,13 @@ def encode_list(
     definition: Definition,
 ) -> tuple[bytes, list[ManifestFile]]:
     """A manifest list, and its manifests as it names them (with their sequence numbers)."""
-    sink = _Sink(uri)
+    sink = MemoryOutput(uri)
     codec: Any = definition.properties.get(_CODEC, "gzip")
     version: Any = definition.format_version
     with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
         named = [writer.prepare_manifest(manifest) for manifest in manifests]
         writer.add_manifests(named)
-    return _steady(writer, sink), named
-
-
-def _steady(writer: Any, sink: _Sink) -> bytes:
-    """What was written, with a marker between its blocks that follows from the file's name.
-
-    pyiceberg draws the marker at random. Names are as unique as a nonce, so a marker made of
-    one is as unlikely to occur in a block; and the same commit then gives the same bytes.
-    """
-    marker: bytes = writer._writer.sync_bytes
-    digest = blake2b(sink.location.encode(), digest_size=len(marker)).digest()
-    return sink.body.replace(marker, digest)
+    return steady(writer, sink), named
 
 
 class _translated:
@@ -326,51 +313,3 @@ class _translated:
                 key=self._key,
                 table=self._table,
             ) from None
-
-
-class _Bytes(InputFile):
-    """Bytes at hand, as pyiceberg reads a file."""
-
-    def __init__(self, location: str, body: bytes) -> None:
-        super().__init__(location)
-        self._body = body
-
-    def __len__(self) -> int:
-        return len(self._body)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> InputStream:
-        return io.BytesIO(self._body)
-
-
-class _Sink(OutputFile):
-    """Takes what pyiceberg writes to a file."""
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
-        self.body = b""
-
-    def __len__(self) -> int:
-        return len(self.body)
-
-    def exists(self) -> bool:
-        return False
-
-    def to_input_file(self) -> InputFile:
-        return _Bytes(self.location, self.body)
-
-    def create(self, overwrite: bool = False) -> OutputStream:
-        return _Stream(self)
-
-
-class _Stream(io.BytesIO):
-    def __init__(self, sink: _Sink) -> None:
-        super().__init__()
-        self._sink = sink
-
-    def close(self) -> None:
-        if not self.closed:
-            self._sink.body = self.getvalue()
-        super().close()

@@ -2,7 +2,8 @@
 
 Warm, as in ``test_request_counts``. A Delta table costs what it does alone; an Iceberg table's
 version is a manifest, a manifest list, a metadata file and the hint, where Delta's is one
-entry, and a look for a compressed file at its number. All of it comes after HEAD.
+entry, and two looks: for a compressed file at its number, and whether the table is still the
+one that is known. All of it comes after HEAD.
 """
 
 from __future__ import annotations

@@ -49,12 +49,15 @@ class MemoryOutput(OutputFile):
 
 
 def steady(writer: Any, output: MemoryOutput) -> bytes:
-    """An Avro file with a marker between its blocks that follows from its name.
+    """What pyiceberg's ``writer`` wrote, with block markers that follow from the name.
 
-    pyiceberg's ``writer`` draws one at random, and a history must be the same each time.
+    pyiceberg draws the marker between blocks at random. Names are as unique as a nonce, so a
+    marker made of one is as unlikely to occur in a block; and the same commit then gives the
+    same bytes.
     """
-    digest = blake2b(output.location.encode(), digest_size=16).digest()
-    return output.body.replace(writer._writer.sync_bytes, digest)
+    marker: bytes = writer._writer.sync_bytes
+    digest = blake2b(output.location.encode(), digest_size=len(marker)).digest()
+    return output.body.replace(marker, digest)
 
 
 class _Stream(io.BytesIO):
