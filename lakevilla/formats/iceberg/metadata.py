@@ -65,7 +65,7 @@ class _SnapshotId(msgspec.Struct, rename="kebab"):
     snapshot_id: int
 
 
-_ids = msgspec.json.Decoder(_SnapshotId)
+_ids = msgspec.json.Decoder(list[_SnapshotId])
 
 
 class Metadata:
@@ -133,8 +133,9 @@ class Metadata:
     @cached_property
     def snapshots(self) -> dict[int, msgspec.Raw]:
         """The snapshots as JSON, by id, in the file's order."""
-        raws = _raws.decode(self.parts.get("snapshots") or b"[]")
-        return {_ids.decode(raw).snapshot_id: raw for raw in raws}
+        raws = self.parts.get("snapshots") or b"[]"
+        ids = [each.snapshot_id for each in _ids.decode(raws)]
+        return dict(zip(ids, _raws.decode(raws), strict=True))
 
     def snapshot(self, snapshot_id: int | None) -> dict[str, Any] | None:
         """One snapshot, parsed; None if the table has it no more."""
