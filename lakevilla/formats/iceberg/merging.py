@@ -2,7 +2,8 @@
 
 As the table's properties say (``commit.manifest-merge.enabled``, ``min-count-to-merge``,
 ``target-size-bytes``): once there are enough small manifests of one partition spec they
-become few large ones, with the same entries.
+become few large ones, with the same entries. Those that are missing or damaged stay as they
+are: who reads the rows is told.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyiceberg.manifest import (
     ManifestFile,
 )
 
+from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.manifests import MadeManifest, encode_manifest, entries_of
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, bodies_of
@@ -52,7 +54,11 @@ def merged_manifests(
         if len(manifests) < least:
             continue
         for some in _packed(manifests, target):
-            entries = yield from _live_entries(snapshot, some)
+            try:
+                entries = yield from _live_entries(snapshot, some)
+            except CorruptObject:
+                # Merging may wait; a commit that is decided needs none of them, and may not.
+                continue
             path = f"metadata/{name}{len(made)}.avro"
             whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
             made.append((whole, entries))

@@ -129,6 +129,29 @@ def test_a_manifest_that_is_gone_or_torn(
     refuses(place, lv.CorruptObject, "manifest.* of table t (is missing|can't be read)")
 
 
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_a_manifest_that_is_damaged_holds_up_no_append(place: Place, damage: str) -> None:
+    """Not one that would merge it, for which there is always a later commit."""
+    with place.connect() as warm:
+        properties = {"commit.manifest.min-count-to-merge": "3"}
+        warm.create_table("t", [{"id": 0}], properties=properties)
+        (first,) = metadata(place).glob("*-m0.avro")
+        whole = first.read_bytes()
+        first.unlink()
+        if damage == "torn":
+            first.write_bytes(whole[:200])
+        for number in (1, 2, 3, 4):
+            with warm.transaction() as txn:
+                txn.append("t", [{"id": number}])
+            assert (metadata(place) / f"v{number + 1}.metadata.json").exists()
+    refuses(place, lv.CorruptObject, "manifest.* of table t (is missing|can't be read)")
+    first.write_bytes(whole)
+    with place.connect() as other:
+        assert ids(other) == [0, 1, 2, 3, 4]
+        other.run(lambda txn: txn.append("t", [{"id": 5}]))
+        assert ids(other) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_data_file_that_is_gone(lake: lv.Lake, place: Place) -> None:
     for file in Path(place.uri("t")).glob("data/*.parquet"):
         file.unlink()
