@@ -97,12 +97,15 @@ class Table:
 
         What running and saved transactions may still commit is kept, as is what the
         versions of the lake within the retention show. Change files, and what is in other
-        directories that begin with ``_``, are not touched.
+        directories that begin with ``_``, are not touched. Snapshots of an Iceberg table that
+        were replaced before the retention are expired first, but for those that a branch or
+        tag needs.
 
         Parameters
         ----------
         retention_hours : float, optional
-            Default: the table's ``delta.deletedFileRetentionDuration``, a week if unset.
+            Default: the table's ``delta.deletedFileRetentionDuration``, a week if unset, or
+            its ``history.expire.max-snapshot-age-ms``, five days if unset.
         dry_run : bool
             Only tell.
         enforce_retention_duration : bool
@@ -118,7 +121,10 @@ class Table:
         Raises
         ------
         InvalidOperation
-            ``retention_hours`` is below the table's retention, or no number of hours.
+            ``retention_hours`` is below the table's retention, or no number of hours; or the
+            table's ``gc.enabled`` is false.
+        UnsupportedTableFeature
+            The table is in a catalog, and cleaned up by its clients.
         """
         check_hours(self.name, retention_hours)
         return self._acting("vacuum").vacuum_table(

@@ -349,7 +349,7 @@ def vacuum(
     root: Root,
     table: Annotated[str, typer.Argument(help="The table.")],
     retention_hours: Annotated[
-        float | None, typer.Option(help="By default what the table says, or 168.")
+        float | None, typer.Option(help="By default what the table says, or 168 (Iceberg: 120).")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run/--no-dry-run", help="Say what would go; delete it.")

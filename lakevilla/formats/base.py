@@ -672,6 +672,21 @@ class TableFormat(Protocol):
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
         """How long a file that was removed must stay for those who still read it."""
 
+    def may_name(self, path: str) -> bool:
+        """Whether a path, relative to the table, may be that of an object that a state names."""
+
+    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+        """The table as ``expire`` would leave it. Raises what ``expire`` would."""
+
+    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+        """Let go of the states that were replaced before; False: there is nothing that lists them.
+
+        Raises
+        ------
+        ConflictError
+            Others wrote the table each time that it was tried.
+        """
+
     def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
         """The keys of all data files and deletion vectors of a state, and of those removed since.
 

@@ -14,9 +14,11 @@ What a file is named for:
 - a transaction through HEAD that is neither fenced nor committed. No time-out says
   that it has ended: ``gc`` does, which moves HEAD first.
 
-It writes nothing but deletions. Delta's optional entries VACUUM START and END would
-change no row, and would take a number from a transaction each, on a guarded
-table by way of HEAD. The event ``vacuum`` tells instead.
+An Iceberg table lists its states, so those that were replaced before are expired
+first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.
+Delta's optional entries VACUUM START and END would change no row, and would take a
+number from a transaction each, on a guarded table by way of HEAD. The event
+``vacuum`` tells instead.
 """
 
 from __future__ import annotations
@@ -41,10 +43,16 @@ __all__ = ["vacuum"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: Of a transaction that commits through HEAD ("h"), or by its log entry ("l").
-_OWN_FILE = re.compile(rf"(?:.*/)?(?:tmp_)?lv-([hl])-({_UUID})-[0-9a-f]+\.parquet")
-#: What may be deleted at all: data files and deletion vectors, whoever wrote them.
-_DATA = re.compile(rf"(?:.*/)?(?:[^/]+\.parquet|deletion_vector_{_UUID}\.bin)")
+_OWN_FILE = re.compile(
+    rf"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-({_UUID})-[0-9a-f]+(?:-m\d+)?\.(?:parquet|avro)"
+)
+#: What a version is made of before it is published, beside data files.
+_MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
+_PROPERTY = {
+    "delta": "delta.deletedFileRetentionDuration",
+    "iceberg": "history.expire.max-snapshot-age-ms, at least a day",
+}
 _AT_ONCE = 1000
 _MAX_LOOKS = 10
 
@@ -62,7 +70,8 @@ def vacuum(
     Parameters
     ----------
     retention_seconds : float, optional
-        Default: the table's ``delta.deletedFileRetentionDuration`` (7 days).
+        Default: the table's ``delta.deletedFileRetentionDuration`` (7 days), or
+        ``history.expire.max-snapshot-age-ms`` (5 days).
     dry_run : bool
         Only tell.
     enforce_retention : bool
@@ -71,7 +80,9 @@ def vacuum(
     Raises
     ------
     InvalidOperation
-        The retention is below the table's.
+        The retention is below the table's, or its files are not to be deleted.
+    UnsupportedTableFeature
+        The table is in a catalog.
     """
     listed = yield from list_objects(location)
     records = yield from list_objects(TXNS_PREFIX)
@@ -82,19 +93,35 @@ def vacuum(
     if head is None or location not in head.tables:
         yield from check_lake(location, head)
     view.snapshot.check_writable()
-    least = context.formats.of(view.snapshot).file_retention_seconds(view.snapshot)
+    table_format = context.formats.of(view.snapshot)
+    least = table_format.file_retention_seconds(view.snapshot)
     wanted = least if retention_seconds is None else retention_seconds
     if enforce_retention and wanted < least:
         raise InvalidOperation(
             f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
-            f"table's {least / 3600:g} (delta.deletedFileRetentionDuration), so readers and "
+            f"table's {least / 3600:g} ({_PROPERTY[view.snapshot.format]}), so readers and "
             "writers that are at work may lose files: ask for more, or pass "
             "enforce_retention_duration=False if there are none",
             table=location,
         )
-    before = context.clock.now() - wanted
+    now = context.clock.now()
+    before = now - wanted
     since = min([before, *_began(head, records)])
-    named = yield from _named(context, location, view, since, least)
+    times = int(since * 1000), int(now * 1000)
+    if not dry_run and (yield from table_format.expire(view.snapshot, *times)):
+        head, view = yield from _newest(context, location)
+    tail = yield from refresh(context, location)
+    # What is decided and not published is not yet gone for those who read the log alone.
+    states = [view.snapshot, tail.snapshot]
+    if dry_run:
+        states = [table_format.without_expired(state, *times) for state in states]
+    named: set[str] = set()
+    for state in states:
+        named |= yield from table_format.named_objects(state, times[0])
+    if since < now - least:
+        # Checkpoints forget removals that are older than the table's own retention.
+        paths = yield from table_format.named_in_log(states[0])
+        named |= {file_key(location, path) for path in paths}
     bases = {key.rsplit("/", 1)[-1] for key in named if "://" in key}
     nested = nested_tables(location, [info.key for info in listed], head)
     doomed = [
@@ -103,12 +130,16 @@ def vacuum(
         if info.modified_seconds < before
         and info.key not in named
         and info.key.startswith(f"{location}/")
-        and _is_data(info.key.removeprefix(f"{location}/"))
+        and not _is_hidden(info.key.removeprefix(f"{location}/"))
+        and table_format.may_name(info.key.removeprefix(f"{location}/"))
         and not is_within(info.key, nested)
         # A table may name its files by URIs, in more than one spelling.
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
     doomed = yield from _nobodys(context, head, doomed)
+    if view.placement.overlay:
+        # Somebody may be about to publish what is pending, and to name them.
+        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
     if not dry_run:
         for start in range(0, len(doomed), _AT_ONCE):
             some = doomed[start : start + _AT_ONCE]
@@ -141,21 +172,6 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]
     )
 
 
-def _named(
-    context: Context, location: str, view: View, since: float, least: float
-) -> Program[set[str]]:
-    since_ms = int(since * 1000)
-    named = yield from context.formats.of(view.snapshot).named_objects(view.snapshot, since_ms)
-    tail = yield from refresh(context, location)
-    # What is decided and not published is not yet gone for those who read the log alone.
-    named |= yield from context.formats.of(tail.snapshot).named_objects(tail.snapshot, since_ms)
-    if since < context.clock.now() - least:
-        # Checkpoints forget removals that are older than the table's own retention.
-        paths = yield from context.formats.of(view.snapshot).named_in_log(view.snapshot)
-        named |= {file_key(location, path) for path in paths}
-    return named
-
-
 def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     """When the transactions began that have a record and may still commit."""
     found = [_RECORD.fullmatch(info.key) for info in records]
@@ -163,13 +179,12 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
 
 
-def _is_data(path: str) -> bool:
-    """Whether a file is in no directory that others keep their own things in.
+def _is_hidden(path: str) -> bool:
+    """Whether a file is in a directory that others keep their own things in.
 
     Those begin with ``_`` or ``.``; but a partition column may too.
     """
-    hidden = any(part[:1] in ("_", ".") and "=" not in part for part in path.split("/"))
-    return not hidden and _DATA.fullmatch(path) is not None
+    return any(part[:1] in ("_", ".") and "=" not in part for part in path.split("/"))
 
 
 def _nobodys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ _CATCH_UP = 32
 
 _LOG_RETENTION_MS = 30 * 24 * 3_600_000
 _FILE_RETENTION_MS = 7 * 24 * 3_600_000
+_OBJECT = re.compile(
+    r"(?:.*/)?(?:[^/]+\.parquet|deletion_vector_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.bin)"
+)
 
 
 class DeltaFormat:
@@ -183,6 +187,18 @@ class DeltaFormat:
         """``delta.deletedFileRetentionDuration``, by default a week."""
         text = snapshot.layout.properties.get("delta.deletedFileRetentionDuration")
         return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
+
+    def may_name(self, path: str) -> bool:
+        """Data files and deletion vectors, whoever wrote them."""
+        return _OBJECT.fullmatch(path) is not None
+
+    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+        return snapshot
+
+    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+        """Nothing: a state tells when each file was removed, and checkpoints forget it."""
+        yield from ()
+        return False
 
     def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
         return (yield from named_objects(_delta(snapshot), removed_since_ms))

@@ -28,7 +28,6 @@ from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
 from lakevilla.formats.iceberg.log import compressed_metadata
 from lakevilla.formats.iceberg.manifests import (
-    DELETED,
     MadeManifest,
     columns_of,
     encode_list,
@@ -44,12 +43,13 @@ from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
     bodies_of,
     entries_in,
+    live_entries,
     manifests_of,
 )
 from lakevilla.store.base import ABSENT, ANY, Found, Match, Token
 from lakevilla.store.effects import Program, Put, get, parallel
 
-__all__ = ["prepare", "snapshot_id_of"]
+__all__ = ["check_next", "prepare", "snapshot_id_of"]
 
 _OPERATION = "lakevilla.operation"
 _HEAD_BYTES = 4096
@@ -82,16 +82,10 @@ def prepare(
     key = metadata_key(snapshot.location, version)
     listed: tuple[ManifestFile, ...] | None = snapshot.listed
     made: _Made | None = None
-    # Another writer's next version may be compressed, and then has another name.
-    parts: list[Program[Any]] = [
-        get(compressed_key(snapshot.location, version)),
-        _check_still_there(snapshot),
-    ]
+    parts: list[Program[Any]] = [check_next(snapshot)]
     if change.adds or change.removes:
         parts.append(_snapshot(snapshot, definition, change, info, timestamp_ms))
-    outcome, _, *rest = yield from parallel(parts)
-    if isinstance(outcome, Found):
-        raise compressed_metadata(snapshot.location, version)
+    _, *rest = yield from parallel(parts)
     if rest:
         made = rest[0]
         listed = made.listed
@@ -124,6 +118,26 @@ def prepare(
         listed=listed,
     )
     return Attempt(key, document.encode(), ABSENT, entry)
+
+
+def check_next(snapshot: IcebergSnapshot) -> Program[None]:
+    """Refuse to go on from a version where creating the next would not tell that it is taken.
+
+    Raises
+    ------
+    UnsupportedTableFeature
+        Another writer's next version is compressed, and so has another name.
+    TableNotFound
+        See ``_check_still_there``.
+    """
+    version = snapshot.version + 1
+    looks: list[Program[Any]] = [
+        get(compressed_key(snapshot.location, version)),
+        _check_still_there(snapshot),
+    ]
+    outcome, _ = yield from parallel(looks)
+    if isinstance(outcome, Found):
+        raise compressed_metadata(snapshot.location, version)
 
 
 def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
@@ -272,7 +286,7 @@ def _without(
     wanted = pa.array(sorted(paths), pa.string())
     hit, gone = [], []
     for manifest, part in zip(data, (yield from entries_in(before, data)), strict=True):
-        live = part.filter(pc.not_equal(part["status"], pa.scalar(DELETED, pa.int8())))
+        live = live_entries(part)
         found = live.filter(pc.is_in(live["path"], value_set=wanted))
         if found.num_rows:
             hit.append(manifest)

@@ -20,6 +20,7 @@ from lakevilla.formats.iceberg.sound import check_definition
 __all__ = [
     "COMMIT_PROPERTY",
     "MAIN",
+    "STATISTICS",
     "Metadata",
     "decode_metadata",
     "definition_of",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 MAIN = "main"
+#: The parts with statistics of snapshots, each in a file of its own.
+STATISTICS = ("statistics", "partition-statistics")
 _NO_SNAPSHOT = -1
 
 #: What makes a state's definition: everything but its snapshots and where it has been.

@@ -27,7 +27,7 @@ from lakevilla.formats.iceberg.catalog_log import number_of
 from lakevilla.formats.iceberg.definition import Definition, keeps_contract
 from lakevilla.formats.iceberg.deletes import with_deletes
 from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
-from lakevilla.formats.iceberg.metadata import Metadata
+from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata
 from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.pointer import decode_pointer
 from lakevilla.formats.masks import masked_out, present
@@ -40,6 +40,7 @@ __all__ = [
     "bodies_of",
     "current_files",
     "entries_in",
+    "live_entries",
     "manifests_of",
     "missing_object",
     "named_by_all",
@@ -152,6 +153,12 @@ class IcebergSnapshot:
 
     def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
         return keeps_contract(self.metadata, metadata)
+
+    def with_document(self, document: Metadata) -> IcebergSnapshot:
+        """The same state, of which the metadata file would say less."""
+        return IcebergSnapshot(
+            self.version, self.definition, document, self.cache, listed=self.listed, tail=self.tail
+        )
 
     def apply(self, change: Change) -> IcebergSnapshot:
         if change.protocol or change.domains or change.change_files:
@@ -292,8 +299,16 @@ def entries_in(
     return found
 
 
-def named_by_all(snapshot: IcebergSnapshot) -> Program[set[str]]:
-    """The paths of all objects that any snapshot which the table still has names."""
+def live_entries(entries: pa.Table) -> pa.Table:
+    """A manifest's entries without those that only say that a file is gone."""
+    return entries.filter(pc.not_equal(entries["status"], pa.scalar(DELETED, pa.int8())))
+
+
+def named_by_all(snapshot: IcebergSnapshot, *, gone_too: bool = True) -> Program[set[str]]:
+    """The paths of all objects that any snapshot which the table still has names.
+
+    ``gone_too``: data files that a snapshot names only to say that it has removed them.
+    """
     document = snapshot.document
     if document is None:
         return set()
@@ -303,8 +318,12 @@ def named_by_all(snapshot: IcebergSnapshot) -> Program[set[str]]:
     parts = yield from entries_in(snapshot, list(manifests.values()))
     place = snapshot.definition.place
     own = [*(one["manifest-list"] for one in chosen if one and "manifest-list" in one), *manifests]
-    named = {path for part in parts for path in part["path"].to_pylist()}
-    return named | {place.path(uri) for uri in own}
+    own += [one["statistics-path"] for name in STATISTICS for one in document.get(name) or []]
+    named = {place.path(uri) for uri in own}
+    for part in parts:
+        there = part if gone_too else live_entries(part)
+        named.update(there["path"].to_pylist())
+    return named
 
 
 def current_files(snapshot: IcebergSnapshot) -> Program[pa.Table]:
@@ -320,8 +339,9 @@ def files_of(snapshot: IcebergSnapshot, manifests: Sequence[ManifestFile]) -> Pr
     data: list[pa.Table] = []
     deletes: list[pa.Table] = []
     for manifest, part in zip(live, parts, strict=True):
-        part = part.filter(pc.not_equal(part.column("status"), pa.scalar(DELETED, pa.int8())))
-        (deletes if manifest.content == ManifestContent.DELETES else data).append(part)
+        (deletes if manifest.content == ManifestContent.DELETES else data).append(
+            live_entries(part)
+        )
     rows = pa.concat_tables(data) if data else ENTRIES.empty_table()
     count = rows.num_rows
     ids: Any = pa.nulls(count, pa.string())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import (
+    ConflictError,
     InvalidOperation,
     StoreError,
     UnsupportedTableFeature,
@@ -33,6 +35,7 @@ from lakevilla.formats.iceberg.catalog_log import (
 from lakevilla.formats.iceberg.commit import prepare
 from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
 from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
+from lakevilla.formats.iceberg.expiry import check_expirable, publish_without, without_expired
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
 from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
 from lakevilla.formats.iceberg.properties import whole_number
@@ -50,6 +53,10 @@ _SNAPSHOT_AGE_MS = 5 * 24 * 3_600_000
 #: How often the newest version is looked for, while others clean up.
 _LOOKS = 3
 _LOG_RETENTION_SECONDS = 3 * 24 * 3600.0
+_LEAST_AGE_SECONDS = 24 * 3600.0
+#: How often a version without old snapshots is tried, while others commit.
+_ATTEMPTS = 10
+_OBJECT = re.compile(r"(?:.*/)?[^/]+\.(?:parquet|puffin)|metadata/[^/]+\.avro")
 
 
 class IcebergFormat:
@@ -287,16 +294,54 @@ class IcebergFormat:
         return 0.0 if _is_cleaned(snapshot) and not snapshot.catalog else _LOG_RETENTION_SECONDS
 
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
-        """``history.expire.max-snapshot-age-ms``, by default five days."""
-        return whole_number(snapshot.layout.properties, _SNAPSHOT_AGE, _SNAPSHOT_AGE_MS) / 1000
+        """``history.expire.max-snapshot-age-ms``, by default five days; never less than a day.
+
+        What another client has stored and not yet published is told by its age alone.
+        """
+        age = whole_number(snapshot.layout.properties, _SNAPSHOT_AGE, _SNAPSHOT_AGE_MS) / 1000
+        return max(age, _LEAST_AGE_SECONDS)
+
+    def may_name(self, path: str) -> bool:
+        """Data files, deletion vectors and statistics; manifests and their lists."""
+        return _OBJECT.fullmatch(path) is not None
+
+    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+        state = _iceberg(snapshot)
+        check_expirable(state)
+        if state.document is None:
+            return state
+        expired = without_expired(state.document, replaced_before_ms, now_ms)
+        return state if expired is None else state.with_document(expired)
+
+    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+        state = _iceberg(snapshot)
+        check_expirable(state)
+        location, table, table_id = state.location, state.table, state.table_id
+        for _ in range(_ATTEMPTS):
+            version = yield from log.newest_version(location, table)
+            uri = self._uri_of(location)
+            newest = yield from log.open_version(location, table, version, uri, self._cache)
+            if newest.document is None or newest.table_id != table_id:
+                break
+            newest.check_writable()
+            expired = without_expired(newest.document, replaced_before_ms, now_ms)
+            if expired is None:
+                return True
+            made = yield from publish_without(newest, expired, now_ms)
+            if made is not None:
+                yield from self.announce(made)
+                return True
+        raise ConflictError(
+            f"vacuum of table {table}: others wrote it so fast, or made it anew, that its old "
+            "snapshots could not be expired: run it again later",
+            table=table,
+        )
 
     def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
-        yield from ()
-        raise UnsupportedTableFeature(
-            f"vacuum of table {snapshot.layout.table}: an Iceberg table is cleaned by expiring its "
-            "snapshots, which LakeVilla does not do yet; use Spark or pyiceberg",
-            table=snapshot.layout.table,
-        )
+        state = _iceberg(snapshot)
+        paths = yield from named_by_all(state, gone_too=False)
+        paths.update(file.path for file in state.tail.fold().adds.values())
+        return {state.definition.place.key(path) for path in paths}
 
     def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
         return (yield from named_by_all(_iceberg(snapshot)))

@@ -666,6 +666,15 @@ def test_a_table_dropped_from_the_lake_stays_in_its_catalog(sql: Place) -> None:
         assert rows_in(lake, "orders") == sql.seen()
 
 
+def test_a_table_in_a_catalog_is_cleaned_up_by_the_catalogs_clients(sql: Place) -> None:
+    with sql.connect() as lake:
+        lake.register("orders", sql.orders)
+        for dry_run in (True, False):
+            with pytest.raises(lv.UnsupportedTableFeature, match="it is in a catalog"):
+                lake.table("orders").vacuum(dry_run=dry_run)
+        assert rows_in(lake, "orders") == sql.seen()
+
+
 def test_a_dropped_table_is_missed_and_one_made_anew_is_not_taken_for_it(place: Place) -> None:
     with place.connect() as lake:
         lake.register("orders", place.orders)

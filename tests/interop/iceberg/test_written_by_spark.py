@@ -65,6 +65,30 @@ def test_rows_that_spark_changed(beside: Beside, mode: str, granularity: str) ->
     assert beside.agreed() == rows(k1="1", k3="3", k4="d!", k7="!", k9="i")
 
 
+def test_a_vacuum_deletes_what_spark_has_replaced_and_nothing_that_it_needs(
+    beside: Beside,
+) -> None:
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    make(beside, **modes)
+    change(beside)
+    beside.sql("ALTER TABLE {t} CREATE TAG before")
+    beside.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    beside.sql("DELETE FROM {t} WHERE k = 9")
+    with beside.connect() as lake:
+        lake.table("t").vacuum(0, False, enforce_retention_duration=False)
+    expected = CHANGED - rows(k9="i")
+    assert beside.agreed() == expected
+    assert Counter(map(tuple, beside.sql("SELECT k, v FROM {t} VERSION AS OF 'before'"))) == CHANGED
+    assert beside.sql("SELECT count(*) FROM {t}.snapshots")[0][0] == 2
+    beside.call("remove_orphan_files", "older_than => TIMESTAMP '2000-01-01 00:00:00'")
+    beside.sql("ALTER TABLE {t} DROP TAG before")
+    with beside.connect() as lake:
+        assert lake.table("t").vacuum(0, False, enforce_retention_duration=False)
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 9, "v": "i"}])
+    assert beside.agreed() == CHANGED
+
+
 def test_deletion_vectors_are_read_and_version_3_is_not_written(beside: Beside) -> None:
     modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
     make(beside, **modes, **{"format-version": "3"})
