@@ -527,7 +527,8 @@ class Lake(Generic[Frame]):
             version=view.log_version,
             snapshot_id=view.snapshot_id,
             schema=layout.schema,
-            partition_by=layout.partition_by,
+            partition_by=layout.partition_by
+            or tuple(part.spelled for part in layout.partition_fields),
             properties=dict(layout.properties),
             guarded=view.guarded,
             _lake=self,

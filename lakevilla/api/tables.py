@@ -27,7 +27,8 @@ class Table:
 
     ``version`` is the log version that any other reader can be given to see the
     same state; None where no log version equals it (a commit is still to be
-    published). ``snapshot_id`` is None for Delta.
+    published). ``snapshot_id`` is None for Delta. ``partition_by`` is what
+    ``create_table`` takes.
     """
 
     name: str

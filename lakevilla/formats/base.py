@@ -369,6 +369,14 @@ class PartitionField:
     column: str
     transform: str
 
+    @property
+    def spelled(self) -> str:
+        """As ``create_table`` takes it: ``c``, ``day(c)``, ``bucket(16, c)``."""
+        if self.transform == "identity":
+            return self.column
+        kind, _, rest = self.transform.partition("[")
+        return f"{kind}({rest[:-1]}, {self.column})" if rest else f"{kind}({self.column})"
+
 
 @dataclass(frozen=True, slots=True)
 class SortField:
@@ -675,8 +683,21 @@ class TableFormat(Protocol):
     def may_name(self, path: str) -> bool:
         """Whether a path, relative to the table, may be that of an object that a state names."""
 
+    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+        """Refuse to delete files of a table, or what lies in its directory, where nobody should.
+
+        ``keys`` are those of all objects of the directory.
+
+        Raises
+        ------
+        InvalidOperation
+            The table says so, or another table may have files there.
+        UnsupportedTableFeature
+            Others clean up such tables.
+        """
+
     def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
-        """The table as ``expire`` would leave it. Raises what ``expire`` would."""
+        """The table as ``expire`` would leave it."""
 
     def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
         """Let go of the states that were replaced before; False: there is nothing that lists them.

@@ -104,6 +104,7 @@ def vacuum(
             "enforce_retention_duration=False if there are none",
             table=location,
         )
+    table_format.check_cleanable(view.snapshot, (info.key for info in listed))
     now = context.clock.now()
     before = now - wanted
     since = min([before, *_began(head, records)])
@@ -122,7 +123,9 @@ def vacuum(
         # Checkpoints forget removals that are older than the table's own retention.
         paths = yield from table_format.named_in_log(states[0])
         named |= {file_key(location, path) for path in paths}
-    bases = {key.rsplit("/", 1)[-1] for key in named if "://" in key}
+    # What is named and not listed may lie here all the same, under another spelling.
+    there = {info.key for info in listed}
+    bases = {key.rsplit("/", 1)[-1] for key in named - there}
     nested = nested_tables(location, [info.key for info in listed], head)
     doomed = [
         info
@@ -133,7 +136,6 @@ def vacuum(
         and not _is_hidden(info.key.removeprefix(f"{location}/"))
         and table_format.may_name(info.key.removeprefix(f"{location}/"))
         and not is_within(info.key, nested)
-        # A table may name its files by URIs, in more than one spelling.
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
     doomed = yield from _nobodys(context, head, doomed)
@@ -182,9 +184,10 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
 def _is_hidden(path: str) -> bool:
     """Whether a file is in a directory that others keep their own things in.
 
-    Those begin with ``_`` or ``.``; but a partition column may too.
+    Those begin with ``_`` or ``.``; but a partition column may too. A part without a name
+    is in no key of a lake's.
     """
-    return any(part[:1] in ("_", ".") and "=" not in part for part in path.split("/"))
+    return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
 
 
 def _nobodys(

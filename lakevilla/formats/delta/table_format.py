@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -191,6 +191,9 @@ class DeltaFormat:
     def may_name(self, path: str) -> bool:
         """Data files and deletion vectors, whoever wrote them."""
         return _OBJECT.fullmatch(path) is not None
+
+    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+        """Nothing: clients that translate a Delta table for others follow its VACUUM."""
 
     def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
         return snapshot

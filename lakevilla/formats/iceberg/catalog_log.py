@@ -7,8 +7,6 @@ makes them by the libraries. The newest file's log names the ones before.
 from __future__ import annotations
 
 import gzip
-import re
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import (
     CorruptObject,
@@ -19,23 +17,13 @@ from lakevilla.errors import (
 from lakevilla.formats.iceberg.cache import Cache
 from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
 from lakevilla.formats.iceberg.paths import place_of
-from lakevilla.formats.iceberg.pointer import decode_pointer
+from lakevilla.formats.iceberg.pointer import decode_pointer, number_of
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 
-if TYPE_CHECKING:
-    from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+__all__ = ["newest_in_catalog", "refuse_another_table", "version_in_catalog"]
 
-__all__ = ["newest_in_catalog", "number_of", "refuse_another_table", "version_in_catalog"]
-
-_NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 _GZIP = b"\x1f\x8b"
-
-
-def number_of(uri: str) -> int | None:
-    """The version that a metadata file holds by its name; None if that has no number."""
-    match = _NUMBERED.fullmatch(uri.rpartition("/")[2])
-    return None if match is None else int(match[1])
 
 
 def newest_in_catalog(
@@ -92,21 +80,20 @@ def version_in_catalog(
     )
 
 
-def refuse_another_table(state: IcebergSnapshot, newest: Metadata) -> None:
-    """Refuse what is no earlier version of ``state``, though its number is not above it.
+def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -> None:
+    """Refuse what is no earlier version of what is ``known``, though its number is not above it.
 
     A catalog may answer from what it had read before. Else the table was dropped and another
     was made, or registered, in its place. Raises ``TableNotFound``.
     """
-    known = state.document
     if known is None:
         return
     log = [place_of(str(entry["metadata-file"])).uri for entry in known.get("metadata-log") or []]
     if newest.key not in (known.key, *log):
         raise TableNotFound(
-            f"table {state.table} is not what it was: its catalog has {newest.key} there, which "
+            f"table {table} is not what it was: its catalog has {newest.key} there, which "
             f"{known.key} does not follow",
-            table=state.table,
+            table=table,
         )
 
 

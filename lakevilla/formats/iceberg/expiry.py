@@ -8,48 +8,57 @@ named no more after that.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.iceberg.commit import check_next
-from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, next_metadata
-from lakevilla.formats.iceberg.paths import metadata_key
+from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, next_metadata, statistics_in
+from lakevilla.formats.iceberg.paths import (
+    compressed_version,
+    metadata_directory,
+    metadata_key,
+    metadata_version,
+)
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
-from lakevilla.store.base import ABSENT, Stored
+from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program, put
 
-__all__ = ["check_expirable", "publish_without", "without_expired"]
+__all__ = ["check_cleanable", "publish_without", "without_expired"]
 
 _AT_LEAST = "history.expire.min-snapshots-to-keep"
 _COLLECTED = "gc.enabled"
+_METADATA = re.compile(r"[^/]+\.metadata\.json(?:\.gz)?")
 
 
-def check_expirable(state: IcebergSnapshot) -> None:
-    """Raise what keeps LakeVilla from letting snapshots of a table go, and files.
-
-    Raises
-    ------
-    InvalidOperation
-        The table's property ``gc.enabled`` says that nobody may.
-    UnsupportedTableFeature
-        The table is in a catalog.
-    """
+def check_cleanable(state: IcebergSnapshot, keys: Iterable[str]) -> None:
+    """See ``formats.base.TableFormat.check_cleanable``."""
     if state.catalog:
         raise UnsupportedTableFeature(
             f"vacuum of table {state.table}: it is in a catalog, and cleaned up by its clients; "
             "expire its snapshots and remove its orphan files with one of them",
             table=state.table,
         )
-    if state.layout.properties.get(_COLLECTED, "true").lower() == "false":
+    if state.layout.properties.get(_COLLECTED, "true").strip().lower() != "true":
         raise InvalidOperation(
-            f"vacuum of table {state.table}: its property {_COLLECTED} is false, for its files may "
-            "be another table's too; set it to true if they are not",
+            f"vacuum of table {state.table}: its property {_COLLECTED} is not true, for its files "
+            "may be another table's too; set it to true if they are not",
             table=state.table,
         )
+    metadata, log = f"{metadata_directory(state.location)}/", f"{state.location}/_delta_log/"
+    for key in keys:
+        # A catalog's version, whoever registered the table there: it may have had more since.
+        if key.startswith(log) or (key.startswith(metadata) and _is_foreign(key[len(metadata) :])):
+            raise InvalidOperation(
+                f"vacuum of table {state.table}: {key} is of another table, which may have its "
+                "files in this directory too: remove it if there is no such table any more, or "
+                "clean up with a client that knows both",
+                table=state.table,
+            )
 
 
 def without_expired(document: Metadata, replaced_before_ms: int, now_ms: int) -> Metadata | None:
@@ -65,21 +74,20 @@ def without_expired(document: Metadata, replaced_before_ms: int, now_ms: int) ->
         return None
     parts = dict(document.parts)
     parts["snapshots"] = _raw([raw for number, raw in snapshots.items() if number in kept])
-    log: list[dict[str, Any]] = []
-    for entry in document.get("snapshot-log") or []:
-        # A gap would tell that a state was current for longer than it was.
-        log = [*log, entry] if entry["snapshot-id"] in kept else []
-    parts["snapshot-log"] = _raw(log)
+    log = document.parsed("snapshot-log", list[_Logged]) or []
+    # A gap would tell that a state was current for longer than it was.
+    whole = list(itertools.takewhile(lambda entry: entry.snapshot_id in kept, reversed(log)))
+    parts["snapshot-log"] = _raw(whole[::-1])
     for name in STATISTICS:
-        if (told := document.get(name)) is not None:
-            parts[name] = _raw([one for one in told if one.get("snapshot-id") in kept])
+        raws = document.parsed(name, list[msgspec.Raw])
+        if raws is not None:
+            told = zip(raws, statistics_in(document, name), strict=True)
+            parts[name] = _raw([raw for raw, one in told if one.snapshot_id in kept])
     return Metadata(document.key, document.table, parts)
 
 
-def publish_without(
-    state: IcebergSnapshot, expired: Metadata, now_ms: int
-) -> Program[IcebergSnapshot | None]:
-    """Create the version after ``state`` as ``expired``; None where it may not have come about."""
+def publish_without(state: IcebergSnapshot, expired: Metadata, now_ms: int) -> Program[None]:
+    """Try to create the version after ``state``, as ``expired``."""
     before = state.document
     assert before is not None, "a table without metadata has no snapshots"
     key = metadata_key(state.location, state.version + 1)
@@ -93,51 +101,65 @@ def publish_without(
         commit=None,
         now_ms=now_ms,
     )
-    document = Metadata(key, state.table, after.parts)
     yield from check_next(state)
-    if not isinstance((yield from put(key, document.encode(), ABSENT)), Stored):
-        return None
-    return IcebergSnapshot(state.version + 1, state.definition, document, state.cache)
+    yield from put(key, after.encode(), ABSENT)
 
 
 # ------------------------------------------------------------------ inside
 
 
+class _Snapshot(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int
+    parent_snapshot_id: int | None = None
+
+
+class _Ref(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+    type: str = "branch"
+    max_snapshot_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+
+
+class _Logged(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+    timestamp_ms: int
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a file of the metadata directory is a version that is none of this table's."""
+    own = metadata_version(name) is not None or compressed_version(name) is not None
+    return _METADATA.fullmatch(name) is not None and not own
+
+
 def _kept(document: Metadata, replaced_before_ms: int, now_ms: int) -> set[int]:
-    times = {number: int(one.get("timestamp-ms") or 0) for number, one in _snapshots(document)}
-    parents = {number: one.get("parent-snapshot-id") for number, one in _snapshots(document)}
+    found = document.parsed("snapshots", list[_Snapshot]) or []
+    known = {one.snapshot_id: one for one in found}
     least = whole_number(document.properties, _AT_LEAST, 1)
-    kept = {number for number, time in times.items() if time >= replaced_before_ms}
-    refs = list((document.get("refs") or {}).values())
+    kept = {one.snapshot_id for one in found if one.timestamp_ms >= replaced_before_ms}
+    refs = list((document.parsed("refs", dict[str, _Ref]) or {}).values())
     if document.current_id is not None:
-        refs.append({"type": "branch", "snapshot-id": document.current_id})
+        refs.append(_Ref(document.current_id))
     for ref in refs:
-        number = ref["snapshot-id"]
-        if ref.get("type") != "branch":
-            kept.add(number)
+        number: int | None = ref.snapshot_id
+        if ref.type == "tag":
+            kept.add(ref.snapshot_id)
             continue
-        own = ref.get("max-snapshot-age-ms")
-        before_ms = replaced_before_ms if own is None else min(replaced_before_ms, now_ms - own)
-        wanted = ref.get("min-snapshots-to-keep") or least
-        line: dict[int, int] = {}
-        while number in times and number not in line:
-            line[number] = times[number]
-            if len(line) >= wanted and line[number] < before_ms:
+        before_ms, wanted = replaced_before_ms, ref.min_snapshots_to_keep or least
+        if ref.max_snapshot_age_ms is not None:
+            before_ms = min(before_ms, now_ms - ref.max_snapshot_age_ms)
+        line: set[int] = set()
+        while number in known and number not in line:
+            line.add(number)
+            if len(line) >= wanted and known[number].timestamp_ms < before_ms:
                 break
-            number = parents[number]
-        kept |= line.keys()
-    log = document.get("snapshot-log") or []
+            number = known[number].parent_snapshot_id
+        kept |= line
+    log = document.parsed("snapshot-log", list[_Logged]) or []
     for entry, follower in itertools.pairwise(log):
-        if follower["timestamp-ms"] >= replaced_before_ms:
-            kept.add(entry["snapshot-id"])
+        if follower.timestamp_ms >= replaced_before_ms:
+            kept.add(entry.snapshot_id)
     return kept
-
-
-def _snapshots(document: Metadata) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number in document.snapshots:
-        found = document.snapshot(number)
-        assert found is not None, "a snapshot that is listed"
-        yield number, found
 
 
 def _raw(value: Any) -> msgspec.Raw:

@@ -128,8 +128,15 @@ def decode_manifest(
 
 
 def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Definition) -> pa.Table:
-    """Entries of one spec as an ``ENTRIES`` table."""
-    types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
+    """Entries of one spec as an ``ENTRIES`` table. Raises ``CorruptObject``."""
+    spec = definition.specs.get(spec_id)
+    if spec is None:
+        raise CorruptObject(
+            f"a manifest of table {definition.table} is of partition spec {spec_id}, which its "
+            "metadata does not hold: restore the metadata file from a copy",
+            table=definition.table,
+        )
+    types = PartitionTypes(spec, definition.leaves, definition.table)
     rows = [_row(entry, spec_id, types, definition) for entry in entries]
     columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
     arrays = [pa.array(values, f.type) for values, f in zip(columns, ENTRIES, strict=True)]

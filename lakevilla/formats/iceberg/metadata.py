@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,11 +22,13 @@ __all__ = [
     "MAIN",
     "STATISTICS",
     "Metadata",
+    "StatisticsFile",
     "decode_metadata",
     "definition_of",
     "kept_versions",
     "next_metadata",
     "property_of",
+    "statistics_in",
 ]
 
 MAIN = "main"
@@ -64,6 +66,9 @@ _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 
 
+T = TypeVar("T")
+
+
 class _SnapshotId(msgspec.Struct, rename="kebab"):
     snapshot_id: int
 
@@ -92,6 +97,21 @@ class Metadata:
         """A top-level part, parsed; None if it is absent."""
         part = self.parts.get(name)
         return None if part is None else _any.decode(part)
+
+    def parsed(self, name: str, kind: type[T]) -> T | None:
+        """A top-level part as ``kind``; None if it is absent or null. Raises ``CorruptObject``."""
+        part = self.parts.get(name)
+        if part is None or bytes(part) == b"null":
+            return None
+        try:
+            return msgspec.json.decode(part, type=kind)
+        except ValueError as error:
+            raise CorruptObject(
+                f"{name} in metadata file {self.key} of table {self.table} can't be read "
+                f"({error}): restore the file from a copy",
+                key=self.key,
+                table=self.table,
+            ) from None
 
     @cached_property
     def format_version(self) -> int:
@@ -167,6 +187,18 @@ class Metadata:
         return found
 
 
+class StatisticsFile(msgspec.Struct, rename="kebab"):
+    """Where the statistics of a snapshot lie."""
+
+    snapshot_id: int
+    statistics_path: str
+
+
+def statistics_in(metadata: Metadata, name: str) -> list[StatisticsFile]:
+    """The statistics files of one of the parts ``STATISTICS``. Raises ``CorruptObject``."""
+    return metadata.parsed(name, list[StatisticsFile]) or []
+
+
 def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
     """A metadata file.
 
@@ -188,6 +220,7 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
                 table=table,
             )
         _ = (
+            metadata.current_id,
             metadata.format_version,
             metadata.properties,
             metadata.last_updated_ms,
@@ -195,6 +228,9 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
             metadata.snapshots,
         )
         check_definition(metadata.definition, table)
+        refs = metadata.get("refs") or {}
+        if not (isinstance(refs, dict) and all(isinstance(one, dict) for one in refs.values())):
+            raise ValueError("its refs are not branches and tags by name")
         if not isinstance(metadata.get("location"), str) or not metadata.table_id:
             raise ValueError("it has no location or no table-uuid")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -300,7 +336,7 @@ def next_metadata(
         }
     elif previous_uri is not None:
         entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
-        log = [*_raws.decode(before.parts.get("metadata-log") or b"[]"), _raw(entry)]
+        log = [*(before.parsed("metadata-log", list[msgspec.Raw]) or []), _raw(entry)]
         parts["metadata-log"] = _raw(log[-kept_versions(theirs) :])
     if snapshot is not None:
         _add_snapshot(parts, before, snapshot, last)
@@ -320,7 +356,7 @@ def _add_snapshot(
     refs = {} if before is None else (before.get("refs") or {})
     main = {**refs.get(MAIN, {}), "snapshot-id": number, "type": "branch"}
     parts["refs"] = _raw({**refs, MAIN: main})
-    log = [] if before is None else _raws.decode(before.parts.get("snapshot-log") or b"[]")
+    log = [] if before is None else before.parsed("snapshot-log", list[msgspec.Raw]) or []
     entry = {"snapshot-id": number, "timestamp-ms": now_ms}
     parts["snapshot-log"] = _raw([*log, _raw(entry)])
 

@@ -72,6 +72,9 @@ def hint_key(location: str) -> str:
     return f"{location}/metadata/version-hint.text"
 
 
+_ODD = {"", ".", ".."}
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a table is: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
@@ -80,9 +83,13 @@ class Place:
     uri: str
 
     def path(self, uri: str) -> str:
-        """A file's path: relative to the table where it lies in its directory, else absolute."""
+        """A file's path: relative to the table where it lies in its directory, else absolute.
+
+        One that is spelled as no key can be (``t//a``, ``t/./a``) is left as it is: in an object
+        store it may be another object.
+        """
         for prefix in self._prefixes:
-            if uri.startswith(prefix):
+            if uri.startswith(prefix) and not _ODD.intersection(uri[len(prefix) :].split("/")):
                 return uri[len(prefix) :]
         return _JAVA_FILE.sub("file:///", uri)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from urllib.parse import quote, unquote
 
@@ -9,7 +10,16 @@ import msgspec
 
 from lakevilla.store.location import CATALOG
 
-__all__ = ["Pointer", "decode_pointer", "encode_pointer", "identifier_of", "pointer_key"]
+__all__ = [
+    "Pointer",
+    "decode_pointer",
+    "encode_pointer",
+    "identifier_of",
+    "number_of",
+    "pointer_key",
+]
+
+_NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 
 
 class Pointer(msgspec.Struct, frozen=True):
@@ -39,3 +49,9 @@ def encode_pointer(pointer: Pointer) -> bytes:
 
 def decode_pointer(body: bytes) -> Pointer:
     return _pointers.decode(body)
+
+
+def number_of(uri: str) -> int | None:
+    """The version that a metadata file holds by its name; None if that has no number."""
+    match = _NUMBERED.fullmatch(uri.rpartition("/")[2])
+    return None if match is None else int(match[1])

@@ -23,13 +23,12 @@ from lakevilla.formats.base import (
     files_from_structs,
 )
 from lakevilla.formats.iceberg.cache import Cache
-from lakevilla.formats.iceberg.catalog_log import number_of
 from lakevilla.formats.iceberg.definition import Definition, keeps_contract
 from lakevilla.formats.iceberg.deletes import with_deletes
 from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
-from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata
+from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, statistics_in
 from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
-from lakevilla.formats.iceberg.pointer import decode_pointer
+from lakevilla.formats.iceberg.pointer import decode_pointer, number_of
 from lakevilla.formats.masks import masked_out, present
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
@@ -318,7 +317,7 @@ def named_by_all(snapshot: IcebergSnapshot, *, gone_too: bool = True) -> Program
     parts = yield from entries_in(snapshot, list(manifests.values()))
     place = snapshot.definition.place
     own = [*(one["manifest-list"] for one in chosen if one and "manifest-list" in one), *manifests]
-    own += [one["statistics-path"] for name in STATISTICS for one in document.get(name) or []]
+    own += [one.statistics_path for name in STATISTICS for one in statistics_in(document, name)]
     named = {place.path(uri) for uri in own}
     for part in parts:
         there = part if gone_too else live_entries(part)

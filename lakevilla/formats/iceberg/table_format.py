@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -35,9 +35,13 @@ from lakevilla.formats.iceberg.catalog_log import (
 from lakevilla.formats.iceberg.commit import prepare
 from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
 from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
-from lakevilla.formats.iceberg.expiry import check_expirable, publish_without, without_expired
+from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
-from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
+from lakevilla.formats.iceberg.paths import (
+    hint_key,
+    metadata_directory,
+    metadata_key,
+)
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
 from lakevilla.store.base import ANY
@@ -127,7 +131,7 @@ class IcebergFormat:
         table, documents = state.table, self._documents
         newest = yield from newest_in_catalog(state.catalog, table, documents)
         if newest[0] <= state.version:
-            refuse_another_table(state, newest[1])
+            refuse_another_table(table, state.document, newest[1])
         if newest[0] < version:
             return None
         document = yield from version_in_catalog(newest, version, table, documents)
@@ -305,9 +309,11 @@ class IcebergFormat:
         """Data files, deletion vectors and statistics; manifests and their lists."""
         return _OBJECT.fullmatch(path) is not None
 
+    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+        check_cleanable(_iceberg(snapshot), keys)
+
     def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
         state = _iceberg(snapshot)
-        check_expirable(state)
         if state.document is None:
             return state
         expired = without_expired(state.document, replaced_before_ms, now_ms)
@@ -315,8 +321,10 @@ class IcebergFormat:
 
     def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
         state = _iceberg(snapshot)
-        check_expirable(state)
         location, table, table_id = state.location, state.table, state.table_id
+        if state.document is None:
+            return True  # what made it is decided, and not published yet
+        tried = -1
         for _ in range(_ATTEMPTS):
             version = yield from log.newest_version(location, table)
             uri = self._uri_of(location)
@@ -326,11 +334,13 @@ class IcebergFormat:
             newest.check_writable()
             expired = without_expired(newest.document, replaced_before_ms, now_ms)
             if expired is None:
+                if version == tried:
+                    yield from self.announce(newest)
                 return True
-            made = yield from publish_without(newest, expired, now_ms)
-            if made is not None:
-                yield from self.announce(made)
-                return True
+            # Looked at once more, stored or not: an answer may be lost, and a number that was
+            # taken away meanwhile is free again, where nobody goes on from it.
+            tried = version + 1
+            yield from publish_without(newest, expired, now_ms)
         raise ConflictError(
             f"vacuum of table {table}: others wrote it so fast, or made it anew, that its old "
             "snapshots could not be expired: run it again later",

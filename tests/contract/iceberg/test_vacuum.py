@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
 
@@ -223,14 +226,128 @@ def test_files_of_others_that_are_at_work_have_a_day_whatever_the_table_says(
     assert lake.table("t").vacuum(24) == []
 
 
-def test_a_table_whose_files_may_be_anothers_is_refused(place: Place, lake: lv.Lake) -> None:
+@pytest.mark.parametrize("value", ["false", "FALSE", "no", "0", " false", ""])
+def test_a_table_whose_files_may_be_anothers_is_refused(
+    place: Place, lake: lv.Lake, value: str
+) -> None:
     with lake.transaction() as txn:
-        txn.alter("t", set_properties={"gc.enabled": "false"})
+        txn.alter("t", set_properties={"gc.enabled": value})
+    refused(place, lv.InvalidOperation, r"gc\.enabled is not true")
+
+
+def refused(place: Place, error: type[Exception], match: str) -> None:
     before = contents(place.root)
-    for dry_run in (True, False):
-        with pytest.raises(lv.InvalidOperation, match=r"gc\.enabled is false"):
-            vacuum_now(lake, dry_run=dry_run)
+    with place.connect() as other:
+        for dry_run in (True, False):
+            with pytest.raises(error, match=match):
+                vacuum_now(other, dry_run=dry_run)
     assert contents(place.root) == before
+
+
+def test_a_directory_that_a_catalogs_table_shares_is_refused(
+    place: Place, lake: lv.Lake, tmp_path: Path
+) -> None:
+    """Its versions go on from one of ours, with files that ours does not know."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=place.root)
+    catalog.create_namespace("n")
+    location = foreign(place).metadata_location
+    table = catalog.register_table("n.t", location)
+    table.append(table.scan(limit=1).to_arrow())
+    age(place)
+    refused(place, lv.InvalidOperation, r"/00000-.*metadata\.json is of another table")
+    assert catalog.load_table("n.t").scan().to_arrow().num_rows == 6
+
+
+def test_a_directory_with_a_delta_log_is_refused(place: Place, lake: lv.Lake) -> None:
+    log = Path(place.uri("t"), "_delta_log/00000000000000000000.json")
+    log.parent.mkdir()
+    log.write_text("{}")
+    before = contents(place.root)
+    with pytest.raises(lv.InvalidOperation, match=r"_delta_log/.* is of another table"):
+        vacuum_now(lake)
+    assert contents(place.root) == before
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "{root}/t/in/x.parquet",
+        "file:{root}/t/in/x.parquet",
+        "file://{root}/t//in/x.parquet",
+        "{root}//t/in/x.parquet",
+        "{root}/t/./in/x.parquet",
+        "{link}/t/in/x.parquet",
+        "file://{link}/t/in/x.parquet",
+        "{root}/t/in/a b%20=é.parquet",
+        "{root}/t/in/_p=1/x.parquet",
+    ],
+)
+def test_a_file_is_kept_however_its_name_is_spelled(
+    place: Place, lake: lv.Lake, tmp_path: Path, spelled: str
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(place.root)
+    uri = spelled.format(root=place.root, link=link)
+    path = Path(uri.removeprefix("file://").removeprefix("file:"))
+    path.parent.mkdir(parents=True)
+    rows = pa.table({"id": pa.array([5], pa.int64()), "v": pa.array([5], pa.int64())})
+    pq.write_table(rows, path)
+    foreign(place).add_files([uri])
+    age(place)
+    with place.connect() as other:
+        vacuum_now(other)
+        assert read(other) == [*ROWS, {"id": 5, "v": 5}] == place.seen("t")
+
+
+def _first(document: dict[str, Any], part: str) -> Any:
+    return document["refs"]["main"] if part == "refs" else document[part][0]
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("refs", {"snapshot-id": "1"}),
+        ("refs", {"snapshot-id": None}),
+        ("refs", {"min-snapshots-to-keep": "2"}),
+        ("refs", {"max-snapshot-age-ms": [1]}),
+        ("snapshots", {"timestamp-ms": "x"}),
+        ("snapshots", {"timestamp-ms": None}),
+        ("snapshots", {"parent-snapshot-id": "x"}),
+        ("snapshot-log", {"snapshot-id": "x"}),
+        ("snapshot-log", {"timestamp-ms": None}),
+        ("statistics", {"statistics-path": None}),
+        ("statistics", {"snapshot-id": "1"}),
+        ("metadata-log", "nothing"),
+    ],
+)
+def test_metadata_of_which_nothing_can_be_concluded_is_refused(
+    place: Place, lake: lv.Lake, part: str, change: Any
+) -> None:
+    newest = Path(place.uri("t"), "metadata/v4.metadata.json")
+    document = json.loads(newest.read_bytes())
+    one = {"snapshot-id": 1, "statistics-path": "x"}
+    document["statistics"] = [one]
+    if isinstance(change, dict):
+        _first(document, part).update(change)
+    else:
+        document[part] = change
+    newest.write_text(json.dumps(document))
+    before = contents(place.root)
+    with place.connect() as other:
+        with pytest.raises(lv.CorruptObject, match=f"{part} in metadata file t/metadata/v4.meta"):
+            vacuum_now(other)
+    assert contents(place.root) == before
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "x"])
+def test_a_number_that_is_none_or_too_large_is_no_reason_to_expire_sooner(
+    place: Place, lake: lv.Lake, value: str
+) -> None:
+    with lake.transaction() as txn:
+        txn.alter("t", set_properties={"history.expire.max-snapshot-age-ms": value})
+    age(place, days=4)
+    with place.connect() as other:
+        assert other.table("t").vacuum(dry_run=False) == []
 
 
 def test_files_that_nobody_names_go_when_they_are_old_and_nothing_else(
@@ -238,7 +355,7 @@ def test_files_that_nobody_names_go_when_they_are_old_and_nothing_else(
 ) -> None:
     root = Path(place.uri("t"))
     gone = ["data/k=1/left.parquet", "data/left.puffin", "metadata/left-m0.avro"]
-    kept = ["data/notes.txt", "data/_other/x.parquet", "data/x.avro", "metadata/x.metadata.json"]
+    kept = ["data/notes.txt", "data/_other/x.parquet", "data/x.avro", "metadata/notes.json"]
     for name in (*gone, *kept):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"left")
@@ -404,6 +521,52 @@ def test_a_version_whose_answer_is_lost_is_published_once(
     assert len(foreign(place).snapshots()) == 1
     assert objects(place) == named(place)
     assert read(lake) == ROWS == place.seen("t")
+
+
+def test_a_number_that_was_cleaned_up_meanwhile_does_not_count(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"), format="iceberg")
+    properties = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "1",
+    }
+    with place.connect() as lake, place.connect() as other:
+        lake.create_table("t", [{"id": 0}], format="iceberg", properties=properties)
+        for number in (1, 2, 3):
+            with lake.transaction() as txn:
+                txn.append("t", [{"id": number}])
+
+        def others() -> None:
+            for number in (4, 5, 6, 7):
+                with other.transaction() as txn:
+                    txn.append("t", [{"id": number}])
+
+        with interrupted(lake, is_entry("t"), others):
+            vacuum_now(lake)
+        newest = max(
+            int(path.name[1:].split(".")[0])
+            for path in Path(place.uri("t"), "metadata").glob("v*.metadata.json")
+        )
+        assert version(place) == newest
+        assert [row["id"] for row in read(lake)] == list(range(8))
+        assert [row["id"] for row in place.seen("t")] == list(range(8))
+        assert len(foreign(place).snapshots()) == 5, "those that came in between are younger"
+
+
+def test_a_table_that_is_not_published_yet_has_nothing_to_expire(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"), format="iceberg")
+    with place.connect() as other, pytest.raises(Dying.Death):
+        other.ensure_safe_store()
+
+        def die() -> None:
+            raise Dying.Death
+
+        other.runner.store = InterruptedStore(other.runner.store, is_entry("t"), die)
+        other.create_table("t", [{"id": 0}], format="iceberg")
+    with place.connect() as lake:
+        assert vacuum_now(lake) == []
+        assert read(lake) == [{"id": 0}]
+        lake.recover()
+        assert place.seen("t") == [{"id": 0}]
 
 
 def test_a_table_that_is_written_all_the_time_is_left_for_later(
