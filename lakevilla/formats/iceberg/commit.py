@@ -37,7 +37,7 @@ from lakevilla.formats.iceberg.manifests import (
     new_entry,
 )
 from lakevilla.formats.iceberg.merging import merged_manifests
-from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata, next_metadata
+from lakevilla.formats.iceberg.metadata import decode_metadata, next_metadata
 from lakevilla.formats.iceberg.paths import compressed_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
@@ -96,6 +96,7 @@ def prepare(
     document = next_metadata(
         before,
         key,
+        snapshot.table,
         None if before is None else definition.place.spelled(_relative(before.key, snapshot)),
         definition=change.metadata,
         snapshot=None if made is None else made.snapshot,
@@ -103,7 +104,6 @@ def prepare(
         commit=note,
         now_ms=timestamp_ms,
     )
-    document = Metadata(key, snapshot.table, document.parts)
     entry = IcebergEntry(
         version=version,
         change=change,

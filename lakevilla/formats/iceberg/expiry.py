@@ -94,6 +94,7 @@ def publish_without(state: IcebergSnapshot, expired: Metadata, now_ms: int) -> P
     after = next_metadata(
         expired,
         key,
+        state.table,
         state.definition.place.spelled(before.key.removeprefix(f"{state.location}/")),
         definition=None,
         snapshot=None,

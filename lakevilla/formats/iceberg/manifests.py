@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
+    UNASSIGNED_SEQ,
     DataFile,
     DataFileContent,
     FileFormat,
@@ -27,7 +28,7 @@ from pyiceberg.typedef import Record
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.base import DataFile as AddedFile
-from lakevilla.formats.iceberg.avro import WholeAvroFile
+from lakevilla.formats.iceberg.avro import RememberedRows, WholeAvroFile
 from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.memory_files import MemoryInput, MemoryOutput, steady
@@ -298,8 +299,16 @@ def encode_list(
     codec: Any = definition.properties.get(_CODEC, "gzip")
     version: Any = definition.format_version
     with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
-        named = [writer.prepare_manifest(manifest) for manifest in manifests]
-        writer.add_manifests(named)
+        file: Any = writer._writer
+        file.writer = RememberedRows(file.writer, version)
+        # Those of earlier lists have their numbers, and are not copied.
+        named = [
+            writer.prepare_manifest(manifest)
+            if UNASSIGNED_SEQ in (manifest.sequence_number, manifest.min_sequence_number)
+            else manifest
+            for manifest in manifests
+        ]
+        file.write_block(named)
     return steady(writer, sink), named
 
 

@@ -7,6 +7,7 @@ neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -61,6 +62,8 @@ _KEPT_VERSIONS = "write.metadata.previous-versions-max"
 _KEPT_DEFAULT = 100
 _FIRST_PARTITION_ID = 1000
 
+_NOTHING = re.compile(rb"null|\[\s*\]")
+
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
@@ -77,12 +80,22 @@ _ids = msgspec.json.Decoder(list[_SnapshotId])
 
 
 class Metadata:
-    """One metadata file. Immutable; its parts are parsed when first asked for."""
+    """One metadata file. Immutable; its parts are parsed when first asked for.
 
-    def __init__(self, key: str, table: str, parts: Mapping[str, msgspec.Raw]) -> None:
+    ``current`` is its current snapshot, where that is known without a look at all of them.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        table: str,
+        parts: Mapping[str, msgspec.Raw],
+        current: Mapping[str, Any] | None = None,
+    ) -> None:
         self.key = key
         self.table = table
         self.parts = parts
+        self._current = current
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Metadata) and self.encode() == other.encode()
@@ -166,7 +179,7 @@ class Metadata:
         return None if raw is None else _any.decode(raw)
 
     @cached_property
-    def current(self) -> dict[str, Any] | None:
+    def current(self) -> Mapping[str, Any] | None:
         """The current snapshot; None if the table never had one.
 
         Raises
@@ -174,8 +187,8 @@ class Metadata:
         CorruptObject
             The file names one that it does not hold.
         """
-        if self.current_id is None:
-            return None
+        if self.current_id is None or self._current is not None:
+            return self._current
         found = self.snapshot(self.current_id)
         if found is None:
             raise CorruptObject(
@@ -228,6 +241,9 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
             metadata.snapshots,
         )
         check_definition(metadata.definition, table)
+        for name in ("snapshots", "snapshot-log", "metadata-log"):
+            if bytes(memoryview(metadata.parts.get(name, b"[]"))[:1]) not in (b"[", b"n"):
+                raise ValueError(f"its {name} is no list")
         refs = metadata.get("refs") or {}
         if not (isinstance(refs, dict) and all(isinstance(one, dict) for one in refs.values())):
             raise ValueError("its refs are not branches and tags by name")
@@ -290,6 +306,7 @@ def _without_nothing(schema: Mapping[str, Any]) -> dict[str, Any]:
 def next_metadata(
     before: Metadata | None,
     key: str,
+    table: str,
     previous_uri: str | None,
     *,
     definition: Mapping[str, Any] | None,
@@ -340,25 +357,22 @@ def next_metadata(
         parts["metadata-log"] = _raw(log[-kept_versions(theirs) :])
     if snapshot is not None:
         _add_snapshot(parts, before, snapshot, last)
-    table = "" if before is None else before.table
-    return Metadata(key, table, parts)
+    return Metadata(key, table, parts, snapshot)
 
 
 def _add_snapshot(
     parts: dict[str, msgspec.Raw], before: Metadata | None, snapshot: Mapping[str, Any], now_ms: int
 ) -> None:
     number = snapshot["snapshot-id"]
-    raws = [] if before is None else list(before.snapshots.values())
-    parts["snapshots"] = _raw([*raws, _raw(snapshot)])
+    parts["snapshots"] = _longer(parts.get("snapshots"), snapshot)
     parts["current-snapshot-id"] = _raw(number)
     if "sequence-number" in snapshot:
         parts["last-sequence-number"] = _raw(snapshot["sequence-number"])
     refs = {} if before is None else (before.get("refs") or {})
     main = {**refs.get(MAIN, {}), "snapshot-id": number, "type": "branch"}
     parts["refs"] = _raw({**refs, MAIN: main})
-    log = [] if before is None else before.parsed("snapshot-log", list[msgspec.Raw]) or []
     entry = {"snapshot-id": number, "timestamp-ms": now_ms}
-    parts["snapshot-log"] = _raw([*log, _raw(entry)])
+    parts["snapshot-log"] = _longer(parts.get("snapshot-log"), entry)
 
 
 def kept_versions(properties: Mapping[str, str]) -> int:
@@ -389,3 +403,11 @@ def property_of(application: str) -> str:
 
 def _raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
+    """A JSON array with one element more; the others are copied and not looked at."""
+    element = msgspec.json.encode(value)
+    if array is None or _NOTHING.fullmatch(memoryview(array)):
+        return msgspec.Raw(b"[" + element + b"]")
+    return msgspec.Raw(b"".join((memoryview(array)[:-1], b",", element, b"]")))

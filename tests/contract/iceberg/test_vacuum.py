@@ -317,7 +317,7 @@ def _first(document: dict[str, Any], part: str) -> Any:
         ("snapshot-log", {"timestamp-ms": None}),
         ("statistics", {"statistics-path": None}),
         ("statistics", {"snapshot-id": "1"}),
-        ("metadata-log", "nothing"),
+        ("snapshot-log", {"timestamp-ms": "x"}),
     ],
 )
 def test_metadata_of_which_nothing_can_be_concluded_is_refused(
@@ -327,10 +327,7 @@ def test_metadata_of_which_nothing_can_be_concluded_is_refused(
     document = json.loads(newest.read_bytes())
     one = {"snapshot-id": 1, "statistics-path": "x"}
     document["statistics"] = [one]
-    if isinstance(change, dict):
-        _first(document, part).update(change)
-    else:
-        document[part] = change
+    _first(document, part).update(change)
     newest.write_text(json.dumps(document))
     before = contents(place.root)
     with place.connect() as other:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyiceberg.manifest import write_manifest_list
 
 from lakevilla.formats.base import DataFile
 from lakevilla.formats.iceberg.definition import Definition
@@ -15,6 +16,7 @@ from lakevilla.formats.iceberg.manifests import (
     entries_of,
     new_entry,
 )
+from lakevilla.formats.iceberg.memory_files import MemoryOutput, steady
 from tests.unit.iceberg.test_metadata import DEFINITION
 
 
@@ -69,3 +71,24 @@ def test_partitions_by_double_are_read_whole() -> None:
     manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
     found = entries_of("k", "t", manifest.body, manifest.file)
     assert [repr(entry.data_file.partition[0]) for entry in found] == [repr(v) for v in values]
+
+
+def test_a_list_that_names_manifests_of_another_is_the_one_that_pyiceberg_writes() -> None:
+    """Whatever was encoded before, of manifests that differ in anything at all."""
+    field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "id"}
+    specs = [{"spec-id": 0, "fields": [field]}]
+    definition = Definition("t", "t", {**DEFINITION, "partition-specs": specs})
+    uri, named = "/lake/t/metadata/snap.avro", []
+    for number in range(6):
+        file = DataFile("data/f.parquet", 1, 0, {"1000": str(number % 3)}, '{"numRecords":1}')
+        entries = [new_entry(file, number, definition)]
+        made = encode_manifest("metadata/same-m0.avro", entries, 0, number, definition).file
+        given = {"snapshot_id": number, "parent_id": None, "sequence": number + 1}
+        body, named = encode_list(uri, [made, *named], definition=definition, **given)  # type: ignore[arg-type]
+        sink = MemoryOutput(uri)
+        with write_manifest_list(2, sink, number, None, number + 1, "gzip") as writer:
+            writer.add_manifests(named)
+        assert body == steady(writer, sink)
+        assert [one.sequence_number for one in decode_list("k", "t", body)] == list(
+            range(number + 1, 0, -1)
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
@@ -38,6 +39,7 @@ def first(**applications: int) -> Metadata:
     return next_metadata(
         None,
         KEY,
+        "t",
         None,
         definition=DEFINITION,
         snapshot=None,
@@ -59,7 +61,7 @@ def following(before: Metadata, number: int, now_ms: int = 2000, **more: Any) ->
     }
     given: dict[str, Any] = {"definition": None, "applications": {}, "commit": None, **more}
     return next_metadata(
-        before, KEY, f"/lake/t/{number}", snapshot=snapshot, now_ms=now_ms, **given
+        before, KEY, "t", f"/lake/t/{number}", snapshot=snapshot, now_ms=now_ms, **given
     )
 
 
@@ -181,3 +183,22 @@ def test_a_current_snapshot_that_is_missing_is_damage() -> None:
     document["snapshots"] = []
     with pytest.raises(CorruptObject, match="names snapshot 7"):
         _ = decode_metadata(KEY, "t", json.dumps(document).encode()).current
+
+
+@pytest.mark.parametrize("part", ["snapshots", "snapshot-log", "metadata-log", "refs"])
+@pytest.mark.parametrize("value", ['"none"', "7", "true"])
+def test_a_part_of_another_kind_is_told_as_damage(part: str, value: str) -> None:
+    document = msgspec.json.decode(following(first(), 7).encode())
+    document[part] = msgspec.json.decode(value)
+    with pytest.raises(CorruptObject, match="table t can't be read"):
+        decode_metadata(KEY, "t", msgspec.json.encode(document))
+
+
+@pytest.mark.parametrize("log", [b"null", b"[]", b"[ ]", b"[\n]"])
+def test_an_empty_list_is_gone_on_from_however_it_is_written(log: bytes) -> None:
+    before = first()
+    before = Metadata(KEY, "t", {**before.parts, "snapshot-log": msgspec.Raw(log)})
+    after = reread(following(following(before, 7), 8))
+    assert [one["snapshot-id"] for one in after.get("snapshot-log")] == [7, 8]
+    assert list(after.snapshots) == [7, 8]
+    assert after.current == following(before, 8).current
