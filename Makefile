@@ -49,7 +49,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 soak: java $(STAMP)
-	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-200000} \
+	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-100000} \
 		$(PYTEST) --timeout 0 -m 'not integration'
 	$(BIN)/python bench/rewrite_memory.py --gigabytes 4 --limit-gigabytes 1.5
 

@@ -92,7 +92,7 @@ def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
 
 @QUEUED
 def test_of_two_that_cross_both_may_crash_anywhere(features):
-    every = 1 if SOAK else 7
+    every = 1 if SOAK else 13
     build = partial(two_transfers, features)
     assert crash_both_everywhere(build, check, ("one", "two"), every=every) > 5000 / every
 
@@ -112,7 +112,7 @@ def test_two_that_cross_both_commit_in_every_interleaving(features):
 @QUEUED
 def test_of_two_that_cross_one_survives_every_crash_of_the_other(features):
     """At each of its requests, in four ways; ``make soak``: in all of those interleavings."""
-    limit = EVERY if SOAK else 8
+    limit = EVERY if SOAK else 5
     build = partial(two_transfers, features)
     runs = interleavings_with_a_crash(build, check, "one", limit=limit, preemptions=1)
     assert runs >= 120 * min(limit, 50)

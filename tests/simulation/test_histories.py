@@ -1,6 +1,6 @@
 """Histories of the real protocol under faults, each from a seed; see ``lakevilla.testing``.
 
-``LAKEVILLA_HISTORIES`` sets how many (2,000 by default). A failure names the
+``LAKEVILLA_HISTORIES`` sets how many (1,000 by default). A failure names the
 seed that replays it: ``python -m lakevilla.testing replay SEED``.
 """
 
@@ -18,7 +18,7 @@ from lakevilla.testing.faults import Fault
 from lakevilla.testing.plan import TABLES
 from lakevilla.testing.reader import table_rows
 
-HISTORIES = int(os.environ.get("LAKEVILLA_HISTORIES", "2000"))
+HISTORIES = int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
 BLOCK = 50
 
 
@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
     assert told.stdout.split() == [campaign.run(s, hashing=True).trace_hash for s in seeds]
 
 
-#: Seeds beyond the first 2,000 that found a bug. What a seed draws changes with
+#: Seeds beyond the first 1,000 that found a bug. What a seed draws changes with
 #: the workloads, so these guard no more than any other; the scenarios do.
 FOUND = (3376, 3843, 4157, 5339, 501191, 501603)
 
@@ -72,21 +72,21 @@ def shared(tmp_path_factory):
     return directory
 
 
-#: What the queues are made for must happen in the histories: at least 50 times in 2,000.
+#: What the queues are made for must happen in the histories: at least 50 times in 1,000.
 QUEUEING = ("waiting", "timed out", "shift", "stale", "escalation", "redo")
 
 
 def check_faults(directory, first, fired, told):
-    """Whoever is last counts: each fault strikes at least 500 times in 2,000 histories."""
+    """Whoever is last counts: each fault strikes at least 500 times in 1,000 histories."""
     mine = directory / f"{first}.json"
     mine.with_suffix(".part").write_text(json.dumps([fired, told]))
     mine.with_suffix(".part").rename(mine)
     blocks = [json.loads(path.read_text()) for path in directory.glob("*.json")]
     if len(blocks) == len(range(0, HISTORIES, BLOCK)):
         strikes = sum((Counter(block[0]) for block in blocks), Counter())
-        assert {f for f in Fault if strikes[f] < 500 * HISTORIES // 2000} == set()
+        assert {f for f in Fault if strikes[f] < 500 * HISTORIES // 1000} == set()
         events = sum((Counter(block[1]) for block in blocks), Counter())
-        assert {kind for kind in QUEUEING if events[kind] < 50 * HISTORIES // 2000} == set()
+        assert {kind for kind in QUEUEING if events[kind] < 50 * HISTORIES // 1000} == set()
 
 
 def deltalake_agrees(outcome, directory):

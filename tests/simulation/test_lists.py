@@ -14,7 +14,7 @@ from lakevilla.testing import lists
 from lakevilla.testing.campaign import HistoryFailed
 from lakevilla.testing.mutations import MUTATIONS
 
-HISTORIES = 10 * int(os.environ.get("LAKEVILLA_HISTORIES", "2000"))
+HISTORIES = 20 * int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
 BLOCK = 250
 
 
