@@ -123,7 +123,7 @@ class Table:
         ------
         InvalidOperation
             ``retention_hours`` is below the table's retention, or no number of hours; or the
-            table's ``gc.enabled`` is false.
+            table's ``gc.enabled`` is not true, or its directory is another table's too.
         UnsupportedTableFeature
             The table is in a catalog, and cleaned up by its clients.
         """

@@ -571,6 +571,8 @@ class TableFormat(Protocol):
     """A format's log: read by number, extended by one entry at a time."""
 
     name: FormatName
+    #: What a table says of ``file_retention_seconds``, in words.
+    file_retention_source: str
 
     def open(
         self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""

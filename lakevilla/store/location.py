@@ -19,6 +19,7 @@ __all__ = [
     "Location",
     "check_key",
     "is_in_catalog",
+    "is_plain",
     "normalise_location",
     "parse_location",
     "root_location",
@@ -172,6 +173,12 @@ def is_in_catalog(key: str) -> bool:
     return key.startswith(f"{CATALOG}://")
 
 
+def is_plain(key: str) -> bool:
+    """Whether no part of a key is empty, ``.`` or ``..``."""
+    parts = key.split("/")
+    return not ("" in parts or "." in parts or ".." in parts)
+
+
 def check_key(key: str) -> str:
     """Refuse a key that could leave its directory or name two things.
 
@@ -180,8 +187,7 @@ def check_key(key: str) -> str:
     InvalidOperation
         A part of the key is empty, ``.`` or ``..``, or has a control character.
     """
-    parts = key.split("/")
-    if "" in parts or "." in parts or ".." in parts or _CONTROL.search(key):
+    if not is_plain(key) or _CONTROL.search(key):
         raise InvalidOperation(
             f"key {key!r} is not a plain path; leave out empty, '.' and '..' parts "
             f"and control characters"

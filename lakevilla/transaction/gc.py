@@ -53,6 +53,7 @@ from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.emptying import clean_emptied
 from lakevilla.transaction.fallen import fallen_leaves
 from lakevilla.transaction.fitness import unpublished
+from lakevilla.transaction.naming import owner_of
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.sweeping import still_there
@@ -62,13 +63,6 @@ from lakevilla.transaction.view import pending_parts
 __all__ = ["gc"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: Files of transactions that commit through HEAD ("h"); those of log-entry
-#: committers can't be fenced and are VACUUM's alone.
-#: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
-#: Iceberg's manifests and manifest lists are stored by whoever publishes them.
-_DATA_FILE = re.compile(
-    rf"(?:.*/)?(?:tmp_|snap-\d+-)?lv-h-({_UUID})-[0-9a-f]+(?:\.parquet|(?:-m\d+)?\.avro)"
-)
 _COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
 _LEAF = re.compile(rf"{LEAVES_PREFIX}/\d{{20}}-(?:[0-9a-f]+|named)\.json")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
@@ -246,8 +240,10 @@ def _list(context: Context, head: Head, left_alone: Container[str]) -> Program[_
             if is_within(info.key, nested):
                 continue  # another table's: only its own log tells whether it is needed
             path = info.key.removeprefix(f"{location}/")
-            if (found := _DATA_FILE.fullmatch(path)) is not None:
-                files.append((path, found[1]))
+            owner = owner_of(path)
+            # Those of log-entry committers can't be fenced and are VACUUM's alone.
+            if owner is not None and owner[0] == "h":
+                files.append((path, owner[1]))
             number = ticket_of(path)
             if number is not None and info.key == marker_key(location, number):
                 listed.markers.setdefault(location, []).append(Listed(number, info.token))

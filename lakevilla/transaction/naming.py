@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,14 @@ from lakevilla.ids import Ids
 if TYPE_CHECKING:
     from lakevilla.transaction.context import Context
 
-__all__ = ["file_namer", "file_path"]
+__all__ = ["file_namer", "file_path", "owner_of"]
+
+#: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
+#: Iceberg's manifests and manifest lists are stored by whoever publishes them.
+_OWN = re.compile(
+    r"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[0-9a-f]+"
+    r"(?:\.parquet|(?:-m\d+)?\.avro)"
+)
 
 
 def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
@@ -24,6 +32,12 @@ def file_path(partition: str, txn: str, through_head: bool, nonce: str) -> str:
     kind = "h" if through_head else "l"
     name = f"lv-{kind}-{txn}-{nonce}.parquet"
     return f"{partition}/{name}" if partition else name
+
+
+def owner_of(path: str) -> tuple[str, str] | None:
+    """Whose file it is by its name: "h" (through HEAD) or "l" (by log entry), and the id."""
+    found = _OWN.fullmatch(path)
+    return None if found is None else (found[1], found[2])
 
 
 def file_namer(context: Context, txn: str, through_head: bool) -> FileNamer:

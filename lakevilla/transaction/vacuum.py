@@ -27,6 +27,7 @@ import re
 from collections.abc import Iterable
 
 from lakevilla.errors import ConflictError, InvalidOperation
+from lakevilla.formats.base import Snapshot
 from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import check_lake, commits_since, load_tables
@@ -35,6 +36,7 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.naming import owner_of
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.tail import refresh
 from lakevilla.transaction.view import View, build_view
@@ -42,17 +44,9 @@ from lakevilla.transaction.view import View, build_view
 __all__ = ["vacuum"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: Of a transaction that commits through HEAD ("h"), or by its log entry ("l").
-_OWN_FILE = re.compile(
-    rf"(?:.*/)?(?:tmp_|snap-\d+-)?lv-([hl])-({_UUID})-[0-9a-f]+(?:-m\d+)?\.(?:parquet|avro)"
-)
 #: What a version is made of before it is published, beside data files.
 _MANIFEST = re.compile(r"metadata/[^/]+\.avro")
 _RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
-_PROPERTY = {
-    "delta": "delta.deletedFileRetentionDuration",
-    "iceberg": "history.expire.max-snapshot-age-ms, at least a day",
-}
 _AT_ONCE = 1000
 _MAX_LOOKS = 10
 
@@ -99,7 +93,7 @@ def vacuum(
     if enforce_retention and wanted < least:
         raise InvalidOperation(
             f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
-            f"table's {least / 3600:g} ({_PROPERTY[view.snapshot.format]}), so readers and "
+            f"table's {least / 3600:g} ({table_format.file_retention_source}), so readers and "
             "writers that are at work may lose files: ask for more, or pass "
             "enforce_retention_duration=False if there are none",
             table=location,
@@ -111,9 +105,7 @@ def vacuum(
     times = int(since * 1000), int(now * 1000)
     if not dry_run and (yield from table_format.expire(view.snapshot, *times)):
         head, view = yield from _newest(context, location)
-    tail = yield from refresh(context, location)
-    # What is decided and not published is not yet gone for those who read the log alone.
-    states = [view.snapshot, tail.snapshot]
+    states = yield from _states(context, location, view)
     if dry_run:
         states = [table_format.without_expired(state, *times) for state in states]
     named: set[str] = set()
@@ -127,21 +119,22 @@ def vacuum(
     there = {info.key for info in listed}
     bases = {key.rsplit("/", 1)[-1] for key in named - there}
     nested = nested_tables(location, [info.key for info in listed], head)
+    inside = len(location) + 1
     doomed = [
         info
         for info in listed
         if info.modified_seconds < before
         and info.key not in named
         and info.key.startswith(f"{location}/")
-        and not _is_hidden(info.key.removeprefix(f"{location}/"))
-        and table_format.may_name(info.key.removeprefix(f"{location}/"))
+        and not _is_hidden(path := info.key[inside:])
+        and table_format.may_name(path)
         and not is_within(info.key, nested)
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
     doomed = yield from _nobodys(context, head, doomed)
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
-        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
+        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, inside)]
     if not dry_run:
         for start in range(0, len(doomed), _AT_ONCE):
             some = doomed[start : start + _AT_ONCE]
@@ -155,7 +148,7 @@ def vacuum(
                 {"table": location, "files": len(doomed), "bytes": size},
             )
         )
-    return sorted(info.key.removeprefix(f"{location}/") for info in doomed)
+    return sorted(info.key[inside:] for info in doomed)
 
 
 def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
@@ -171,6 +164,18 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]
         f"vacuum of table {location}: it was written so fast that no state of it could be read: "
         "run it again later",
         table=location,
+    )
+
+
+def _states(context: Context, location: str, view: View) -> Program[list[Snapshot]]:
+    """The table as HEAD tells it, and as its log alone does where that is another state.
+
+    What is decided and not published is not yet gone for those who read the log alone.
+    """
+    tail = yield from refresh(context, location)
+    same = view.base.version == tail.tip and not view.is_anothers(tail)
+    return (
+        [view.snapshot] if same and not view.placement.overlay else [view.snapshot, tail.snapshot]
     )
 
 
@@ -200,8 +205,8 @@ def _nobodys(
     """
     files = list(files)
     oldest = context.clock.now() - context.settings.max_age_seconds
-    owners = {info.key: _OWN_FILE.fullmatch(info.key) for info in files}
-    through_head = {match[2] for match in owners.values() if match is not None and match[1] == "h"}
+    owners = {info.key: owner_of(info.key) for info in files}
+    through_head = {owner[1] for owner in owners.values() if owner is not None and owner[0] == "h"}
     over: set[str] = set()
     if head is not None:
         over = {txn for txn in through_head if head.is_fenced(txn)}
@@ -211,9 +216,9 @@ def _nobodys(
             over |= {commit.txn for commit in commits if commit.hash}
     kept = []
     for info in files:
-        match = owners[info.key]
-        if match is None or (
-            match[2] in over if match[1] == "h" else started_at(match[2]) < oldest
+        owner = owners[info.key]
+        if owner is None or (
+            owner[1] in over if owner[0] == "h" else started_at(owner[1]) < oldest
         ):
             kept.append(info)
     return kept

@@ -50,6 +50,7 @@ class DeltaFormat:
     """See ``formats.base.TableFormat``. Thread-safe; holds a small cache of checkpoints."""
 
     name: FormatName = "delta"
+    file_retention_source = "delta.deletedFileRetentionDuration"
 
     def __init__(self) -> None:
         self._cache = log.CheckpointCache()
@@ -185,7 +186,7 @@ class DeltaFormat:
 
     def file_retention_seconds(self, snapshot: Snapshot) -> float:
         """``delta.deletedFileRetentionDuration``, by default a week."""
-        text = snapshot.layout.properties.get("delta.deletedFileRetentionDuration")
+        text = snapshot.layout.properties.get(self.file_retention_source)
         return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
 
     def may_name(self, path: str) -> bool:

@@ -97,7 +97,7 @@ def prepare(
         before,
         key,
         snapshot.table,
-        None if before is None else definition.place.spelled(_relative(before.key, snapshot)),
+        snapshot.document_uri,
         definition=change.metadata,
         snapshot=None if made is None else made.snapshot,
         applications=info.applications,
@@ -190,10 +190,6 @@ def snapshot_id_of(nonce: str) -> int:
     """The id of the snapshot that a commit makes: as random as its nonce, and positive."""
     digest = blake2b(nonce.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
-
-
-def _relative(key: str, snapshot: IcebergSnapshot) -> str:
-    return key.removeprefix(f"{snapshot.location}/")
 
 
 class _Made:

@@ -72,30 +72,29 @@ def without_expired(document: Metadata, replaced_before_ms: int, now_ms: int) ->
     snapshots = document.snapshots
     if kept >= snapshots.keys():
         return None
-    parts = dict(document.parts)
-    parts["snapshots"] = _raw([raw for number, raw in snapshots.items() if number in kept])
+    parts: dict[str, Any] = {
+        "snapshots": [raw for number, raw in snapshots.items() if number in kept]
+    }
     log = document.parsed("snapshot-log", list[_Logged]) or []
     # A gap would tell that a state was current for longer than it was.
     whole = list(itertools.takewhile(lambda entry: entry.snapshot_id in kept, reversed(log)))
-    parts["snapshot-log"] = _raw(whole[::-1])
+    parts["snapshot-log"] = whole[::-1]
     for name in STATISTICS:
         raws = document.parsed(name, list[msgspec.Raw])
         if raws is not None:
             told = zip(raws, statistics_in(document, name), strict=True)
-            parts[name] = _raw([raw for raw, one in told if one.snapshot_id in kept])
-    return Metadata(document.key, document.table, parts)
+            parts[name] = [raw for raw, one in told if one.snapshot_id in kept]
+    return document.replaced(parts)
 
 
 def publish_without(state: IcebergSnapshot, expired: Metadata, now_ms: int) -> Program[None]:
     """Try to create the version after ``state``, as ``expired``."""
-    before = state.document
-    assert before is not None, "a table without metadata has no snapshots"
     key = metadata_key(state.location, state.version + 1)
     after = next_metadata(
         expired,
         key,
         state.table,
-        state.definition.place.spelled(before.key.removeprefix(f"{state.location}/")),
+        state.document_uri,
         definition=None,
         snapshot=None,
         applications={},
@@ -161,7 +160,3 @@ def _kept(document: Metadata, replaced_before_ms: int, now_ms: int) -> set[int]:
         if follower.timestamp_ms >= replaced_before_ms:
             kept.add(entry.snapshot_id)
     return kept
-
-
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -68,7 +68,6 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 
-
 T = TypeVar("T")
 
 
@@ -111,10 +110,15 @@ class Metadata:
         part = self.parts.get(name)
         return None if part is None else _any.decode(part)
 
+    def replaced(self, parts: Mapping[str, Any]) -> Metadata:
+        """The same file with some parts as given."""
+        encoded = {name: _raw(value) for name, value in parts.items()}
+        return Metadata(self.key, self.table, {**self.parts, **encoded})
+
     def parsed(self, name: str, kind: type[T]) -> T | None:
         """A top-level part as ``kind``; None if it is absent or null. Raises ``CorruptObject``."""
         part = self.parts.get(name)
-        if part is None or bytes(part) == b"null":
+        if part is None or bytes(memoryview(part)[:4]) == b"null":
             return None
         try:
             return msgspec.json.decode(part, type=kind)
@@ -241,7 +245,7 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
             metadata.snapshots,
         )
         check_definition(metadata.definition, table)
-        for name in ("snapshots", "snapshot-log", "metadata-log"):
+        for name in ("snapshot-log", "metadata-log"):
             if bytes(memoryview(metadata.parts.get(name, b"[]"))[:1]) not in (b"[", b"n"):
                 raise ValueError(f"its {name} is no list")
         refs = metadata.get("refs") or {}

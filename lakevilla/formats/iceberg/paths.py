@@ -13,7 +13,7 @@ from functools import cached_property
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.paths import file_key
-from lakevilla.store.location import Location, parse_location
+from lakevilla.store.location import Location, is_plain, parse_location
 
 __all__ = [
     "Place",
@@ -72,9 +72,6 @@ def hint_key(location: str) -> str:
     return f"{location}/metadata/version-hint.text"
 
 
-_ODD = {"", ".", ".."}
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a table is: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
@@ -89,8 +86,8 @@ class Place:
         store it may be another object.
         """
         for prefix in self._prefixes:
-            if uri.startswith(prefix) and not _ODD.intersection(uri[len(prefix) :].split("/")):
-                return uri[len(prefix) :]
+            if uri.startswith(prefix) and is_plain(path := uri[len(prefix) :]):
+                return path
         return _JAVA_FILE.sub("file:///", uri)
 
     def spelled(self, path: str) -> str:

@@ -103,6 +103,13 @@ class IcebergSnapshot:
         return None if self.document is None else self.document.current_id
 
     @property
+    def document_uri(self) -> str | None:
+        """Where the metadata file is, as metadata spells it."""
+        if self.document is None:
+            return None
+        return self.definition.place.spelled(self.document.key.removeprefix(f"{self.location}/"))
+
+    @property
     def time_travel(self) -> int | None:
         if self.catalog:
             return None  # readers that are given a directory do not find it

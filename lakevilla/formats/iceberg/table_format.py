@@ -37,11 +37,7 @@ from lakevilla.formats.iceberg.create import alter_table, create_table, merge_sc
 from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
-from lakevilla.formats.iceberg.paths import (
-    hint_key,
-    metadata_directory,
-    metadata_key,
-)
+from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
 from lakevilla.formats.iceberg.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
 from lakevilla.store.base import ANY
@@ -70,6 +66,7 @@ class IcebergFormat:
     """
 
     name: FormatName = "iceberg"
+    file_retention_source = f"{_SNAPSHOT_AGE}, at least a day"
 
     def __init__(self, uri_of: Callable[[str], str]) -> None:
         self._uri_of = uri_of
@@ -326,20 +323,18 @@ class IcebergFormat:
             return True  # what made it is decided, and not published yet
         tried = -1
         for _ in range(_ATTEMPTS):
-            version = yield from log.newest_version(location, table)
-            uri = self._uri_of(location)
-            newest = yield from log.open_version(location, table, version, uri, self._cache)
+            newest = _iceberg((yield from self.open(location, table)))
             if newest.document is None or newest.table_id != table_id:
                 break
             newest.check_writable()
             expired = without_expired(newest.document, replaced_before_ms, now_ms)
             if expired is None:
-                if version == tried:
+                if newest.version == tried:
                     yield from self.announce(newest)
                 return True
             # Looked at once more, stored or not: an answer may be lost, and a number that was
             # taken away meanwhile is free again, where nobody goes on from it.
-            tried = version + 1
+            tried = newest.version + 1
             yield from publish_without(newest, expired, now_ms)
         raise ConflictError(
             f"vacuum of table {table}: others wrote it so fast, or made it anew, that its old "

@@ -13,12 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Failure, ObjectInfo
-from tests.builders import Place, WrappedStore, contents, make_place
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Place:
-    return make_place("iceberg", request)
+from tests.builders import Place, WrappedStore, contents
 
 
 @pytest.fixture

@@ -9,12 +9,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
-from tests.builders import Dying, Place, WrappedStore, make_place
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Place:
-    return make_place("iceberg", request)
+from tests.builders import Dying, Place, WrappedStore
 
 
 @pytest.fixture

@@ -29,15 +29,9 @@ from tests.builders import (
     contents,
     interrupted,
     is_entry,
-    make_place,
 )
 
 DAY_MS = 24 * 3_600_000
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest) -> Place:
-    return make_place("iceberg", request)
 
 
 @pytest.fixture

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import Place, make_place
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    """A local lake whose tables are made as Iceberg tables."""
+    return make_place("iceberg", request)
