@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import MOST_SECONDS, shown
@@ -11,8 +11,10 @@ __all__ = [
     "check_choice",
     "check_columns",
     "check_hours",
+    "check_names",
     "check_number",
     "check_size",
+    "check_texts",
     "check_z_order",
 ]
 
@@ -55,6 +57,41 @@ def check_columns(columns: object) -> list[str] | None:
             "columns names none: name at least one column, or leave it out for all of them"
         )
     return named
+
+
+def check_names(argument: str, given: object) -> list[str]:
+    """Names of columns, constraints or properties, in a list.
+
+    Raises
+    ------
+    InvalidOperation
+        It is one name by itself, whose letters would be taken for names, or holds no names.
+    """
+    if isinstance(given, str):
+        raise InvalidOperation(
+            f"{argument} must be a list of names, not a string: pass {argument}=[{given!r}]"
+        )
+    named = _names(given)
+    if named is None or not all(named):
+        raise InvalidOperation(f"{argument} must be a list of names, not {shown(given)}")
+    return [str.__str__(name) for name in named]
+
+
+def check_texts(argument: str, given: object) -> dict[str, str]:
+    """Text by name: new names of columns, rules of constraints.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no mapping, or one with something else in it.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+    ):
+        raise InvalidOperation(f"{argument} maps names to texts, not {shown(given)}")
+    return {str.__str__(name): str.__str__(text) for name, text in given.items()}
 
 
 def check_hours(table: str, hours: object) -> None:

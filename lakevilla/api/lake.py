@@ -25,6 +25,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.history import lake_history
 from lakevilla.api.names import resolve
+from lakevilla.api.properties import PropertyValue
 from lakevilla.api.running import check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot
 from lakevilla.api.tables import Capabilities, Table
@@ -403,13 +404,14 @@ class Lake(Generic[Frame]):
         *,
         format: FormatName = "delta",
         partition_by: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         exist_ok: bool = False,
     ) -> Table:
-        """Create a table, with rows if data is given.
+        """Create a table, with rows if data is given; arguments as ``Transaction.create_table``.
 
         Raises
         ------
+        InvalidOperation, UnsupportedTableFeature
         TableExists
             Unless ``exist_ok``; then the table is left as it is.
         """

@@ -10,10 +10,12 @@ from typing import Literal, NoReturn, Self
 
 import pyarrow as pa
 
+from lakevilla.api.alteration import alteration
 from lakevilla.api.checks import check_choice, check_columns, check_number
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
+from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
@@ -393,17 +395,33 @@ class Transaction(Workings[Frame]):
         *,
         format: FormatName = "delta",
         partition_by: str | Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
     ) -> None:
-        """Create a table, with rows if data is given."""
+        """Create a table, with rows if data is given.
+
+        Parameters
+        ----------
+        name : str
+        data_or_schema : data or pyarrow.Schema
+            Data of any kind that ``append`` takes, or the columns alone.
+        format : {"delta", "iceberg"}
+        partition_by : str or sequence of str
+        properties : Mapping, optional
+            Values are str, bool, int, float or Decimal.
+
+        Raises
+        ------
+        TableExists, InvalidOperation, UnsupportedTableFeature
+        """
         check_choice("format", format, "delta", "iceberg")
         with self._alone("create_table", name):
             self._core.check_open("create_table")
             location = self._resolve(name)
             schema, source = self._schema_of(data_or_schema, name)
             partition = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+            texts = property_texts("properties", properties)
             self._lake.ensure_safe_store()
-            created = self._core.create(location, schema, partition, dict(properties or {}), format)
+            created = self._core.create(location, schema, partition, texts, format)
             self._run(created)
             if source is not None:
                 rows, _ = self._incoming(location, source, None)
@@ -425,25 +443,39 @@ class Transaction(Workings[Frame]):
         drop_not_null: Sequence[str] = (),
         add_constraints: Mapping[str, str] | None = None,
         drop_constraints: Sequence[str] = (),
-        set_properties: Mapping[str, str] | None = None,
+        set_properties: Mapping[str, PropertyValue] | None = None,
         unset_properties: Sequence[str] = (),
     ) -> None:
-        """Change a table's schema, constraints or properties; later verbs see the new schema."""
-        request: dict[str, object] = {
-            "drop_columns": list(drop_columns),
-            "rename_columns": dict(rename_columns or {}),
-            "drop_not_null": list(drop_not_null),
-            "add_constraints": dict(add_constraints or {}),
-            "drop_constraints": list(drop_constraints),
-            "set_properties": dict(set_properties or {}),
-            "unset_properties": list(unset_properties),
-        }
-        request = {name: value for name, value in request.items() if value}
-        if not request and add_columns is None:
-            raise InvalidOperation(f"alter {table}: nothing to change was given", table=table)
+        """Change a table's schema, constraints or properties; later verbs see the new schema.
+
+        Parameters
+        ----------
+        table : str
+        add_columns : pyarrow.Schema, optional
+        drop_columns, drop_not_null, drop_constraints, unset_properties : sequence of str
+        rename_columns : Mapping, optional
+            New names by the old ones.
+        add_constraints : Mapping, optional
+            Rules, in SQL, by their names.
+        set_properties : Mapping, optional
+            Values are str, bool, int, float or Decimal.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, UnsupportedTableFeature
+        """
         with self._alone("alter", table):
+            request, columns = alteration(
+                add_columns=add_columns,
+                drop_columns=drop_columns,
+                rename_columns=rename_columns,
+                drop_not_null=drop_not_null,
+                add_constraints=add_constraints,
+                drop_constraints=drop_constraints,
+                set_properties=set_properties,
+                unset_properties=unset_properties,
+            )
             location = self._written(table, "alter")
-            columns = None if add_columns is None else add_columns.serialize().to_pybytes()
             self._done(self._core.execute(Alter(location, request, columns), "alter"))
 
     # -- ending ------------------------------------------------------------------

@@ -20,6 +20,7 @@ LAYERS = [
     "clock",
     "ids",
     "settings",
+    "scalars",
     "casting",
     "offsets",
     "frames",
