@@ -124,14 +124,12 @@ def _is_nan(value: object) -> bool:
 def _of_numpy(value: Any, what: str) -> object:
     if hasattr(value, "ndim") and value.ndim > 1:
         raise _refused(value, what, "pass one of its rows")
-    if hasattr(value, "__len__") and hasattr(value, "dtype") and not isinstance(value, str | bytes):
-        if value.ndim == 0:
-            return plain(value[()], what)
-        if value.dtype.names is not None:
-            raise _refused(value, what, "pass one of its fields")
-        return [plain(item, what) for item in value]
     kind = getattr(getattr(value, "dtype", None), "kind", "")
-    if kind in "b" and kind:
+    if kind == "V":
+        raise _refused(value, what, "pass one of its fields")
+    if type(value).__name__ == "ndarray":
+        return plain(value[()], what) if value.ndim == 0 else [plain(item, what) for item in value]
+    if kind == "b":
         return bool(value)
     if kind in ("i", "u"):
         return int(value)
@@ -188,16 +186,19 @@ def _of_arrow(value: Any, what: str) -> object:
             value = value.cast(pa.timestamp("us", kind.tz))
         elif pa.types.is_time(kind):
             value = value.cast(pa.time64("us"))
-        return plain(value.as_py(), what)
-    except (pa.ArrowException, ValueError, OverflowError) as error:
-        if isinstance(error, InvalidOperation):
-            raise
+        found = value.as_py()
+    except (pa.ArrowException, ValueError, OverflowError):
         raise _finer(value, what) from None
+    return plain(found, what)
 
 
 def _finer(value: object, what: str) -> InvalidOperation:
+    try:
+        text = str(value)
+    except (OverflowError, ValueError):  # one that Python has no type for
+        text = f"of type {type(value).__name__}"
     return InvalidOperation(
-        f"{what} is {value}, which is finer or larger than what columns hold: round it first"
+        f"{what} is {text}, which is finer or larger than what columns hold: round it first"
     )
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "check_number",
     "check_size",
     "check_texts",
+    "check_views",
     "check_z_order",
 ]
 
@@ -92,6 +93,23 @@ def check_texts(argument: str, given: object) -> dict[str, str]:
     ):
         raise InvalidOperation(f"{argument} maps names to texts, not {shown(given)}")
     return {str.__str__(name): str.__str__(text) for name, text in given.items()}
+
+
+def check_views(given: object) -> dict[str, object]:
+    """Frames by the names that a statement calls them by.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(n, str) and n for n in given):
+        raise InvalidOperation(
+            'views maps names to data: pass views={"name": data}, and write the name in the '
+            "statement"
+        )
+    return dict(given)
 
 
 def check_hours(table: str, hours: object) -> None:

@@ -11,10 +11,11 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
-from lakevilla.api.checks import check_choice, check_columns, check_number
+from lakevilla.api.checks import check_choice, check_columns, check_number, check_views
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
+from lakevilla.api.parameters import parameters
 from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
@@ -269,7 +270,7 @@ class Transaction(Workings[Frame]):
         """
         with self._alone():
             self._core.check_open("sql")
-        return run_statement(self, query, dict(params or {}), dict(views or {}))
+        return run_statement(self, query, parameters(params), check_views(views))
 
     # -- writing -----------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakevilla import frames
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Merge
+from lakevilla.api.parameters import parameters
 from lakevilla.engines.repeatable import refuse_volatile, with_fixed_time
 from lakevilla.engines.select import Dialect, named_parameters
 from lakevilla.engines.sql import Insert, Select
@@ -271,13 +272,13 @@ class Workings(Generic[Frame]):
         self, where: str | None, params: Mapping[str, object] | None
     ) -> Expr | None:
         if where is None:
-            if params:
+            if parameters(params):
                 raise InvalidOperation("params were given without a predicate that uses them")
             return None
-        return parse_predicate(where, params, self._fixed_now())
+        return parse_predicate(where, parameters(params), self._fixed_now())
 
     def _together(self, params: Mapping[str, object] | None) -> Together:
-        return Together(params, self._fixed_now())
+        return Together(parameters(params), self._fixed_now())
 
     def _incoming(
         self, location: str, data: object, schema_mode: Literal["merge"] | None
@@ -432,7 +433,7 @@ class Workings(Generic[Frame]):
     ) -> OperationResult:
         with self._alone("delete", table):
             location = self._written(table, "delete")
-            condition = parse_predicate(where, params, self._fixed_now())
+            condition = parse_predicate(where, parameters(params), self._fixed_now())
             schema = self._run(self._core.layout(location, probing=True)).schema
             operation = Delete(location, bind(condition, schema, alias=alias))
             return self._done(self._core.execute(operation, "delete"))
@@ -445,6 +446,8 @@ class Workings(Generic[Frame]):
             rows = {name: self._source_rows(view, name) for name, view in views.items()}
             given = {name: view.to_reader() for name, view in rows.items()}
             sql = with_fixed_time(statement.sql, self._fixed_now())
+            for name, value in params.items():
+                literal(value, f"parameter :{name}")  # what no column holds is no parameter
             found: Frame = self._run(self._core.query(sql, tables, given, params))
             return found
 

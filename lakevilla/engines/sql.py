@@ -8,6 +8,9 @@ gives them their meaning (``lakevilla.expressions.parse``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
+
+from sqlglot import Token, TokenType
 
 from lakevilla.engines.dml import Delete, Insert, Merge, MergeWhen, Update, parse_dml
 from lakevilla.engines.select import (
@@ -58,6 +61,7 @@ def parse_statement(
         reaches beyond the lake's tables.
     """
     tokens = tokens_of(sql, dialect)
+    _refuse_unnamed(tokens)
     word = tokens[0].text.upper()
     if word in _QUERY_WORDS:
         return select_of(sql, params, dialect)
@@ -67,3 +71,18 @@ def parse_statement(
         f"{word} is not supported in sql; use one SELECT, INSERT, UPDATE, DELETE or MERGE, "
         "or the method of the transaction for it"
     )
+
+
+def _refuse_unnamed(tokens: Iterable[Token]) -> None:
+    """Refuse what other libraries mark parameters by: here all of them have names."""
+    for token, after in pairwise([*tokens, None]):
+        if token is not None and token.text in ("?", "$") and token.token_type in _MARKS:
+            mark = token.text + (after.text if after is not None and token.text == "$" else "")
+            raise InvalidOperation(
+                f"sql marks a parameter by {mark}: write it as :name, and pass "
+                'params={"name": value}'
+            )
+
+
+#: DuckDB's ``@`` is no mark: it takes the absolute value.
+_MARKS = (TokenType.PLACEHOLDER, TokenType.PARAMETER)

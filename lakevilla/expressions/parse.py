@@ -27,8 +27,16 @@ from lakevilla.expressions.values import (
     parse_timestamp,
     value_of,
 )
+from lakevilla.scalars import plain
 
-__all__ = ["LakeVillaSQL", "literal", "parse_assignments", "parse_expression", "parse_predicate"]
+__all__ = [
+    "LakeVillaSQL",
+    "literal",
+    "parse_assignments",
+    "parse_expression",
+    "parse_predicate",
+    "read_assignments",
+]
 
 MAX_TEXT = 1 << 20
 
@@ -103,15 +111,30 @@ def parse_assignments(
 
     Parameters are shared by all the expressions; each must be used by one of them.
     """
-    if not assignments:
-        raise InvalidOperation("no assignments: name at least one column and its new value")
     reader = Reader({} if params is None else params, now)
-    trees = {
-        name: parse_with(value, reader) if isinstance(value, str) else literal(value)
-        for name, value in assignments.items()
-    }
+    trees = read_assignments(assignments, reader)
     _refuse_unused(reader)
     return trees
+
+
+def read_assignments(assignments: object, reader: Reader) -> dict[str, Expr]:
+    """As ``parse_assignments``, by a reader that other expressions may share."""
+    if not isinstance(assignments, Mapping):
+        raise InvalidOperation(
+            f"assignments map columns to new values, and a {type(assignments).__name__} does not: "
+            'pass {"column": value}'
+        )
+    if not assignments:
+        raise InvalidOperation("no assignments: name at least one column and its new value")
+    for name in assignments:
+        if not isinstance(name, str) or not name:
+            raise InvalidOperation(f"assignments have the name {name!r}: name columns by text")
+    return {
+        name: parse_with(value, reader)
+        if isinstance(value, str)
+        else literal(value, f"the value for column {name}")
+        for name, value in assignments.items()
+    }
 
 
 def _refuse_unused(reader: Reader) -> None:
@@ -162,7 +185,10 @@ def _syntax(sql: str, shown: str) -> exp.Expression:
     return cast(exp.Expression, nodes[0])
 
 
-_HINT = "write one expression, strings in '...', names plain, in \"...\" or backticks"
+_HINT = (
+    "write one expression, strings in '...', names plain, in \"...\" or backticks, parameters as "
+    ":name"
+)
 
 
 def _position(error: SqlglotError) -> str:
@@ -199,7 +225,7 @@ class Reader:
         if name not in self.params:
             raise _Refused(f"parameter :{name} has no value: pass params={{{name!r}: ...}}")
         self.used.add(name)
-        return self.params[name]
+        return plain(self.params[name], f"parameter :{name}")
 
 
 def _kind(node: object) -> str:
@@ -273,6 +299,8 @@ def _column(reader: Reader, node: exp.Column | exp.Dot) -> Expr:
     parts = current.parts if isinstance(current, exp.Column) else [current]
     if not all(isinstance(part, exp.Identifier) and part.name for part in parts):
         raise _Refused(f"{_kind(node)} is not a column")
+    if any(part.name.startswith("$") and not part.args.get("quoted") for part in parts):
+        raise _Refused(f"{node.sql()} is no parameter here: write it as :name")
     return Column((*(part.name for part in parts), *reversed(names)))
 
 
@@ -296,7 +324,11 @@ def _hex(reader: Reader, node: exp.HexString) -> Expr:
 
 
 def _placeholder(reader: Reader, node: exp.Placeholder) -> Expr:
-    return literal(reader.parameter(node))
+    return literal(reader.parameter(node), _what(node))
+
+
+def _what(node: exp.Placeholder) -> str:
+    return f"parameter :{node.this}"
 
 
 def _negative(tree: Expr) -> Expr:
@@ -328,8 +360,8 @@ def _in(reader: Reader, node: exp.In) -> Expr:
     for item in [field] if field is not None else node.expressions:
         inner = item.this if isinstance(item, exp.Paren) else item
         value = reader.parameter(inner) if isinstance(inner, exp.Placeholder) else None
-        if isinstance(value, list | tuple | set | frozenset):
-            items += [literal(one) for one in value]
+        if isinstance(value, list):
+            items += [literal(one, _what(inner)) for one in value]
         elif field is not None:
             raise _Refused(f"parameter :{field.this} after `in` must be a list")
         else:

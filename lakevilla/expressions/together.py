@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import Reader, parse_with, required
+from lakevilla.expressions.parse import Reader, parse_with, read_assignments, required
 from lakevilla.expressions.tree import Expr
-from lakevilla.expressions.values import literal
 
 __all__ = ["Together"]
 
@@ -25,14 +24,9 @@ class Together:
         """A required predicate."""
         return parse_with(required(sql), self._reader)
 
-    def value(self, value: object) -> Expr:
-        """A ``str`` as SQL, any other Python value as a literal."""
-        return parse_with(value, self._reader) if isinstance(value, str) else literal(value)
-
     def assignments(self, values: Mapping[str, object]) -> dict[str, Expr]:
-        if not values:
-            raise InvalidOperation("no assignments: name at least one column and its new value")
-        return {name: self.value(value) for name, value in values.items()}
+        """A ``str`` as SQL, any other Python value as a literal."""
+        return read_assignments(values, self._reader)
 
     def use(self, names: Iterable[str]) -> None:
         """Count parameters as used that serve elsewhere in the statement."""

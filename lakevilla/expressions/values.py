@@ -28,6 +28,7 @@ from lakevilla.expressions.types import (
     is_fractional,
     is_numeric,
 )
+from lakevilla.scalars import plain
 
 __all__ = [
     "DECIMAL_CONTEXT",
@@ -68,16 +69,24 @@ STRING_FORMS: dict[str, re.Pattern[str]] = {
 }
 
 
-def literal(value: object) -> Expr:
-    """A Python value as a constant: ``Literal``, or an ``array`` call for a list.
+def literal(value: object, what: str = "a value") -> Expr:
+    """A value as a constant: ``Literal``, or an ``array`` call for several.
+
+    Parameters
+    ----------
+    value : object
+        Whatever ``scalars.plain`` takes.
+    what : str
+        What the value is, for messages.
 
     Raises
     ------
     InvalidOperation
         A value of another type, or one that no column could hold.
     """
-    if isinstance(value, list | tuple):
-        return Call("array", tuple(literal(item) for item in value))
+    value = plain(value, what)
+    if isinstance(value, list):
+        return Call("array", tuple(literal(item, what) for item in value))
     if isinstance(value, bool):
         return literal_of("boolean", value)
     if isinstance(value, int):
@@ -93,14 +102,12 @@ def literal(value: object) -> Expr:
             return literal_of(name, value)
     if isinstance(value, UUID):
         return literal_of("binary", value.bytes)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return literal_of("binary", bytes(value))
+    if isinstance(value, bytes):
+        return literal_of("binary", value)
     if value is None:
         return Literal("void")
     raise InvalidOperation(
-        f"a value of type {type(value).__name__} cannot be used in an expression: pass None, bool, "
-        "int, float, Decimal, date, datetime, time without a zone, str, bytes, UUID, or a list "
-        "of these"
+        f"{what} is a {type(value).__name__} with a zone, which no column holds: take the zone away"
     )
 
 

@@ -1,0 +1,135 @@
+"""Parameters in every verb: by name alone, with values of any library."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.builders import contents, values
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "f": pa.array([0.5, 1.5, 2.5]),
+        "b": pa.array([True, False, None]),
+        "s": ["a", "b", "c"],
+        "moment": pa.array([datetime(2020, 1, day) for day in (1, 2, 3)], pa.timestamp("us")),
+        "zoned": pa.array([datetime(2020, 1, d, tzinfo=UTC) for d in (1, 2, 3)]),
+        "d": pa.array([Decimal("1.10"), Decimal("2.20"), None], pa.decimal128(9, 2)),
+    }
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[lv.Lake]:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", ROWS)
+        yield lake
+
+
+VALUES: list[tuple[str, Any]] = [
+    ("f = :v", np.float64(1.5)),
+    ("f = :v", np.float32(1.5)),
+    ("f = :v", pa.scalar(1.5)),
+    ("id = :v", np.int64(2)),
+    ("b = :v", np.bool_(False)),
+    ("s = :v", np.str_("b")),
+    ("moment = :v", np.datetime64("2020-01-02")),
+    ("moment = :v", np.datetime64("2020-01-02T00:00:00", "ns")),
+    ("moment = :v", pd.Timestamp("2020-01-02")),
+    ("zoned = :v", pd.Timestamp("2020-01-02T01:00", tz="Europe/Berlin")),
+    ("d = :v", pa.scalar(Decimal("2.20"))),
+    ("id in :v", np.array([2, 9])),
+    ("id in :v", pd.Series([2, None])),
+    ("id in :v", {2}),
+    ("id in :v", range(2, 3)),
+    ("id in :v", (2, 9)),
+    ("id in :v", pa.array([2])),
+    ("f in :v", np.array([1.5], dtype="float32")),
+]
+
+
+@pytest.mark.parametrize(("where", "value"), VALUES, ids=lambda value: type(value).__name__)
+def test_a_value_of_another_library_finds_its_row(lake: lv.Lake, where: str, value: Any) -> None:
+    params = {"v": value}
+    now = lake.snapshot()
+    assert values(now.read("t", where=where, params=params)) == [2]
+    assert values(now.sql(f"select id from t where {where}", params)) == [2]
+    with lake.transaction() as txn:
+        assert txn.update("t", {"s": "s"}, where, params=params).rows_updated == 1
+        assert txn.sql(f"delete from t where {where}", params).rows_deleted == 1
+        txn.abort()
+
+
+def test_a_value_of_another_library_is_stored(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        new = {
+            "f": np.float64(9.5),
+            "moment": pd.Timestamp("2021-01-01"),
+            "b": pd.NA,
+            "d": np.int8(7),
+        }
+        txn.update("t", new, "id = :id", params={"id": np.int64(2)})
+    row = lake.snapshot().read("t", where="id = 2").to_pylist()[0]
+    assert (row["f"], row["moment"], row["b"]) == (9.5, datetime(2021, 1, 1), None)
+    assert row["d"] == Decimal("7.00")
+
+
+Call = Callable[[lv.Transaction, str, Any], object]
+CALLS: dict[str, Call] = {
+    "read": lambda txn, mark, given: txn.read("t", where=f"id = {mark}", params=given),
+    "scan": lambda txn, mark, given: txn.scan("t", where=f"id = {mark}", params=given),
+    "select": lambda txn, mark, given: txn.sql(f"select * from t where id = {mark}", given),
+    "insert": lambda txn, mark, given: txn.sql(
+        f"insert into t select * from t where id = {mark}", given
+    ),
+    "update": lambda txn, mark, given: txn.update("t", {"f": "1"}, f"id = {mark}", params=given),
+    "set": lambda txn, mark, given: txn.update("t", {"f": mark}, "true", params=given),
+    "sql update": lambda txn, mark, given: txn.sql(f"update t set f = 1 where id = {mark}", given),
+    "delete": lambda txn, mark, given: txn.delete("t", f"id = {mark}", params=given),
+    "sql delete": lambda txn, mark, given: txn.sql(f"delete from t where id = {mark}", given),
+    "overwrite": lambda txn, mark, given: txn.overwrite("t", ROWS, f"id = {mark}", params=given),
+    "merge": lambda txn, mark, given: txn.merge(
+        "t", ROWS, f"target.id = {mark}", params=given
+    ).when_matched_delete().execute(),
+    "changes": lambda txn, mark, given: txn.changes("t", 0, where=f"id = {mark}", params=given),
+}  # fmt: skip
+
+
+MARKS = ["?", "$1", "$n", "%s", ":1", "%(n)s", "{n}"]
+GIVEN: list[Any] = [None, [1], (1,), {"n": 1}, {"1": 1}, {1: 1}, "1", 1]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_parameter_by_position_is_refused_with_how_to_write_it(
+    lake: lv.Lake, tmp_path: Path, name: str
+) -> None:
+    before = contents(tmp_path)
+    with lake.transaction() as txn:
+        for mark, given in itertools.product(MARKS, GIVEN):
+            with pytest.raises(lv.InvalidOperation) as raised:
+                CALLS[name](txn, mark, given)
+            if mark in ("?", "$1", "$n") or not isinstance(given, dict | None):
+                assert re.search("in the text|:name|which no text", str(raised.value))
+        txn.abort()
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_no_value_is_refused_by_its_name(lake: lv.Lake, name: str) -> None:
+    with lake.transaction() as txn:
+        for value in (pd.Timedelta("1s"), Path("x"), object(), float, {"a": 1}):
+            with pytest.raises(lv.InvalidOperation, match="parameter :day is of type"):
+                CALLS[name](txn, ":day", {"day": value})
+        txn.abort()
