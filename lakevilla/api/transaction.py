@@ -20,7 +20,7 @@ from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.statements import run_statement
 from lakevilla.api.workings import Workings
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
-from lakevilla.expressions.bind import bind
+from lakevilla.expressions.bind import exact
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
@@ -307,7 +307,7 @@ class Transaction(Workings[Frame]):
             predicate = self._optional_predicate(where, params)
             reader, columns = self._incoming(location, data, schema_mode)
             if predicate is not None:
-                predicate = bind(predicate, reader.schema)
+                predicate = exact(predicate, reader.schema)
             return self._done(self._core.overwrite(location, reader, predicate, columns))
 
     def update(

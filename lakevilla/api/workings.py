@@ -24,7 +24,7 @@ from lakevilla.engines.sql import Insert, Select
 from lakevilla.engines.sql import Merge as MergeStatement
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
-from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.bind import bind, exact, exact_assignments
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.together import Together
 from lakevilla.expressions.tree import Expr
@@ -359,12 +359,12 @@ class Workings(Generic[Frame]):
         layout = self._run(self._core.layout(location, probing=True))
         source_alias, target_alias = aliases
         schemas = {source_alias: rows, target_alias: layout.schema}
-        condition = bind(on, schemas)
+        condition = exact(on, schemas)
         bound = tuple(
             MergeClauseRecord(
                 clause.kind,
-                None if clause.predicate is None else bind(clause.predicate, schemas),
-                bind_assignments(clause.assignments, layout.schema, schemas),
+                None if clause.predicate is None else exact(clause.predicate, schemas),
+                exact_assignments(clause.assignments, layout.schema, schemas),
             )
             for clause in clauses
         )
@@ -419,8 +419,8 @@ class Workings(Generic[Frame]):
             schema = self._run(self._core.layout(location, probing=True)).schema
             operation = Update(
                 location,
-                bind_assignments(values, schema, alias=alias),
-                bind(condition, schema, alias=alias),
+                exact_assignments(values, schema, alias=alias),
+                exact(condition, schema, alias=alias),
             )
             return self._done(self._core.execute(operation, "update"))
 
@@ -435,7 +435,7 @@ class Workings(Generic[Frame]):
             location = self._written(table, "delete")
             condition = parse_predicate(where, parameters(params), self._fixed_now())
             schema = self._run(self._core.layout(location, probing=True)).schema
-            operation = Delete(location, bind(condition, schema, alias=alias))
+            operation = Delete(location, exact(condition, schema, alias=alias))
             return self._done(self._core.execute(operation, "delete"))
 
     def _select(

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.columns import substitute
 from lakevilla.expressions.functions import FUNCTIONS, resolve
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
@@ -28,7 +29,15 @@ from lakevilla.expressions.types import (
 )
 from lakevilla.expressions.values import adapt, cast_value, literal, literal_of, value_of
 
-__all__ = ["Schemas", "Scope", "bind", "bind_assignments", "type_of"]
+__all__ = [
+    "Schemas",
+    "Scope",
+    "bind",
+    "bind_assignments",
+    "exact",
+    "exact_assignments",
+    "type_of",
+]
 
 #: One table's schema, or in a merge those of both aliases.
 Schemas: TypeAlias = pa.Schema | Mapping[str, pa.Schema]
@@ -60,6 +69,32 @@ def bind(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bo
     raise InvalidOperation(
         f"a predicate must be boolean, {render_sql(expr)} is {type_}: compare it with something"
     )
+
+
+def exact(expr: Expr, schema: Schemas, *, alias: str | None = None, predicate: bool = True) -> Expr:
+    """The tree with exact columns, checked as by ``bind`` and else as it was written.
+
+    So it can be bound to a schema with other types later on: no cast has been put in.
+    """
+    bind(expr, schema, alias=alias, predicate=predicate)
+    scope = Scope(schema, alias)
+    return substitute(expr, lambda column: scope.column(column)[0])
+
+
+def exact_assignments(
+    assignments: Mapping[str, Expr],
+    target: pa.Schema,
+    schema: Schemas | None = None,
+    *,
+    alias: str | None = None,
+) -> dict[str, Expr]:
+    """Assignments under exact names, checked as by ``bind_assignments``; see ``exact``."""
+    names = bind_assignments(assignments, target, schema, alias=alias)
+    scope = Scope(target if schema is None else schema, alias)
+    values = (
+        substitute(value, lambda column: scope.column(column)[0]) for value in assignments.values()
+    )
+    return dict(zip(names, values, strict=True))
 
 
 def type_of(expr: Expr, schema: Schemas, *, alias: str | None = None) -> str:
@@ -142,6 +177,8 @@ class Scope:
 
     def column(self, column: Column) -> tuple[Column, str]:
         """The exact column and its type."""
+        # By name a column that is tied to a field may be another one on this schema.
+        assert not column.ids, f"{column} was not located in a layout"
         found: list[_Found] = []
         if column.table is not None:
             if column.table not in self._schemas:

@@ -25,10 +25,15 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="lit", omit_def
 
 
 class Column(msgspec.Struct, frozen=True, tag_field="node", tag="col", omit_defaults=True):
-    """A column, by its path of names; ``table`` is the alias in a merge."""
+    """A column, by its path of names; ``table`` is the alias in a merge.
+
+    ``ids`` are those of its field, in a tree that outlives the schema whose name it
+    is: see ``fields.py``.
+    """
 
     path: tuple[str, ...]
     table: str | None = None
+    ids: tuple[str, ...] = ()
 
 
 class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):

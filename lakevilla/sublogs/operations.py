@@ -11,11 +11,13 @@ from typing import Any, Union
 
 import msgspec
 
+from lakevilla.expressions.fields import Ids, Path
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, DataFile, FileRef
 
 __all__ = [
     "Alter",
+    "AlteredFields",
     "Append",
     "Bin",
     "Create",
@@ -26,6 +28,7 @@ __all__ = [
     "Insert",
     "Merge",
     "MergeClauseRecord",
+    "Named",
     "Operation",
     "Optimize",
     "Overwrite",
@@ -72,25 +75,35 @@ class QuerySource(msgspec.Struct, frozen=True, tag="query"):
 
 Source = Union[InlineSource, StagedSource, QuerySource]
 
+#: Fields by the names that they had when the verb was called; see ``binding``.
+Named = tuple[tuple[Path, Ids], ...]
+
 
 class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
     """Add rows. The files are the source: they are valid in any order, so they stay physical.
 
     ``evolves``: the append also widened the schema (``schema_mode="merge"``),
-    ``columns`` as an Arrow schema message.
+    ``columns`` as an Arrow schema message; ``added`` are the fields that it made of them.
     """
 
     table: str
     files: tuple[DataFile, ...]
     columns: bytes | None = None
+    added: Named = ()
 
 
-class Insert(msgspec.Struct, frozen=True, tag="insert"):
-    """INSERT ... SELECT over tables of the lake: a redo runs the query again."""
+class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
+    """INSERT ... SELECT over tables of the lake: a redo runs the query again.
+
+    ``fields`` are those of ``columns``, by name; ``sources`` those of the tables that
+    the query reads, by location: its text has no other meaning than by their names.
+    """
 
     table: str
     columns: tuple[str, ...]
     source: QuerySource
+    fields: dict[str, Ids] = {}
+    sources: dict[str, Named] = {}
 
 
 class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True):
@@ -100,14 +113,16 @@ class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True
     files: tuple[DataFile, ...]
     where: Expr | None = None
     columns: bytes | None = None
+    added: Named = ()
 
 
-class Update(msgspec.Struct, frozen=True, tag="update"):
-    """Change rows in place."""
+class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
+    """Change rows in place. ``fields`` are those assigned to, by name."""
 
     table: str
     assignments: dict[str, Expr]
     where: Expr
+    fields: dict[str, Ids] = {}
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete"):
@@ -123,10 +138,11 @@ class MergeClauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     predicate: Expr | None = None
     assignments: dict[str, Expr] = {}
+    fields: dict[str, Ids] = {}
 
 
-class Merge(msgspec.Struct, frozen=True, tag="merge"):
-    """Merge a stored source."""
+class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
+    """Merge a stored source; ``sources`` as of an insert."""
 
     table: str
     source: Source
@@ -134,6 +150,7 @@ class Merge(msgspec.Struct, frozen=True, tag="merge"):
     source_alias: str
     target_alias: str
     clauses: tuple[MergeClauseRecord, ...]
+    sources: dict[str, Named] = {}
 
 
 class Create(msgspec.Struct, frozen=True, tag="create"):
@@ -150,6 +167,16 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
     table_id: str
 
 
+class AlteredFields(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an ``alter`` means: the fields that it ``named``, those that it ``added``, and those
+    that its new constraints ``checked``.
+    """
+
+    named: dict[str, Ids] = {}
+    added: Named = ()
+    checked: Named = ()
+
+
 class Alter(msgspec.Struct, frozen=True, tag="alter"):
     """Change a table's schema, constraints or properties; ``request`` as the format takes it."""
 
@@ -157,6 +184,18 @@ class Alter(msgspec.Struct, frozen=True, tag="alter"):
     request: dict[str, Any]
     """What ``TableFormat.alter`` takes, by name, but for the added columns."""
     add_columns: bytes | None = None
+    tied: AlteredFields | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def fields(self) -> AlteredFields:
+        return _NO_FIELDS if self.tied is msgspec.UNSET else self.tied
+
+    @property
+    def added(self) -> Named:
+        return self.fields.added
+
+
+_NO_FIELDS = AlteredFields()
 
 
 class Guard(msgspec.Struct, frozen=True, tag="guard"):

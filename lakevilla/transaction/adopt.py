@@ -8,6 +8,7 @@ from lakevilla.errors import LakeVillaError, TransactionAborted
 from lakevilla.formats.base import Layout
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
 from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, tables_read
 from lakevilla.transaction.conflicts import still_fits
 from lakevilla.transaction.context import Event
@@ -57,11 +58,15 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
     if held is not None:
         txn.bound_sequence = held.head.sequence
     reshaped = set()
+    moved: Moves = {}
     for location, working in txn.tables.items():
         new = found.views.get(location)
         if new is not None:
             if _definition(new) != _definition(working.view):
                 reshaped.add(location)
+                old = working.view
+                known, now = old.snapshot.layout, new.snapshot.layout
+                moved[location] = unsettled(old.base.layout, known, now)
             working.view = new
             working.candidates.clear()
     first = len(txn.done) if found.redo_from is None else found.redo_from
@@ -80,12 +85,16 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
     name = file_namer(context, txn.id, txn.through_head)
 
     def step(index: int, done: Done) -> Program[None]:
+        done.operation = before = renumber(done.operation, moved)
         if index >= first and not stands(done):
             yield from redo(txn, done, name)
+            moved.setdefault(done.table, {}).update(moves(before, done.operation))
         if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
             _check_fits(txn, done, layouts[index])
 
     yield from replay(txn, step)
+    reads = [renumber_read(read, moved) for read in txn.reads.values()]
+    txn.reads = {(read.table, read.where): read for read in reads}
 
 
 def _definition(view: View) -> tuple[object, object]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
+from lakevilla.expressions.fields import as_of
 from lakevilla.expressions.tree import Expr, Literal
 from lakevilla.formats.base import FileRef, Layout, Snapshot, file_refs
 from lakevilla.store.effects import Program
@@ -37,7 +38,8 @@ def judge(
 ) -> Program[Verdict]:
     """How ``net``, the difference between two views, touches the rows that ``where`` describes.
 
-    ``where`` None stands for all rows.
+    ``where`` None stands for all rows. The views may lack columns of it: those that the
+    transaction has added itself, see ``as_of``.
     """
     if net.contract or net.metadata:
         return Verdict.CHANGED
@@ -53,14 +55,18 @@ def judge(
     size += pc.sum(came["size"]).as_py() or 0
     if size > context.settings.row_check_limit_bytes:
         return Verdict.CHANGED
-    predicate = TRUE if where is None else where
-    before = yield from context.engine.matching_rows(
-        TableInput(old.snapshot.layout, gone), predicate
-    )
-    after = yield from context.engine.matching_rows(
-        TableInput(new.snapshot.layout, came), predicate
-    )
+    before = yield from _matching(context, old.snapshot.layout, gone, where)
+    after = yield from _matching(context, new.snapshot.layout, came, where)
     return Verdict.MOVED if before == after else Verdict.CHANGED
+
+
+def _matching(
+    context: Context, layout: Layout, files: pa.Table, where: Expr | None
+) -> Program[str]:
+    """A digest of the rows for which ``where`` is true."""
+    predicate = as_of(where, layout)
+    rows = TableInput(layout, files)
+    return (yield from context.engine.matching_rows(rows, TRUE if predicate is None else predicate))
 
 
 def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> Program[pa.Table]:
@@ -68,7 +74,7 @@ def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> P
     if not refs:
         files = yield from snapshot.files(Literal("boolean", "false"))
         return files.slice(0, 0)
-    files = yield from snapshot.files(where)
+    files = yield from snapshot.files(as_of(where, snapshot.layout))
     paths = pa.array(sorted({path for path, _ in refs}), pa.string())
     candidates = files.filter(pc.is_in(files["path"], value_set=paths))
     wanted = set(refs)

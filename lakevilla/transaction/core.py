@@ -38,6 +38,7 @@ from lakevilla.ids import is_by_entry
 from lakevilla.results import CommitResult, Counts
 from lakevilla.store.base import ANY, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, delete, parallel
+from lakevilla.sublogs.binding import tie, tie_predicate
 from lakevilla.sublogs.operations import (
     Append,
     Create,
@@ -56,7 +57,7 @@ from lakevilla.transaction.history import Past, view_at
 from lakevilla.transaction.idempotency import KeyUse, enter_key
 from lakevilla.transaction.made_anew import explained, made_anew, replaced, seen
 from lakevilla.transaction.naming import file_namer
-from lakevilla.transaction.perform import Performed, check_append_only, perform
+from lakevilla.transaction.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.transaction.queueing import enter, leave
 from lakevilla.transaction.record import no_queues
 from lakevilla.transaction.replay import made_files
@@ -570,14 +571,14 @@ class Transaction:
         self._check_alive(location, "read")
         yield from perform_deferred(self, [location])
         yield from self.store_bodies(location)
-        working = self.tables[location]
-        predicate = None if where is None else bind(where, working.snapshot.layout.schema)
-        files = yield from working.snapshot.files(predicate)
-        self.observe(location, predicate)
-        return TableInput(working.snapshot.layout, files)
+        snapshot = self.tables[location].snapshot
+        predicate = None if where is None else bind(where, snapshot.layout.schema)
+        files = yield from snapshot.files(predicate)
+        self.observe(location, None if where is None else tie_predicate(where, snapshot.layout))
+        return TableInput(snapshot.layout, files)
 
     def observe(self, location: str, where: Expr | None) -> None:
-        """Note that the caller sees these rows."""
+        """Note that the caller sees these rows; ``where`` is tied to fields."""
         record = ReadRecord(location, where, after=len(self.done))
         # The same question asked again is one read: its predicate is held
         # against all that came since the bound state, and the later asking has
@@ -638,7 +639,8 @@ class Transaction:
         layout = yield from self._written_layout(location, columns, "write")
         if where is not None:
             # Rows that the predicate would not delete again are not its to replace.
-            must = Constraint("where of the overwrite", where, render_sql(where))
+            condition = bind(where, layout.schema)
+            must = Constraint("where of the overwrite", condition, render_sql(where))
             layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
         files = yield from self._write(layout, data)
         with self._giving_back(location, files):
@@ -721,6 +723,9 @@ class Transaction:
         if not isinstance(operation, Create | Drop):
             self._check_alive(location, verb)
             working.snapshot.check_writable()
+            # From here on its names mean these fields, whatever becomes of them.
+            sources = {table: self.tables[table].snapshot.layout for table in reading}
+            operation = tie(operation, working.snapshot.layout, sources)
         if (yield from is_put_off(self, operation)):
             return self._note(operation, NOT_PERFORMED, deferred=True)
         if not blind:
@@ -734,6 +739,7 @@ class Transaction:
             perform(self.context, operation, working.snapshot, name, self.lookup),
         )
         check_append_only(working.snapshot, performed, verb)
+        operation = performed_as(operation, working.snapshot, performed)
         return self._note(operation, performed)
 
     def _check_alive(self, location: str, verb: str) -> None:

@@ -23,6 +23,7 @@ from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.formats.base import Change, Snapshot
 from lakevilla.results import Counts
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import locate
 from lakevilla.sublogs.operations import (
     Append,
     Create,
@@ -168,6 +169,7 @@ def _may_be_refused(txn: Transaction, operation: Operation) -> bool:
 def _fits(txn: Transaction, operation: Operation) -> Program[bool]:
     """Bind the operation to its tables' columns; False if only performing it can tell more."""
     layout = txn.tables[operation.table].snapshot.layout
+    operation = locate(operation, layout)
     match operation:
         case Update(assignments=assignments, where=where):
             bind(where, layout.schema)

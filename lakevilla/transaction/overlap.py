@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.expressions.fields import as_of
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, FileRef, file_refs
@@ -184,7 +185,9 @@ def _may_hold(view: View, asked: Sequence[Expr | None], came: Sequence[_Came]) -
     """Whether one of these files may hold a row that was asked for."""
     if not came or not asked:
         return False
-    if None in asked:
+    layout = view.snapshot.layout
+    here = [as_of(where, layout) for where in asked]
+    if None in here:
         return True
     values = [list(partition_values.items()) for partition_values, _ in came]
     files = pa.table(
@@ -193,16 +196,16 @@ def _may_hold(view: View, asked: Sequence[Expr | None], came: Sequence[_Came]) -
             "stats": pa.array([stats for _, stats in came], pa.string()),
         }
     )
-    layout = view.snapshot.layout
     return any(
-        pc.any(may_match(files, layout, where)).as_py() for where in asked if where is not None
+        pc.any(may_match(files, layout, where)).as_py() for where in here if where is not None
     )
 
 
 def _candidates(working: Working, where: Expr | None) -> Program[frozenset[int] | None]:
     """Fingerprints of the files that may hold such a row in the bound state; None: too many."""
     if where not in working.candidates:
-        files = yield from working.view.snapshot.files(where)
+        snapshot = working.view.snapshot
+        files = yield from snapshot.files(as_of(where, snapshot.layout))
         known = None
         if files.num_rows <= _MOST_CANDIDATES:
             known = frozenset(map(fingerprint, file_refs(files)))

@@ -38,6 +38,7 @@ from lakevilla.frames import to_reader
 from lakevilla.results import Counts
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
+from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
 from lakevilla.sublogs.operations import (
     Alter,
     Append,
@@ -67,6 +68,7 @@ __all__ = [
     "inserted_rows",
     "merge_spec",
     "perform",
+    "performed_as",
     "read_source",
     "staged_rows",
 ]
@@ -102,6 +104,7 @@ def perform(
         constraint is broken, two source rows match one target row.
     """
     layout = snapshot.layout
+    operation = locate(operation, layout)
     match operation:
         case Append(files=files, columns=columns):
             wider = _widened(context, snapshot, columns)
@@ -139,6 +142,16 @@ def perform(
             change = yield from moved(operation, snapshot)
             counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
             return Performed(change, counts, {}, moving_metrics(operation, change))
+
+
+def performed_as(operation: Operation, snapshot: Snapshot, performed: Performed) -> Operation:
+    """The operation, to be performed again: which fields it has made is noted.
+
+    Raises ``InvalidOperation``, see ``binding.outcome``.
+    """
+    if not evolves(operation):
+        return operation
+    return outcome(operation, snapshot.layout, snapshot.apply(performed.change).layout)
 
 
 def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") -> None:
@@ -221,7 +234,8 @@ def _merge(
     if isinstance(operation.source, StagedSource):
         source = staged_rows(operation.source)
     else:
-        source = (yield from read_source(context, operation.source, lookup)).to_reader()
+        told = _telling(operation, lookup)
+        source = (yield from read_source(context, operation.source, told)).to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
     files = yield from snapshot.files()
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
@@ -248,7 +262,7 @@ def _insert(
     context: Context, operation: Insert, snapshot: Snapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
     layout = snapshot.layout
-    rows = yield from read_source(context, operation.source, lookup)
+    rows = yield from read_source(context, operation.source, _telling(operation, lookup))
     reader = inserted_rows(operation, layout, rows)
     written = yield from context.engine.write(layout, reader, name)
     files = tuple(item.file for item in written)
@@ -256,6 +270,17 @@ def _insert(
     return Performed(
         Change(adds=files), counts, _bodies(layout.location, written), _metrics(counts)
     )
+
+
+def _telling(operation: Operation, lookup: Lookup) -> Lookup:
+    """``lookup``, refusing tables whose names mean other fields than the query was given for."""
+
+    def told(location: str) -> Program[Snapshot]:
+        snapshot = yield from lookup(location)
+        refuse_renamed(operation, location, snapshot.layout)
+        return snapshot
+
+    return told
 
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
+from lakevilla.expressions.fields import Ids
 from lakevilla.formats.base import Change, Layout, Snapshot
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
@@ -30,6 +31,7 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, withdrawn
 from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import (
     Append,
@@ -45,7 +47,7 @@ from lakevilla.transaction.describe import summed
 from lakevilla.transaction.feed import in_one_entry
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.naming import file_namer
-from lakevilla.transaction.perform import check_append_only, perform
+from lakevilla.transaction.perform import check_append_only, perform, performed_as
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
 from lakevilla.transaction.view import Placement, View, build_view, net_change, place
 
@@ -63,6 +65,11 @@ class _Replay:
     voided: list[tuple[str, str]] = field(default_factory=list)
     metrics: list[dict[str, str]] = field(default_factory=list)
     operation: str = "RECONCILE"
+    #: What the reconcile commit stands for: it may become unfit itself.
+    operations: list[Operation] = field(default_factory=list)
+    #: What their callers had seen: should it be replayed again, that is told too.
+    reads: list[ReadRecord] = field(default_factory=list)
+    moved: dict[Ids, Ids] = field(default_factory=dict)
 
 
 def reconcile(context: Context, location: str) -> Program[Head | None]:
@@ -140,9 +147,10 @@ def _replayed(
     touched: tuple[str, ...] = ()
     if not lost and tail.tip >= 0:
         touched = yield from _touched_reads(context, head, location, tail, waiting)
-    operations = yield from _operations(context, location, waiting, replay)
     # An optimize gives way, and rows that depend on no others come in as they were.
-    unmoved = not touched and all(isinstance(op, Optimize) or is_blind(op) for op in operations)
+    unmoved = not touched and all(
+        isinstance(op, Optimize) or is_blind(op) for op in replay.operations
+    )
     quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
     commit = CommitObject(
         FORMAT,
@@ -153,8 +161,8 @@ def _replayed(
         quiet=quiet and not replay.voided,
         replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
         voided=tuple(replay.voided),
-        operations=operations,
-        reads=(yield from _reads(context, location, waiting, replay)),
+        operations=tuple(replay.operations),
+        reads=tuple(replay.reads),
     )
     digest, body = seal(commit)
     key = commit_key(txn, digest)
@@ -164,33 +172,6 @@ def _replayed(
         raise StoreError(f"could not store {key}, so {location} stays unpublished: try again")
     context.keep_commit(digest, commit)
     return commit, digest, replay
-
-
-def _operations(
-    context: Context, location: str, waiting: tuple[PendingRef, ...], replay: _Replay
-) -> Program[tuple[Operation, ...]]:
-    """The logical operations that the reconcile commit stands for: it may become unfit itself."""
-    commits = yield from _replayed_commits(context, waiting, replay)
-    return tuple(op for commit in commits for op in commit.operations if op.table == location)
-
-
-def _reads(
-    context: Context, location: str, waiting: tuple[PendingRef, ...], replay: _Replay
-) -> Program[tuple[ReadRecord, ...]]:
-    """What their callers had seen of the table: should it be replayed again, that is told too."""
-    commits = yield from _replayed_commits(context, waiting, replay)
-    return tuple(read for commit in commits for read in commit.reads if read.table == location)
-
-
-def _replayed_commits(
-    context: Context, waiting: tuple[PendingRef, ...], replay: _Replay
-) -> Program[list[CommitObject]]:
-    voided = {txn for txn, _ in replay.voided}
-    commits = []
-    for ref in waiting:
-        if ref.txn not in voided:
-            commits.append((yield from context.commit_object(ref.txn, ref.hash)))
-    return commits
 
 
 def _replay_commit(
@@ -207,6 +188,9 @@ def _replay_commit(
     name = file_namer(context, txn, through_head=True)
     snapshot = replay.snapshot
     changes: list[Change] = []
+    operations: list[Operation] = []
+    moved: Moves = {location: dict(replay.moved)}
+    metrics = []
 
     def lookup(other: str) -> Program[Snapshot]:
         if other == location:
@@ -221,8 +205,13 @@ def _replay_commit(
         for operation in commit.operations:
             if operation.table != location:
                 continue
+            # Its columns may have other ids than those that were decided before it.
+            operation = renumber(operation, moved)
             performed = yield from perform(context, operation, snapshot, name, lookup)
             check_append_only(snapshot, performed)
+            again = performed_as(operation, snapshot, performed)
+            moved[location] |= moves(operation, again)
+            operations.append(again)
             layout = snapshot.apply(performed.change).layout
             if isinstance(operation, Append | Overwrite) and not still_fits(written, layout):
                 raise TableNotFound(f"rows written to {location} no longer fit its schema")
@@ -231,14 +220,21 @@ def _replay_commit(
                 yield from parallel([Put(key, body, ANY) for key, body in fresh.items()])
             snapshot = snapshot.apply(performed.change)
             changes.append(performed.change)
-            replay.metrics.append(performed.metrics)
+            metrics.append(performed.metrics)
     except LakeVillaError as error:
         if error.kind in ("store", "corrupt_object", "unsupported_format"):
             raise
         replay.voided.append((ref.txn, error.message))
+        for operation in commit.operations:
+            if operation.table == location:
+                replay.moved |= withdrawn(operation)
         return
     replay.snapshot = snapshot
     replay.changes.extend(changes)
+    replay.metrics.extend(metrics)
+    replay.operations.extend(operations)
+    replay.moved = moved[location]
+    replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
 
 
 def _written_layout(

@@ -14,7 +14,7 @@ from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Append, Optimize, Overwrite
 from lakevilla.transaction.moving import given_files, still_moved
-from lakevilla.transaction.perform import check_append_only, perform
+from lakevilla.transaction.perform import check_append_only, perform, performed_as
 
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Done, Transaction
@@ -71,6 +71,7 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
     try:
         again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
         check_append_only(snapshot, again)
+        done.operation = performed_as(done.operation, snapshot, again)
     except InvalidOperation as error:
         raise txn.fail(_refused(txn, done, error)) from error
     if done.observed and again.counts.rows != done.counts.rows:

@@ -1,0 +1,412 @@
+"""Operations tied to the fields of their tables (docs/design/0020-bound-to-fields.md).
+
+A verb's names mean columns of the schema on which it was called. ``tie`` notes once which
+fields those are; ``locate`` says the same operation in the names of a schema on which it
+is performed again; ``renumber`` follows fields whose ids were not settled when they
+were tied. All pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import Scope, bind, exact
+from lakevilla.expressions.columns import columns
+from lakevilla.expressions.fields import (
+    GONE,
+    Ids,
+    Path,
+    fields,
+    ids_of,
+    lacks,
+    located,
+    path_of,
+    renumbered,
+    tied,
+)
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.tree import Column, Expr
+from lakevilla.formats.base import Layout
+from lakevilla.sublogs.operations import (
+    Alter,
+    AlteredFields,
+    Append,
+    Delete,
+    Insert,
+    Merge,
+    MergeClauseRecord,
+    Named,
+    Operation,
+    Overwrite,
+    QuerySource,
+    ReadRecord,
+    Source,
+    Update,
+)
+
+__all__ = [
+    "Moves",
+    "evolves",
+    "locate",
+    "moves",
+    "outcome",
+    "refuse_renamed",
+    "renumber",
+    "renumber_read",
+    "tie",
+    "tie_predicate",
+    "unsettled",
+    "withdrawn",
+]
+
+#: Per table, ids that columns have by now instead of those that they were tied by.
+Moves = dict[str, dict[Ids, Ids]]
+
+
+def tie_predicate(where: Expr, layout: Layout) -> Expr:
+    """The predicate over a table, checked against its columns and tied to their fields.
+
+    Raises ``InvalidOperation``.
+    """
+    return tied(exact(where, layout.schema), layout)
+
+
+def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> Operation:
+    """The operation with its names tied to the fields that they mean on ``layout``.
+
+    ``sources`` are the layouts of the tables that its query reads. A name that means
+    nothing stays as it is: whoever performs the operation refuses it.
+    """
+    match operation:
+        case Update(assignments=assignments, where=where):
+            return msgspec.structs.replace(
+                operation,
+                assignments={name: tied(value, layout) for name, value in assignments.items()},
+                where=tied(where, layout),
+                fields=_named(assignments, layout),
+            )
+        case Delete(where=where) | Overwrite(where=where) if where is not None:
+            return msgspec.structs.replace(operation, where=tied(where, layout))
+        case Merge(on=on, target_alias=alias, clauses=clauses, source=source):
+            return msgspec.structs.replace(
+                operation,
+                on=tied(on, layout, table=alias),
+                clauses=tuple(_tied_clause(clause, layout, alias) for clause in clauses),
+                sources=_tied_sources(source, sources),
+            )
+        case Insert(columns=names, source=source):
+            return msgspec.structs.replace(
+                operation, fields=_named(names, layout), sources=_tied_sources(source, sources)
+            )
+        case Alter(request=request):
+            named = AlteredFields(_named(_columns_of(request), layout))
+            return msgspec.structs.replace(operation, tied=named)
+    return operation
+
+
+def _tied_clause(clause: MergeClauseRecord, layout: Layout, alias: str) -> MergeClauseRecord:
+    predicate = clause.predicate
+    return msgspec.structs.replace(
+        clause,
+        predicate=None if predicate is None else tied(predicate, layout, table=alias),
+        assignments={
+            name: tied(value, layout, table=alias) for name, value in clause.assignments.items()
+        },
+        fields=_named(clause.assignments, layout),
+    )
+
+
+def _tied_sources(source: Source, layouts: Mapping[str, Layout]) -> dict[str, Named]:
+    if not isinstance(source, QuerySource):
+        return {}
+    text = source.sql.lower()
+    found = {}
+    for table in dict.fromkeys(source.tables.values()):
+        known = fields(layouts[table]) if table in layouts else ()
+        found[table] = tuple((path, ids) for path, ids in known if _may_name(text, path))
+    return {table: names for table, names in found.items() if names}
+
+
+def _may_name(text: str, path: Path) -> bool:
+    """Whether a query may mean the column: it names it, or takes whatever there is."""
+    if "*" in text or "natural" in text:
+        return True
+    spelled = {name.lower().replace(quote, quote * 2) for name in path for quote in "\"`'"}
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in spelled)
+
+
+def _named(names: Iterable[str], layout: Layout) -> dict[str, Ids]:
+    found = {}
+    for name in names:
+        path = _spelled(layout, name)
+        ids = None if path is None else ids_of(layout, path)
+        if ids is not None:
+            found[name] = ids
+    return found
+
+
+def _spelled(layout: Layout, name: str) -> Path | None:
+    """The exact path of a column, or of a field within one by its dotted path."""
+    try:
+        return Scope(layout.schema).column(Column((name,)))[0].path
+    except InvalidOperation:
+        try:
+            return Scope(layout.schema).column(Column(tuple(name.split("."))))[0].path
+        except InvalidOperation:
+            return None
+
+
+def _columns_of(request: Mapping[str, Any]) -> list[str]:
+    """The columns that an ``alter`` names."""
+    return [
+        *request.get("drop_columns", ()),
+        *request.get("rename_columns", {}),
+        *request.get("drop_not_null", ()),
+    ]
+
+
+# ------------------------------------------------------------------ performed again
+
+
+def locate(operation: Operation, layout: Layout) -> Operation:
+    """The operation in the names that its table's fields have by now, no more tied.
+
+    Raises
+    ------
+    InvalidOperation
+        A column that it names is gone.
+    """
+    match operation:
+        case Update(assignments=assignments, where=where, fields=known):
+            return msgspec.structs.replace(
+                operation,
+                assignments={
+                    _now(name, known, layout): located(value, layout)
+                    for name, value in assignments.items()
+                },
+                where=located(where, layout),
+                fields={},
+            )
+        case Delete(where=where) | Overwrite(where=where) if where is not None:
+            return msgspec.structs.replace(operation, where=located(where, layout))
+        case Merge(on=on, clauses=clauses):
+            return msgspec.structs.replace(
+                operation,
+                on=located(on, layout),
+                clauses=tuple(_located_clause(clause, layout) for clause in clauses),
+            )
+        case Insert(columns=names, fields=known):
+            return msgspec.structs.replace(
+                operation, columns=tuple(_now(name, known, layout) for name in names), fields={}
+            )
+        case Alter(request=request, fields=known):
+            now = _located_request(request, known.named, layout)
+            return msgspec.structs.replace(operation, request=now)
+    return operation
+
+
+def _located_clause(clause: MergeClauseRecord, layout: Layout) -> MergeClauseRecord:
+    predicate = clause.predicate
+    return msgspec.structs.replace(
+        clause,
+        predicate=None if predicate is None else located(predicate, layout),
+        assignments={
+            _now(name, clause.fields, layout): located(value, layout)
+            for name, value in clause.assignments.items()
+        },
+        fields={},
+    )
+
+
+def _located_request(
+    request: dict[str, Any], known: Mapping[str, Ids], layout: Layout
+) -> dict[str, Any]:
+    now = dict(request)
+    for part in ("drop_columns", "drop_not_null"):
+        if part in request:
+            now[part] = [_now(name, known, layout) for name in request[part]]
+    if "rename_columns" in request:
+        renamed = request["rename_columns"].items()
+        now["rename_columns"] = {_now(old, known, layout): new for old, new in renamed}
+    return now
+
+
+def _now(name: str, known: Mapping[str, Ids], layout: Layout) -> str:
+    ids = known.get(name)
+    if ids is None:
+        return name
+    path = path_of(layout, ids)
+    if path is None:
+        raise lacks(layout, (name,))
+    return ".".join(path)
+
+
+def refuse_renamed(operation: Operation, table: str, layout: Layout) -> None:
+    """Refuse to run a query over a table some names of which mean other fields by now.
+
+    Its text can't follow them. Columns that came in do not matter.
+
+    Raises ``InvalidOperation``.
+    """
+    if isinstance(operation, Insert | Merge):
+        _refuse_renamed(operation.sources.get(table, ()), layout, "the query")
+
+
+def _refuse_renamed(names: Named, layout: Layout, what: str) -> None:
+    for path, ids in names:
+        if ids_of(layout, path) != ids:
+            raise InvalidOperation(
+                f"column {'.'.join(path)} of table {layout.table} was dropped, renamed or made "
+                f"anew since {what} was given: run it again on the columns that there are",
+                table=layout.table,
+            )
+
+
+# ------------------------------------------------------- ids that were not settled
+
+
+def evolves(operation: Operation) -> bool:
+    """Whether the operation may change its table's columns."""
+    if isinstance(operation, Append | Overwrite):
+        return operation.columns is not None
+    return isinstance(operation, Alter)
+
+
+def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
+    """The operation, as it was performed, with the fields that it made and that it checks.
+
+    Performed again, its constraints must mean the fields that they meant before.
+
+    Raises ``InvalidOperation``.
+    """
+    match operation:
+        case Append(columns=bytes(), added=known) | Overwrite(columns=bytes(), added=known):
+            return msgspec.structs.replace(operation, added=_added(known, before, after))
+        case Alter(request=request, fields=known):
+            added = _added(known.added, before, after)
+            checked = tuple(
+                (column.path, ids_of(after, column.path) or ())
+                for sql in request.get("add_constraints", {}).values()
+                for column in columns(bind(parse_predicate(sql), after.schema))
+            )
+            if known.checked:
+                moved = _between(known.added, added)
+                meant = tuple((path, moved.get(ids, ids)) for path, ids in known.checked)
+                _refuse_renamed(meant, after, "the constraint on it")
+            tied = msgspec.structs.replace(known, added=added, checked=checked)
+            return msgspec.structs.replace(operation, tied=tied)
+    return operation
+
+
+def _added(known: Named, before: Layout, after: Layout) -> Named:
+    if known:
+        # Performed again: what it added may be there by now, made by another.
+        again = ((path, ids_of(after, path)) for path, _ in known)
+        return tuple((path, ids) for path, ids in again if ids is not None)
+    old = {ids for _, ids in fields(before)}
+    return tuple((path, ids) for path, ids in fields(after) if ids not in old)
+
+
+def moves(before: Operation, after: Operation) -> dict[Ids, Ids]:
+    """The ids that an operation's new columns had, and have since it was performed again."""
+    return _between(_added_by(before), _added_by(after))
+
+
+def withdrawn(operation: Operation) -> dict[Ids, Ids]:
+    """As ``moves``, of an operation that is never performed again: nothing has its columns."""
+    return _between(_added_by(operation), ())
+
+
+def _between(before: Named, after: Named) -> dict[Ids, Ids]:
+    now = dict(after)
+    return {ids: now.get(path, GONE) for path, ids in before if now.get(path, GONE) != ids}
+
+
+def _added_by(operation: Operation) -> Named:
+    return operation.added if isinstance(operation, Alter | Append | Overwrite) else ()
+
+
+def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
+    """The ids that only decided commits knew, and that are not the same columns by now.
+
+    ``seen`` lays them over ``published``. Should one of them have been replayed meanwhile,
+    its columns have other ids ``now``, and theirs may be another client's.
+    """
+    settled = {ids for _, ids in fields(published)}
+    return {
+        ids: GONE for path, ids in fields(seen) if ids not in settled and path_of(now, ids) != path
+    }
+
+
+def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> Operation:
+    """The operation with other ids in place of those that have moved."""
+    if not any(all_moves.values()):
+        return operation
+    moved = all_moves.get(operation.table, {})
+    match operation:
+        case Update(assignments=assignments, where=where, fields=known):
+            return msgspec.structs.replace(
+                operation,
+                assignments={name: renumbered(v, moved) for name, v in assignments.items()},
+                where=renumbered(where, moved),
+                fields=_moved(known, moved),
+            )
+        case Delete(where=where) | Overwrite(where=where) if where is not None:
+            return msgspec.structs.replace(operation, where=renumbered(where, moved))
+        case Merge(on=on, clauses=clauses, sources=sources):
+            return msgspec.structs.replace(
+                operation,
+                on=renumbered(on, moved),
+                clauses=tuple(_renumbered_clause(clause, moved) for clause in clauses),
+                sources=_moved_sources(sources, all_moves),
+            )
+        case Insert(fields=known, sources=sources):
+            return msgspec.structs.replace(
+                operation,
+                fields=_moved(known, moved),
+                sources=_moved_sources(sources, all_moves),
+            )
+        case Alter(fields=known):
+            again = msgspec.structs.replace(
+                known,
+                named=_moved(known.named, moved),
+                checked=tuple((path, moved.get(ids, ids)) for path, ids in known.checked),
+            )
+            return msgspec.structs.replace(operation, tied=again)
+    return operation
+
+
+def _renumbered_clause(clause: MergeClauseRecord, moved: Mapping[Ids, Ids]) -> MergeClauseRecord:
+    predicate = clause.predicate
+    return msgspec.structs.replace(
+        clause,
+        predicate=None if predicate is None else renumbered(predicate, moved),
+        assignments={name: renumbered(v, moved) for name, v in clause.assignments.items()},
+        fields=_moved(clause.fields, moved),
+    )
+
+
+def renumber_read(read: ReadRecord, all_moves: Mapping[str, Mapping[Ids, Ids]]) -> ReadRecord:
+    """As ``renumber``, of an observed read."""
+    moved = all_moves.get(read.table)
+    if not moved or read.where is None:
+        return read
+    return msgspec.structs.replace(read, where=renumbered(read.where, moved))
+
+
+def _moved(known: Mapping[str, Ids], moved: Mapping[Ids, Ids]) -> dict[str, Ids]:
+    return {name: moved.get(ids, ids) for name, ids in known.items()}
+
+
+def _moved_sources(
+    sources: Mapping[str, Named], all_moves: Mapping[str, Mapping[Ids, Ids]]
+) -> dict[str, Named]:
+    return {
+        table: tuple((path, all_moves.get(table, {}).get(ids, ids)) for path, ids in names)
+        for table, names in sources.items()
+    }
