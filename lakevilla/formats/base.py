@@ -428,13 +428,10 @@ class Layout:
         ``partition_by`` is empty then.
     constants : tuple of (str, str)
         Columns, and keys of ``DataFile.partition_values`` that have their value for all rows
-        of a file which lacks them.
+        of a file which lacks the column, as its footer tells.
     defaults : tuple of (str, str)
         Columns, and the value (in the text of partition values) that rows have there whose
         files lack the column and have no constant for it.
-    renamed_within : bool
-        Columns within others had other names, or these names other columns, when files were
-        written: only by field id are they found there.
     uri : str
         The table's directory as an Iceberg table's files spell it.
     data_directory : str
@@ -461,7 +458,6 @@ class Layout:
     partition_fields: tuple[PartitionField, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
-    renamed_within: bool = False
     uri: str = ""
     data_directory: str = ""
     sort_by: tuple[SortField, ...] = ()

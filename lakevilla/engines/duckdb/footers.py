@@ -1,25 +1,38 @@
-"""What data files call their columns, as their footers tell, where nothing else does.
+"""What data files of an Iceberg table hold, as their footers tell (spec, "Column Projection").
 
-Two kinds of tables need it: those with files that have no field ids, and those with columns
-within columns that were renamed, which DuckDB finds by name alone.
+The field ids in a file decide which of the table's columns it has. DuckDB finds a column by its
+id, but what is within a column by its name alone, and a file may have other names there: of
+before a rename, or as Avro would take them (``a-b`` is written ``a_x2Db``). A file without any
+ids is told by the table's name mapping.
+
+The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb.failures import translated
+from lakevilla.engines.duckdb.files import literal_path
 from lakevilla.engines.duckdb.sqltext import quote_text
+from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.base import Layout
 from lakevilla.formats.iceberg.name_mapping import names_of
 
 __all__ = ["Called", "called_in", "field_id"]
 
-#: A footer lists a tree node by node: name, number of children, field id.
-_Node = tuple[str, int, int | None]
+_ABSENT = "__lakevilla_absent"
+_FOOTERS = (
+    "SELECT list(file_name), names, children, ids FROM ("
+    "SELECT file_name, list(name ORDER BY column_id) AS names, "
+    "list(coalesce(num_children, 0) ORDER BY column_id) AS children, "
+    "list(field_id ORDER BY column_id) AS ids "
+    "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +40,47 @@ class Called:
     """What a file calls the table's columns.
 
     ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
-    columns' types, with the file's names for what is within them.
+    columns' types, with the file's names for what is within them; None where they are the
+    table's. ``lacks``: columns that the file has not got.
     """
 
     names: tuple[str | None, ...] | None = None
     kinds: tuple[pa.DataType, ...] | None = None
+    lacks: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Node:
+    """A part of a footer's tree."""
+
+    name: str
+    number: int | None
+    parts: list[_Node] = field(default_factory=list)
 
 
 def called_in(
-    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Iterable[str]
+    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Sequence[str]
 ) -> dict[str, Called]:
-    """The files, by path, whose columns are called otherwise than the table says.
+    """What each of the files holds of the table's columns, by path.
 
-    It costs their footers, in those tables alone that may have such files.
+    Raises
+    ------
+    UnsupportedTableFeature
+        A file has no field ids and the table no name mapping, or names within a column differ
+        by case alone.
     """
-    mapping = names_of(layout.properties, layout.table) if layout.by_field_id else None
-    if mapping is None and not layout.renamed_within:
+    if layout.known_as is None or not paths:
         return {}
+    mapping = names_of(layout.properties, layout.table)
+    written = {literal_path(path): path for path in paths}
     listed = ", ".join(map(quote_text, paths))
-    query = f"SELECT file_name, name, num_children, field_id FROM parquet_schema([{listed}])"
-    footers: dict[str, list[_Node]] = {}
-    for path, *node in cursor.execute(query).fetchall():
-        footers.setdefault(path, []).append((node[0], node[1] or 0, node[2]))
-    found = {}
-    for path, nodes in footers.items():
-        names = {number: name for name, _, number in nodes if number is not None}
-        if names and layout.renamed_within:
-            kinds = [_as_called(field.type, names) for field in layout.physical]
-            found[path] = Called(kinds=tuple(kinds))
-        elif not names and mapping is not None:
-            there = _top_level(nodes)
-            wanted = [mapping.get(field_id(field), ()) for field in layout.physical]
-            own = (next((name for name in known if name in there), None) for known in wanted)
-            found[path] = Called(names=tuple(own))
+    with translated(layout.table):
+        footers = cursor.execute(_FOOTERS.format(paths=listed)).fetchall()
+    found: dict[str, Called] = {}
+    for files, *columns in footers:
+        root = _tree(zip(*columns, strict=True))
+        called = _called(root, layout, mapping, files[0])
+        found.update((written.get(path, path), called) for path in files)
     return found
 
 
@@ -68,31 +89,114 @@ def field_id(physical: pa.Field) -> int:
     return int((physical.metadata or {})[b"PARQUET:field_id"])
 
 
-def _as_called(kind: pa.DataType, names: dict[int, str]) -> pa.DataType:
-    """The type, with every field of a struct under the name that the file has for its id."""
-    if pa.types.is_struct(kind):
-        # A name that no file has, for a field that this one lacks: it reads as NULL.
-        fields = [
-            pa.field(
-                names.get(field_id(field), f"__lakevilla_absent{number}"),
-                _as_called(field.type, names),
+def _tree(nodes: Iterator[tuple[str, int, int | None]]) -> _Node:
+    name, count, number = next(nodes)
+    return _Node(name, number, [_tree(nodes) for _ in range(count)])
+
+
+def _called(
+    root: _Node, layout: Layout, mapping: Mapping[int, tuple[str, ...]] | None, file: str
+) -> Called:
+    names: tuple[str | None, ...] | None = None
+    if all(node.number is None for node in _all(root)):
+        if mapping is None:
+            raise UnsupportedTableFeature(
+                f"data file {file} of table {layout.table} has no field ids, and the table no "
+                "name mapping (schema.name-mapping.default) that tells its columns: set one with "
+                "the client that added the file",
+                table=layout.table,
             )
-            for number, field in enumerate(kind)
-        ]
-        return pa.struct(fields)
-    if pa.types.is_map(kind):
-        return pa.map_(_as_called(kind.key_type, names), _as_called(kind.item_type, names))
-    if pa.types.is_list(kind):
-        return pa.list_(_as_called(kind.value_type, names))
-    return kind
+        _number(root.parts, layout.physical, mapping)
+        by_id = {node.number: node.name for node in root.parts}
+        names = tuple(by_id.get(field_id(field)) for field in layout.physical)
+    top = {node.number: node for node in root.parts if node.number is not None}
+    lacks, kinds = [], []
+    for own, physical in zip(layout.schema, layout.physical, strict=True):
+        node = top.get(field_id(physical))
+        if node is None:
+            lacks.append(own.name)
+        elif pa.types.is_nested(physical.type):
+            _refuse_twins(node, own.name, layout, file)
+        kinds.append(physical.type if node is None else _as_called(physical.type, node))
+    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
+    return Called(names, None if same else tuple(kinds), frozenset(lacks))
 
 
-def _top_level(nodes: Sequence[_Node]) -> set[str]:
-    found, place = set(), 1
-    while place < len(nodes):
-        found.add(nodes[place][0])
-        waiting = 1
-        while waiting and place < len(nodes):
-            waiting += nodes[place][1] - 1
-            place += 1
-    return found
+def _all(node: _Node) -> Iterator[_Node]:
+    for part in node.parts:
+        yield part
+        yield from _all(part)
+
+
+def _number(
+    nodes: Sequence[_Node], fields: Iterable[pa.Field], mapping: Mapping[int, tuple[str, ...]]
+) -> None:
+    """Give the nodes of a file without ids those that the table's name mapping has for them."""
+    there = {node.name: node for node in nodes}
+    for one in fields:
+        known = mapping.get(field_id(one), ())
+        node = next((there[name] for name in known if name in there), None)
+        if node is not None:
+            node.number = field_id(one)
+            _number_within(node, one.type, mapping)
+
+
+def _number_within(node: _Node, kind: pa.DataType, mapping: Mapping[int, tuple[str, ...]]) -> None:
+    if pa.types.is_struct(kind):
+        _number(node.parts, kind, mapping)
+    else:
+        for part, inner in _parts(node, kind):
+            _number_within(part, inner, mapping)
+
+
+def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
+    """The type, with every field of a struct under the name that the file has for its id.
+
+    The very type where the file has it as it is. A name that no file has stands for a field
+    that this one lacks: it reads as NULL. A struct of which the file has no field at all takes
+    one of the file's, by which DuckDB tells whether the struct is NULL.
+    """
+    if pa.types.is_struct(kind):
+        there = {part.number: part for part in node.parts if part.number is not None}
+        fields, same = [], True
+        for place, one in enumerate(kind):
+            part = there.get(field_id(one))
+            name = f"{_ABSENT}{place}" if part is None else part.name
+            inner = one.type if part is None else _as_called(one.type, part)
+            same = same and name == one.name and inner is one.type
+            fields.append(pa.field(name, inner))
+        if not any(field_id(one) in there for one in kind) and node.parts:
+            fields.append(pa.field(node.parts[0].name, pa.string()))
+        return kind if same else pa.struct(fields)
+    parts = _parts(node, kind)
+    if not parts:
+        return kind
+    made = [_as_called(inner, part) for part, inner in parts]
+    if all(one is inner for one, (_, inner) in zip(made, parts, strict=True)):
+        return kind
+    return pa.map_(*made) if pa.types.is_map(kind) else pa.list_(*made)
+
+
+def _parts(node: _Node, kind: pa.DataType) -> list[tuple[_Node, pa.DataType]]:
+    """A file's nodes for what a list or a map holds; none where the file has them otherwise."""
+    if pa.types.is_map(kind) and node.parts and len(node.parts[0].parts) == 2:
+        key, value = node.parts[0].parts
+        return [(key, kind.key_type), (value, kind.item_type)]
+    if pa.types.is_list(kind) and node.parts:
+        repeated = node.parts[0]
+        # Of two levels in old files (Parquet, "Backward-compatibility rules").
+        plain = len(repeated.parts) != 1 or repeated.name in ("array", f"{node.name}_tuple")
+        return [(repeated if plain else repeated.parts[0], kind.value_type)]
+    return []
+
+
+def _refuse_twins(node: _Node, column: str, layout: Layout, file: str) -> None:
+    """Refuse names that DuckDB can't tell from each other."""
+    for one in (node, *_all(node)):
+        if len({part.name.lower() for part in one.parts}) < len(one.parts):
+            raise UnsupportedTableFeature(
+                f"column {column} of table {layout.table} has fields that differ only by case in "
+                f"data file {file}: LakeVilla does not read them; rewrite the file with the "
+                "client that wrote it",
+                table=layout.table,
+            )

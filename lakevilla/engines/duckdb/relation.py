@@ -8,11 +8,11 @@ log, never from paths. Deletion vectors are an anti-join on file and row number.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
-import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess, TableInput
@@ -70,6 +70,7 @@ class Files:
     deleted: Deleted
     name: str
     chosen: tuple[int, ...]
+    called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
 
     def only(self, ordinals: Iterable[int]) -> Files:
         """Some of the files; their places stay what they were."""
@@ -109,11 +110,15 @@ class Files:
         """The relation's SQL, its helper tables registered on ``cursor``."""
         if not self.chosen:
             return self._empty()
-        called = called_in(cursor, self.layout, (self.paths[i] for i in self.chosen))
+        fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
+        self.called.update(called_in(cursor, self.layout, fresh))
         groups: dict[tuple[Constants, Called], list[int]] = {}
         for ordinal in self.chosen:
-            key = self.constants[ordinal], called.get(self.paths[ordinal], _AS_IN_TABLE)
-            groups.setdefault(key, []).append(ordinal)
+            called, constants = _AS_IN_TABLE, self.constants[ordinal]
+            if self.layout.known_as is not None:
+                called = self.called.get(self.paths[ordinal], _AS_IN_TABLE)
+                constants = tuple(one for one in constants if one[0] in called.lacks)
+            groups.setdefault((constants, called), []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
                 self._select(members, self._spelled(constants), uniform, called=own)
@@ -256,38 +261,19 @@ def data_columns(layout: Layout) -> list[int]:
 
 
 def _constants(table: TableInput, keys: Sequence[PartitionKey]) -> list[Constants]:
-    """What the rows of each file have in columns that the file lacks.
+    """What the rows of each file have in columns that the file may lack.
 
     Delta's partition columns are in no file. An Iceberg table's are in all files but those
-    that were taken over from Hive: of such a file no column's nulls were counted.
+    that were taken over from elsewhere, as the files' footers tell.
     """
     layout = table.layout
     if not layout.constants:
         return [tuple(zip(layout.partition_by, key, strict=True)) for key in keys]
-    numbers = dict(zip(layout.schema.names, layout.statistics_schema.names, strict=True))
     found: list[Constants] = []
-    for values, stats in zip(
-        table.files.column("partition_values").to_pylist(),
-        table.files.column("stats").to_pylist(),
-        strict=True,
-    ):
+    for values in table.files.column("partition_values").to_pylist():
         known = dict(values or ())
-        counted = _nulls.decode(stats).nullCount if stats else {}
-        found.append(
-            tuple(
-                (column, known[key])
-                for column, key in layout.constants
-                if key in known and numbers[column] not in counted
-            )
-        )
+        found.append(tuple((c, known[key]) for c, key in layout.constants if key in known))
     return found
-
-
-class _Nulls(msgspec.Struct):
-    nullCount: dict[str, msgspec.Raw] = {}
-
-
-_nulls = msgspec.json.Decoder(_Nulls)
 
 
 def _written_keys(table: TableInput) -> list[PartitionKey | None]:

@@ -75,7 +75,8 @@ def sql_type(kind: pa.DataType) -> str:
 def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
     """``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
 
-    And with UUIDs where ``want`` has them, or their bytes.
+    Fields that ``have`` has beyond those of ``want`` are left out. And with UUIDs where ``want``
+    has them, or their bytes.
     """
     if not _differs(have, want):
         return sql
@@ -85,7 +86,7 @@ def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
         parts = ", ".join(
             f"{quote_name(new.name)} := "
             + renamed(f"({sql}).{quote_name(old.name)}", old.type, new.type)
-            for old, new in zip(_fields(have), _fields(want), strict=True)
+            for old, new in zip(_fields(have), _fields(want), strict=False)
         )
         return f"CASE WHEN {sql} IS NULL THEN NULL ELSE struct_pack({parts}) END"
     if pa.types.is_map(have):
@@ -99,7 +100,7 @@ def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
 
 def _differs(have: pa.DataType, want: pa.DataType) -> bool:
     if pa.types.is_struct(have):
-        return any(
+        return have.num_fields != want.num_fields or any(
             a.name != b.name or _differs(a.type, b.type)
             for a, b in zip(_fields(have), _fields(want), strict=True)
         )

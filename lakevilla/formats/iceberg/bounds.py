@@ -18,7 +18,7 @@ import msgspec
 
 from lakevilla.formats.iceberg.schema import Leaf
 
-__all__ = ["Metrics", "metrics_of", "statistics_of"]
+__all__ = ["Metrics", "metrics_of", "statistics_of", "told"]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)
@@ -66,18 +66,27 @@ def statistics_of(
     lower: Mapping[int, bytes] | None,
     upper: Mapping[int, bytes] | None,
     leaves: Mapping[int, Leaf],
+    constants: Mapping[int, Any] | None = None,
 ) -> str:
-    """The JSON text of what a manifest says of a file."""
+    """The JSON text of what a manifest says of a file.
+
+    ``constants`` are columns that have one value in all rows, as the file's partition says. It
+    counts, whatever else is said of them: the file may lack the column.
+    """
+    known = constants or {}
     document: dict[str, Any] = {"numRecords": record_count}
     for name, values in (("minValues", lower), ("maxValues", upper)):
         tree: dict[str, Any] = {}
         for number, raw in (values or {}).items():
             leaf = leaves.get(number)
-            if leaf is not None and not leaf.is_repeated:
+            if leaf is not None and not leaf.is_repeated and number not in known:
                 _put(tree, leaf.path, _from_bytes(leaf.type, raw))
+        for number, value in known.items():
+            _put(tree, leaves[number].path, told(leaves[number].type, value))
         document[name] = tree
     tree = {}
-    for number, count in (nulls or {}).items():
+    counts = {**(nulls or {}), **{n: record_count * (v is None) for n, v in known.items()}}
+    for number, count in counts.items():
         leaf = leaves.get(number)
         if leaf is not None and not leaf.is_repeated:
             _put(tree, leaf.path, count)
@@ -145,27 +154,41 @@ def _scale(kind: str) -> int:
 def _from_bytes(kind: str, raw: bytes) -> Any:
     """The value as Delta's statistics write it; None where it is not told."""
     try:
-        match kind:
-            case "int" | "long":
-                return int.from_bytes(raw, "little", signed=True)
-            case "float" | "double":
-                return _float_of(raw)
-            case "string":
-                return raw.decode()
-            case "date":
-                days = int.from_bytes(raw, "little", signed=True)
-                return (_DAY + datetime.timedelta(days=days)).isoformat()
-            case "timestamp" | "timestamptz":
-                moment = _EPOCH + int.from_bytes(raw, "little", signed=True) * _MICROSECOND
-                return moment.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
+        if kind in ("float", "double"):
+            return told(kind, _float_of(raw))
+        if kind == "string":
+            return told(kind, raw.decode())
         if kind.startswith("decimal"):
             unscaled = int.from_bytes(raw, "big", signed=True)
-            return Decimal(unscaled).scaleb(-_scale(kind), _EXACT)
-    except (ValueError, OverflowError, ArithmeticError):
-        pass
-    return None
+            return told(kind, Decimal(unscaled).scaleb(-_scale(kind), _EXACT))
+        return told(kind, int.from_bytes(raw, "little", signed=True))
+    except (ValueError, ArithmeticError):
+        return None
 
 
-def _float_of(raw: bytes) -> float | None:
+def told(kind: str, value: Any) -> Any:
+    """A typed value, as manifests hold those of partitions, as Delta's statistics write it.
+
+    None where it is not told.
+    """
+    if value is None:
+        return None
+    try:
+        match kind:
+            case "int" | "long" | "string":
+                return value
+            case "float" | "double":
+                return value if math.isfinite(value) else None
+            case "date":
+                return (_DAY + datetime.timedelta(days=value)).isoformat()
+            case "timestamp" | "timestamptz":
+                moment = _EPOCH + value * _MICROSECOND
+                return moment.isoformat("T", "microseconds") + ("Z" if kind[-1] == "z" else "")
+    except (ValueError, OverflowError):
+        return None
+    return value if kind.startswith("decimal") else None
+
+
+def _float_of(raw: bytes) -> float:
     value: float = struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]
-    return value if math.isfinite(value) else None
+    return value

@@ -186,7 +186,6 @@ class Definition:
             partition_fields=self._partition_fields(),
             constants=self._constants(),
             defaults=self._defaults(),
-            renamed_within=self._renamed_within(),
             uri=self.place.uri,
             data_directory="data",
             sort_by=self._sort_by,
@@ -254,6 +253,7 @@ class Definition:
                         "wrote it",
                         table=self.table,
                     )
+        self._check_names()
         for schema in self.document["schemas"]:
             for _, field in nested_fields(schema["fields"]):
                 if field.get("initial-default") is not None:
@@ -264,16 +264,27 @@ class Definition:
                         table=self.table,
                     )
 
-    def _renamed_within(self) -> bool:
-        """Whether an id had two names within columns, or a name there two ids."""
-        names: dict[int, str] = {}
-        numbers: dict[tuple[int, str], int] = {}
-        return any(
-            names.setdefault(int(field["id"]), field["name"]) != field["name"]
-            or numbers.setdefault((parent, field["name"]), int(field["id"])) != int(field["id"])
-            for schema in self.document["schemas"]
-            for parent, field in nested_fields(schema["fields"])
-        )
+    def _check_names(self) -> None:
+        """Refuse what no engine here can keep apart, and structs of which no row can be kept."""
+        fields = current_schema(self.document, self.table)
+        named: dict[tuple[int, str], str] = {}
+        for parent, field in [*((0, one) for one in fields), *nested_fields(fields)]:
+            name = str(field["name"])
+            other = named.setdefault((parent, name.lower()), name)
+            if other is not name:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has columns {other} and {name}, whose names differ only "
+                    "by case: LakeVilla would take one for the other; rename one with another "
+                    "client",
+                    table=self.table,
+                )
+            if isinstance(field["type"], dict) and field["type"].get("fields") == []:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has column {name}, a struct without fields, of which no "
+                    "Parquet file holds a value: drop it, or add a field, with the client that "
+                    "made it",
+                    table=self.table,
+                )
 
     def _statistics_columns(self) -> tuple[str, ...]:
         """The leaves for which files keep bounds: as the properties say, the first hundred."""

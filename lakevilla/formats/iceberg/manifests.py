@@ -165,6 +165,7 @@ def _row(
             _bounds(file.lower_bounds, nans, leaves),
             _bounds(file.upper_bounds, nans, leaves),
             leaves,
+            types.constants(file.partition),
         )
     else:
         is_vector = file.file_format == FileFormat.PUFFIN

@@ -6,7 +6,7 @@ which id each name stands for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,14 +29,14 @@ _mapping = msgspec.json.Decoder(list[_Mapped])
 
 
 def names_of(properties: Mapping[str, str], table: str) -> dict[int, tuple[str, ...]] | None:
-    """The names that each column may have in a file without ids; None if the table says none.
+    """The names that each column, at any depth, may have in a file without ids.
 
-    Raises ``CorruptObject``.
+    None if the table says none. Raises ``CorruptObject``.
     """
     found = _decoded(properties, table)
     if found is None:
         return None
-    return {one.field_id: tuple(one.names) for one in found if one.field_id is not None}
+    return {one.field_id: tuple(one.names) for one in _all(found) if one.field_id is not None}
 
 
 def with_fields(
@@ -76,6 +76,12 @@ def _decoded(properties: Mapping[str, str], table: str) -> list[_Mapped] | None:
             "unset it if every data file has field ids",
             table=table,
         ) from None
+
+
+def _all(mapped: Sequence[_Mapped]) -> Iterator[_Mapped]:
+    for one in mapped:
+        yield one
+        yield from _all(one.fields)
 
 
 def _mapped(field: Field) -> _Mapped:

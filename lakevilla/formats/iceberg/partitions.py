@@ -31,6 +31,7 @@ class PartitionTypes:
 
     def __init__(self, spec: PartitionSpec, leaves: Mapping[int, Leaf], table: str) -> None:
         self.fields: list[tuple[str | None, str]] = []
+        self._identities: list[tuple[int, int]] = []
         for field in spec.fields:
             leaf = leaves.get(field.source_id)
             if leaf is None:
@@ -42,6 +43,8 @@ class PartitionTypes:
                 )
             transform = str(field.transform)
             key = None if transform == "void" else str(field.field_id)
+            if transform == "identity":
+                self._identities.append((len(self.fields), field.source_id))
             self.fields.append((key, _result(transform, leaf.type)))
 
     def texts(self, values: Any) -> dict[str, str | None]:
@@ -51,6 +54,10 @@ class PartitionTypes:
             if key is not None:
                 found[key] = partition_text(kind, values[place])
         return found
+
+    def constants(self, values: Any) -> dict[int, Any]:
+        """The columns, by id, that have one value in all rows of a file, and the values."""
+        return {number: values[place] for place, number in self._identities}
 
     def values(self, texts: Mapping[str, str | None]) -> list[Any]:
         """Text by key as a manifest's partition tuple."""
