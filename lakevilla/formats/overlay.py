@@ -9,23 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from lakevilla.formats.base import Change, DataFile, FileRef, RemovedFile
+from lakevilla.formats.masks import Masks, by_path, is_masked
 
 __all__ = ["EMPTY_TAIL", "Folded", "Tail"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Folded:
     """The sum of a tail: files live through it, and files it removed from before."""
 
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
 
-    @property
-    def masks(self) -> set[FileRef]:
-        """Files of which the list below no longer has the last word."""
-        return {*self.adds, *self.removes}
+    @cached_property
+    def spoken_of(self) -> Masks:
+        """Files of which a commit of the tail speaks, by their whole identity."""
+        return by_path((*self.adds, *self.removes))
+
+    @cached_property
+    def masks(self) -> Masks:
+        """Files of which the list below no longer has the last word.
+
+        A path that was added anew masks all before: its newest entry is the file,
+        whatever deletes applied to it.
+        """
+        return {**by_path(self.removes), **dict.fromkeys((path for path, _ in self.adds), None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Tail:
         folded = self.fold()
         if ref in folded.adds:
             return True
-        return False if ref in folded.removes else None
+        return False if is_masked(ref, folded.masks) else None
 
     def fold(self) -> Folded:
         """The sum of the tail."""
@@ -75,6 +86,7 @@ class Tail:
         if not changes:
             return state
         adds, removes = dict(state.adds), dict(state.removes)
+        live = dict(adds.keys())
         for change in reversed(changes):
             for removed in change.removes:
                 ref = removed.ref
@@ -82,6 +94,10 @@ class Tail:
                 removes[ref] = removed
             for added in change.adds:
                 ref = added.ref
+                if ref[0] in live and live[ref[0]] != ref[1]:
+                    # Its rows would be there twice: the newest entry of a path counts.
+                    adds.pop((ref[0], live[ref[0]]), None)
+                live[ref[0]] = ref[1]
                 removes.pop(ref, None)
                 adds[ref] = added
         folded = Folded(adds, removes)

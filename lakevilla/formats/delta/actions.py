@@ -8,7 +8,7 @@ for ``protocol`` to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from lakevilla.formats.base import (
     DataFile,
     DeletionVector,
     Entry,
+    FileRef,
     RemovedFile,
 )
 from lakevilla.formats.delta.paths import decode_path, encode_path, entry_key, raw_spelling
@@ -30,6 +31,7 @@ __all__ = [
     "add_line",
     "cdc_line",
     "change_of",
+    "compaction_of",
     "entry_of",
     "json_line",
     "lines",
@@ -135,9 +137,44 @@ def parse_entry(location: str, version: int, body: bytes) -> Entry:
     return entry_of(version, entry_key(location, version), body)
 
 
+def compaction_of(version: int, key: str, body: bytes) -> Entry | None:
+    """Describe the log compaction at ``key``, which takes a table to ``version``.
+
+    None unless it is the sum that it should be: one that names a thing twice, or cannot be
+    read, does not tell which of its lines is the newest, and the entries do.
+    """
+    try:
+        actions = parse_actions(body, key)
+        entry = _described(version, key, actions)
+    except CorruptObject:
+        return None
+    named = [name for action in actions for name in _names(action)]
+    return entry if len(named) == len(set(named)) else None
+
+
+def _names(action: Action) -> Iterator[tuple[str | None, ...]]:
+    """What an action speaks of: in a sum, no other does."""
+    if action.add is not None:
+        yield "add", action.add.path
+    if action.remove is not None:
+        vector = _vector(action.remove.deletion_vector)
+        yield "remove", action.remove.path, None if vector is None else vector.id
+    if action.txn is not None:
+        yield "txn", action.txn.app_id
+    if action.domain_metadata is not None:
+        yield "domain", action.domain_metadata.domain
+    if action.meta_data is not None:
+        yield ("metaData",)
+    if action.protocol is not None:
+        yield ("protocol",)
+
+
 def entry_of(version: int, key: str, body: bytes) -> Entry:
     """Describe the object at ``key``, which takes a table to ``version``."""
-    actions = parse_actions(body, key)
+    return _described(version, key, parse_actions(body, key))
+
+
+def _described(version: int, key: str, actions: Sequence[Action]) -> Entry:
     info = next((a.commit_info for a in actions if a.commit_info is not None), {})
     own = info.get("lakevilla")
     own = own if isinstance(own, dict) else {}
@@ -190,7 +227,30 @@ def change_of(actions: Iterable[Action], key: str) -> Change:
                 domains.append(msgspec.to_builtins(action.domain_metadata))
     except UnicodeDecodeError as error:
         raise CorruptObject(f"{key} has a path that is no utf-8: {error}", key=key) from None
-    return Change(tuple(adds), tuple(removes), tuple(cdc), metadata, protocol, tuple(domains))
+    files = {file.ref: file for file in adds}
+    gone = {file.ref: file for file in removes}
+    _check_files(files, gone, key)
+    return Change(
+        tuple(files.values()), tuple(gone.values()), tuple(cdc), metadata, protocol, tuple(domains)
+    )
+
+
+def _check_files(adds: Mapping[FileRef, DataFile], removes: Container[FileRef], key: str) -> None:
+    """Refuse what has no one meaning: actions of one object come in no order.
+
+    The protocol calls it illegal; Spark lets the last line decide and delta-kernel the first,
+    so whichever is taken, rows are lost or there twice for somebody.
+    """
+    paths: set[str] = set()
+    for ref in adds:
+        if ref in removes or ref[0] in paths:
+            what = "is added and removed" if ref in removes else "is added with two vectors"
+            raise CorruptObject(
+                f"{key} is no valid delta log entry: the file {ref[0]} {what}; restore the table "
+                "to the version before it with the client that wrote it, or restore the object",
+                key=key,
+            )
+        paths.add(ref[0])
 
 
 def _data_file(add: _Add) -> DataFile:

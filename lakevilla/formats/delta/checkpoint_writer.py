@@ -25,6 +25,7 @@ from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.rows import decode_paths, vector_columns
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.delta.stats_struct import parsed_columns
+from lakevilla.formats.masks import Masks, is_masked
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 
@@ -161,18 +162,21 @@ def _hinted_version(location: str) -> Program[int]:
 
 def _stream(snapshot: DeltaSnapshot, writer: _Writer) -> Program[None]:
     folded = snapshot.tail.fold()
-    masks: dict[str, set[str | None]] = {}
-    for path, vector in folded.masks:
-        masks.setdefault(path, set()).add(vector)
+    # A removal is kept for those who read the state before it, and VACUUM keeps what it names:
+    # it outlives an add of its path under another vector.
+    kinds = (("add", folded.masks), ("remove", folded.spoken_of))
     expired = _expired_before(snapshot)
     checkpoint = snapshot.checkpoint
     if checkpoint is not None:
-        for action, write in (("add", writer.add_batch), ("remove", writer.remove_batch)):
+        for action, masks in kinds:
             for window, batches in batches_of(checkpoint, action):
                 for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
                     for batch in batches(fetched, group):
                         kept = _unmasked(batch, masks, fetched.part.key)
-                        write(kept if action == "add" else _unexpired(kept, expired))
+                        if action == "add":
+                            writer.add_batch(kept)
+                        else:
+                            writer.remove_batch(_unexpired(kept, expired))
     writer.add_structs(folded.adds.values())
     writer.remove_structs(
         file for file in folded.removes.values() if (file.deletion_timestamp or 0) >= expired
@@ -191,9 +195,7 @@ def _expired_before(snapshot: DeltaSnapshot) -> int:
     return max((snapshot.timestamp_ms or 0) - retention, 0)
 
 
-def _unmasked(
-    rows: pa.StructArray, masks: Mapping[str, set[str | None]], key: str
-) -> pa.StructArray:
+def _unmasked(rows: pa.StructArray, masks: Masks, key: str) -> pa.StructArray:
     """``rows`` of which no later commit speaks."""
     if not masks:
         return rows
@@ -210,7 +212,7 @@ def _unmasked(
     ids = vector_columns(None if index < 0 else rows.field("deletionVector"), len(rows))[0]
     keep = np.ones(len(rows), dtype=bool)
     for row in hits.tolist():
-        keep[row] = ids[row].as_py() not in masks[paths[row].as_py()]
+        keep[row] = not is_masked((paths[row].as_py(), ids[row].as_py()), masks)
     return rows.filter(pa.array(keep))
 
 

@@ -27,7 +27,7 @@ from lakevilla.formats.delta.rows import (
     vector_columns,
 )
 from lakevilla.formats.delta.stats_struct import json_of_parsed
-from lakevilla.formats.masks import present
+from lakevilla.formats.masks import all_differ, present
 from lakevilla.store.effects import Program
 
 __all__ = ["batches_of", "load_files", "present_files"]
@@ -49,11 +49,39 @@ def load_files(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Pr
     if checkpoint.kept:
         return _filtered(checkpoint.kept[0], layout, where)
     if sum(part.footer.num_rows for part in checkpoint.parts) <= KEPT_FILES:
-        files = yield from _load(checkpoint, layout, None)
+        files = _each_once((yield from _load(checkpoint, layout, None)), checkpoint)
         # Two threads may both get here; they keep equal tables.
         checkpoint.kept.append(files)
         return _filtered(files, layout, where)
-    return (yield from _load(checkpoint, layout, where))
+    return _each_once((yield from _load(checkpoint, layout, where)), checkpoint)
+
+
+def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
+    """``files`` with each path once: a file that is named again has no more rows for that.
+
+    Raises ``CorruptObject`` where one path comes with two deletion vectors: which of them
+    is the newer, a checkpoint does not tell.
+    """
+    paths = files.column("path")
+    if all_differ(paths):
+        return files
+    counts = paths.value_counts()
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    rows = np.flatnonzero(pc.is_in(paths, value_set=twice).to_numpy())
+    named = files.select(["path", "dv_id"]).take(pa.array(rows)).to_pylist()
+    seen: dict[str, str | None] = {}
+    keep = np.ones(files.num_rows, dtype=bool)
+    for row, file in zip(rows.tolist(), named, strict=True):
+        path, vector = file["path"], file["dv_id"]
+        keep[row] = path not in seen
+        if seen.setdefault(path, vector) != vector:
+            key = checkpoint.parts[0].key
+            raise CorruptObject(
+                f"the checkpoint {key} names the file {path} with two deletion vectors; remove "
+                "the checkpoint so that readers use the log",
+                key=key,
+            )
+    return files.filter(pa.array(keep))
 
 
 def _filtered(files: pa.Table, layout: Layout, where: Expr | None) -> pa.Table:

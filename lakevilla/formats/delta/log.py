@@ -18,7 +18,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, Leftovers
-from lakevilla.formats.delta.actions import entry_of, parse_entry
+from lakevilla.formats.delta.actions import compaction_of, entry_of, parse_entry
 from lakevilla.formats.delta.checkpoint_reader import Checkpoint, open_checkpoint
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
@@ -386,12 +386,18 @@ def _load(
         if isinstance(read, CorruptObject):
             return read
         snapshot = snapshot_of(location, table, cast(Checkpoint, read))
-    for key, (_, last), outcome in zip(keys, plan.steps, answers, strict=True):
+    for key, (first, last), outcome in zip(keys, plan.steps, answers, strict=True):
         if not isinstance(outcome, Found):
             return CorruptObject(
                 f"log object {key} of table {table} is missing; restore it", key=key, table=table
             )
-        snapshot = snapshot.follow(entry_of(last, key, outcome.body))
+        described = entry_of if first == last else compaction_of
+        entry = described(last, key, outcome.body)
+        if entry is None:
+            # A compaction only repeats what the entries say, and they are there (``_plan``).
+            steps = tuple(_steps(plan.steps[0][0], plan.steps[-1][1]))
+            return (yield from _load(location, table, _Plan(plan.checkpoint, steps), cache))
+        snapshot = snapshot.follow(entry)
     if not snapshot.protocol or not snapshot.metadata:
         key = entry_key(location, 0)
         return CorruptObject(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+import lakevilla as lv
 from tests.fixtures.delta import Tables
 
 MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
@@ -120,6 +121,29 @@ def test_every_version_is_the_one_that_deltalake_shows(tables: Tables) -> None:
     for version in range(8):
         state = tables.run(tables.format.open_at("t", "t", version))
         assert len(tables.paths(state)) == version + 1
+
+
+@pytest.mark.parametrize("reconciled", [True, False])
+def test_a_compaction_of_a_table_rewritten_six_times_gives_its_five_rows(
+    tables: Tables, reconciled: bool
+) -> None:
+    """Hazard 37: deltalake's own compaction, and one that is but the entries set together."""
+    path = str(tables.root / "t")
+    write_deltalake(path, pa.table({"id": list(range(5))}))
+    for _ in range(6):
+        DeltaTable(path).update({"id": "id + 1"}, predicate="true")
+    write_deltalake(path, pa.table({"id": pa.array([], pa.int64())}), mode="append")
+    if reconciled:
+        DeltaTable(path).compact_logs(0, 6)
+    else:
+        entries = [(tables.log() / f"{number:020}.json").read_text() for number in range(7)]
+        text = "".join(entry.rstrip("\n") + "\n" for entry in entries)
+        (tables.log() / f"{0:020}.{6:020}.compacted.json").write_text(text)
+    with tables.runner.requests.counting() as made:
+        same(tables, tables.open())
+    assert made.get == (2 if reconciled else 10), "the compaction and 7, then all entries"
+    with lv.connect(str(tables.root)) as lake, lake.snapshot() as state:
+        assert sorted(state.read("t")["id"].to_pylist()) == list(range(6, 11))
 
 
 def test_schema_evolution_and_constraints(tables: Tables) -> None:

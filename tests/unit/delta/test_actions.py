@@ -112,10 +112,10 @@ removes = st.builds(
 )
 changes = st.builds(
     Change,
-    st.lists(adds, max_size=3).map(tuple),
-    st.lists(removes, max_size=3).map(tuple),
+    st.lists(adds, max_size=3, unique_by=lambda file: file.path).map(tuple),
+    st.lists(removes, max_size=3, unique_by=lambda file: file.ref).map(tuple),
     st.lists(st.builds(ChangeFile, texts, numbers, pairs), max_size=2).map(tuple),
-)
+).filter(lambda change: not {f.ref for f in change.adds} & {f.ref for f in change.removes})
 
 
 @given(changes)

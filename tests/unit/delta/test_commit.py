@@ -8,7 +8,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import Change, CommitInfo, DataFile, RemovedFile, Snapshot, removal
+from lakevilla.formats.base import (
+    Change,
+    CommitInfo,
+    DataFile,
+    DeletionVector,
+    RemovedFile,
+    Snapshot,
+    removal,
+)
 from tests.fixtures.delta import Tables, data_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -111,8 +119,9 @@ def test_a_file_that_comes_back_keeps_its_row_ids(tables: Tables) -> None:
     state = tables.commit(state, Change(adds=(data_file("a", rows=10),)))
     (row,) = tables.files(state).to_pylist()
     old = DataFile("a", 100, 7, base_row_id=row["base_row_id"], default_row_commit_version=1)
-    change = Change(adds=(data_file("a", rows=10),), removes=(removal(old),))
-    actions = rendered(tables, state, change)
+    vector = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
+    marked = data_file("a", rows=10, deletion_vector=vector)
+    actions = rendered(tables, state, Change(adds=(marked,), removes=(removal(old),)))
     (again,) = only(actions, "add")
     assert (again["baseRowId"], again["defaultRowCommitVersion"]) == (0, 1)
     assert only(actions, "domainMetadata") == []
