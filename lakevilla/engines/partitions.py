@@ -92,15 +92,20 @@ class Partitioning:
 
     def _text(self, scalar: pa.Scalar, column: str) -> str | None:
         text = serialise_partition_value(scalar, column, self._table)
-        # Delta has no empty partition value; Iceberg has, and tells it from NULL.
-        return "" if text is None and scalar.is_valid and self._fields else text
+        if text == "" and not self._fields:
+            # Iceberg tells it from NULL; rows for Delta were checked (``guards``).
+            raise InvalidOperation(
+                f"table {self._table}: partition column {column} must not be empty, which delta "
+                "cannot tell from NULL",
+                table=self._table,
+            )
+        return text
 
 
 def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str | None:
     """The string of a log's ``partitionValues``; None for NULL.
 
-    The empty string becomes NULL: Delta's protocol knows no empty partition
-    value. Zoned timestamps are written with ``Z``; without it, Spark would read
+    Zoned timestamps are written with ``Z``; without it, Spark would read
     them in its session's time zone.
     """
     if not scalar.is_valid:
@@ -118,14 +123,14 @@ def serialise_partition_value(scalar: pa.Scalar, column: str, table: str) -> str
     if pa.types.is_decimal(kind):
         return format(scalar.as_py(), "f")
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return "".join(f"\\u{byte:04X}" for byte in scalar.as_py()) or None
+        return "".join(f"\\u{byte:04X}" for byte in scalar.as_py())
     if pa.types.is_nested(kind):
         raise InvalidOperation(
             f"table {table}: column {column} of type {kind} cannot be a partition column; "
             "partition by a column of a simple type",
             table=table,
         )
-    return str(scalar.as_py()) or None
+    return str(scalar.as_py())
 
 
 def partition_directory(values: list[tuple[str, str | None]]) -> str:

@@ -1,4 +1,6 @@
-"""NOT NULL, CHECK constraints and invariants, as SQL that stops at the first row that breaks one.
+"""NOT NULL, CHECK constraints, invariants, and values that a format can't keep.
+
+As SQL that stops at the first row that breaks one.
 
 The check is a filter: it passes every row or raises, inside the same pass that
 writes the rows. A CHECK that is NULL is broken, as in Delta's own writer.
@@ -10,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla.engines.arrays import field_is_strict
 from lakevilla.engines.duckdb.failures import RULE_MARK
@@ -18,7 +21,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.formats.base import Layout
 
-__all__ = ["guard", "needs_sql", "refuse_nulls"]
+__all__ = ["check_columns", "checks_columns", "guard", "needs_sql"]
 
 
 def needs_sql(layout: Layout) -> bool:
@@ -30,6 +33,11 @@ def guard(layout: Layout, alias: str) -> str | None:
     """A filter over ``alias``, whose columns are the table's; None if every row is allowed."""
     rules = [
         (f"column {path} must not be null", broken) for path, broken in _null_rules(layout, alias)
+    ]
+    rules += [
+        # Of text and of bytes: ''::BLOB has none.
+        (_empty(name), f"{column_of(alias, (name,))} = ''")
+        for name in _told_from_null(layout)
     ]
     for constraint in layout.constraints:
         condition = to_duckdb(
@@ -56,17 +64,48 @@ def guard(layout: Layout, alias: str) -> str | None:
     return f"CASE {branches} ELSE true END"
 
 
-def refuse_nulls(layout: Layout, batch: pa.RecordBatch) -> None:
-    """Raise if a NOT NULL column of ``batch`` holds a NULL."""
+def checks_columns(layout: Layout) -> bool:
+    """Whether ``check_columns`` has anything to look for."""
+    return any(not field.nullable for field in layout.schema) or bool(_told_from_null(layout))
+
+
+def check_columns(layout: Layout, batch: pa.RecordBatch) -> None:
+    """Raise if a NOT NULL column of ``batch`` holds a NULL, or a partition column empty text."""
     for field, column in zip(layout.schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
-            place = column.is_null().index(True).as_py()
-            row = batch.slice(place, 1).to_pylist()[0]
-            raise InvalidOperation(
-                f"table {layout.table}: column {field.name} must not be null for row "
-                f"{str(row)[:300]}; correct the row and write again",
-                table=layout.table,
-            )
+            raise _broken(layout, batch, column.is_null(), f"column {field.name} must not be null")
+    for name in _told_from_null(layout):
+        empty = pc.equal(pc.binary_length(batch.column(name)), 0)
+        if pc.any(empty).as_py():
+            raise _broken(layout, batch, empty, _empty(name))
+
+
+def _told_from_null(layout: Layout) -> list[str]:
+    """Columns in which the empty text, or no bytes, would come back as NULL.
+
+    Delta's protocol: an empty partition value of any type is NULL.
+    """
+    kinds = {field.name: field.type for field in layout.schema}
+    return [
+        name
+        for name in layout.partition_by
+        if pa.types.is_string(kinds[name]) or pa.types.is_binary(kinds[name])
+    ]
+
+
+def _empty(column: str) -> str:
+    return f"partition column {column} must not be empty, which delta cannot tell from NULL,"
+
+
+def _broken(
+    layout: Layout, batch: pa.RecordBatch, where: pa.BooleanArray, what: str
+) -> InvalidOperation:
+    place = where.index(True).as_py()
+    row = batch.slice(place, 1).to_pylist()[0]
+    return InvalidOperation(
+        f"table {layout.table}: {what} for row {str(row)[:300]}; correct the row and write again",
+        table=layout.table,
+    )
 
 
 def _null_rules(layout: Layout, alias: str) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from lakevilla.engines.arrays import loosened, relabel
 from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
 from lakevilla.engines.duckdb.failures import Tap, translated
-from lakevilla.engines.duckdb.guards import guard, needs_sql, refuse_nulls
+from lakevilla.engines.duckdb.guards import check_columns, checks_columns, guard, needs_sql
 from lakevilla.engines.duckdb.order import Order
 from lakevilla.engines.duckdb.parquet import copy_options, encode
 from lakevilla.engines.duckdb.relation import PartitionKey, data_columns
@@ -88,7 +88,7 @@ class Writer:
         self.keeps_order = bool(layout.sort_by)
 
     def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
-        """Write rows of any partitions, checking NOT NULL and constraints."""
+        """Write rows of any partitions, checking what the table asks of them."""
         layout = self._layout
         batches: Iterable[pa.RecordBatch] = reader
         if needs_sql(layout):
@@ -97,8 +97,8 @@ class Writer:
             batches = self.stream(
                 cursor, f"SELECT r.* FROM __lakevilla_rows AS r WHERE {guard(layout, 'r')}"
             )
-        elif any(not field.nullable for field in layout.schema):
-            batches = _without_nulls(layout, reader)
+        elif checks_columns(layout):
+            batches = _checked(layout, reader)
         try:
             return (yield from self.rows(batches))
         except (Exception, KeyboardInterrupt):
@@ -363,9 +363,9 @@ def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterat
             yield batch.slice(start, rows)
 
 
-def _without_nulls(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _checked(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        refuse_nulls(layout, batch)
+        check_columns(layout, batch)
         yield batch
 
 

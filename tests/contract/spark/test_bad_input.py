@@ -115,3 +115,22 @@ def test_a_server_that_is_too_old_is_refused(spark: SparkSession) -> None:
 
     with pytest.raises(lv.InvalidOperation, match=r"Spark is 3\.5\.1.*newer Spark Connect server"):
         check_session(SparkSession())
+
+
+def test_empty_text_in_a_partition_column_is_refused_and_leaves_nothing(
+    spark: SparkSession, lake: Any
+) -> None:
+    """It would come back as NULL."""
+    rows = spark.sql("SELECT id, cast(id AS string) AS part FROM range(1, 4)")
+    lake.create_table("parts", rows, partition_by=["part"])
+    empty = spark.sql("SELECT id, if(id = 9, '', 'x') AS part FROM range(8, 10)")
+    with lake.transaction() as txn:
+        for verb in (
+            lambda: txn.append("parts", empty),
+            lambda: txn.overwrite("parts", empty),
+            lambda: txn.upsert("parts", empty, "part"),
+            lambda: txn.update("parts", {"part": "substr(part, 2)"}, "id = 2"),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="column part must not be empty"):
+                verb()
+    assert sorted(row.part for row in lake.snapshot().read("parts").collect()) == ["1", "2", "3"]

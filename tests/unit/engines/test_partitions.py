@@ -24,7 +24,7 @@ from lakevilla.errors import InvalidOperation
         (None, pa.int64(), None),
         (-7, pa.int8(), "-7"),
         (True, pa.bool_(), "true"),
-        ("", pa.string(), None),
+        ("", pa.string(), ""),
         ("a/b", pa.string(), "a/b"),
         (Decimal("-0.50"), pa.decimal128(10, 2), "-0.50"),
         (Decimal("1E+10"), pa.decimal128(38, 0), "10000000000"),
