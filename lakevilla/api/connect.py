@@ -16,7 +16,7 @@ from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.location import root_location
-from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.obstore_backend import open_store, session_of
 from lakevilla.transaction.context import Event
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def connect(
     settings : Settings, optional
         Numbers with units.
     boto3_session : boto3.Session, optional
-        Gives the credentials for S3.
+        Gives the credentials for S3; a session of botocore does too.
     conditional_writes : {"require", "check"}
         What to do with a store that does not honour conditional writes: refuse to write
         there, or check before and after each write. Checks are best effort: two clients that
@@ -224,17 +224,18 @@ def open_spark_lake(
 
 def frozen(boto3_session: Any) -> dict[str, str]:
     """A session's credentials as they are now, as storage options: what workers can be given."""
-    if boto3_session is None:
+    session = session_of(boto3_session)
+    if session is None:
         return {}
-    found = boto3_session.get_credentials()
+    found = session.get_credentials()
     if found is None:
         return {}
     now = found.get_frozen_credentials()
     options = {"aws_access_key_id": now.access_key, "aws_secret_access_key": now.secret_key}
     if now.token:
         options["aws_session_token"] = now.token
-    if boto3_session.region_name:
-        options["aws_region"] = boto3_session.region_name
+    if session.region_name:
+        options["aws_region"] = session.region_name
     return options
 
 

@@ -9,6 +9,7 @@ its messages hold URLs and bodies, which may hold secrets.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ from lakevilla.store.base import (
     Token,
     Unchanged,
 )
+from lakevilla.store.endpoints import check_endpoints, endpoint_options
 from lakevilla.store.failures import (
     classify_failure,
     error_code,
@@ -59,7 +61,7 @@ _T = TypeVar("_T")
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode, PutResult
 
-__all__ = ["ObstoreBackend", "open_store"]
+__all__ = ["ObstoreBackend", "session_of", "open_store"]
 
 _log = logging.getLogger("lakevilla")
 
@@ -212,6 +214,10 @@ class ObstoreBackend:
             raise InvalidOperation(
                 f"the store cannot name this key: {_first_line(error)}"
             ) from None
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return _PanicError(_first_line(error))
 
 
 # -------------------------------------------------------------- after a fork
@@ -222,6 +228,15 @@ _forked_after_use = False
 
 class _ForkedError(OSError):
     pass
+
+
+class _PanicError(OSError):
+    pass
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether the backend's client gave up on itself; no ``except Exception`` would see that."""
+    return type(error).__name__ == "PanicException"
 
 
 def _after_fork() -> None:
@@ -260,6 +275,10 @@ def _failure(error: BaseException, reading: bool = False) -> Failure:
             ambiguous=False,
             permanent=True,
         )
+    if isinstance(error, _PanicError):
+        # Nothing is known of the request but that it brings the client down.
+        told = f"the store's client broke down ({error}); correct the endpoint and the options"
+        return Failure(told, ambiguous=not reading, permanent=True)
     return classify_failure(str(error), reading)
 
 
@@ -299,13 +318,18 @@ class _Options:
     """Storage options, sorted by the provider that understands them."""
 
     def __init__(
-        self, options: Mapping[str, object], boto3_session: object | None, settings: Settings
+        self, options: Mapping[Any, object], boto3_session: object | None, settings: Settings
     ) -> None:
-        self._boto3_session = boto3_session
+        self._boto3_session = session_of(boto3_session)
         self._settings = settings
         self._config: dict[str, str] = {}
         for key, value in options.items():
-            name = str(key).lower()
+            if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
+                raise InvalidOperation(
+                    f"storage option {key!r} is of type {type(value).__name__}: name options by "
+                    "text, and give each as text, a number or a boolean, or leave it out"
+                )
+            name = key.lower()
             if name in self._config:
                 raise InvalidOperation(f"storage option {name!r} is given twice; keep one")
             if not _DELTALAKE_ONLY.fullmatch(name):
@@ -356,17 +380,23 @@ class _Options:
     def _build(
         self, provider: str, authority: str, config: dict[str, str]
     ) -> S3Store | GCSStore | AzureStore:
+        check_endpoints(provider, config, os.environ)
+        config = endpoint_options(provider, config, os.environ)
         seconds = self._settings.request_timeout_seconds
         limits = {
             # Silence ends a request; a long body that keeps coming does not.
-            "read_timeout": timedelta(seconds=seconds),
-            "connect_timeout": timedelta(seconds=min(seconds, 10.0)),
-            "timeout": timedelta(seconds=20 * seconds),
+            "read_timeout": seconds,
+            "connect_timeout": min(seconds, 10.0),
+            "timeout": 20 * seconds,
         }
+        # As options of the store, and not as the client's: those would take the place of what
+        # the environment says of it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        for key, limit in limits.items():
+            if f"AWS_{key.upper()}" not in os.environ:
+                config.setdefault(key, f"{math.ceil(limit * 1000)}ms")
         name, _, account = authority.partition("@")
         arguments: dict[str, object] = {
             "config": config,
-            "client_options": {key: limits[key] for key in limits.keys() - config.keys()},
             "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=20 * seconds)},
         }
         if account:
@@ -383,7 +413,38 @@ class _Options:
             ) from None
 
 
-def _boto3_credentials(session: object) -> object:
+def session_of(session: Any) -> Any:
+    """What gives the credentials, as a session of boto3; None if nothing does.
+
+    Raises
+    ------
+    InvalidOperation
+        It is a client, a profile's name, or anything else that is no session.
+    """
+    if session is None:
+        return None
+    package = type(session).__module__.partition(".")[0]
+    if callable(getattr(session, "get_credentials", None)):
+        if package == "botocore":
+            import boto3
+
+            return boto3.Session(botocore_session=session)
+        if hasattr(session, "region_name"):
+            return session
+    raise InvalidOperation(
+        f"boto3_session is a {package}.{type(session).__name__}, and must be a session: pass "
+        "boto3.Session(), which may be given a profile or keys, not a client made of one"
+    )
+
+
+def _boto3_credentials(session: Any) -> object:
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
     from obstore.auth.boto3 import Boto3CredentialProvider
 
-    return Boto3CredentialProvider(session)
+    try:
+        return Boto3CredentialProvider(session)
+    except (BotoCoreError, ValueError) as error:
+        raise InvalidOperation(
+            f"boto3_session gives no credentials ({type(error).__name__}): log in, or pass a "
+            "session that has some"
+        ) from None

@@ -1,0 +1,98 @@
+"""Where a store answers, as storage options and the environment say it.
+
+Looked at before the backend's client is: that one takes a text which is no URL without a
+word, and panics at the first request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["check_endpoints", "endpoint_options"]
+
+#: By provider, the options that name an endpoint. The first that is given counts.
+_ENDPOINTS = {
+    "s3": ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
+    "az": ("azure_storage_endpoint", "azure_endpoint", "endpoint"),
+}
+_PREFIXES = {"s3": "AWS_", "az": "AZURE_"}
+_ALLOWS_HTTP = {"s3": ("aws_allow_http", "allow_http"), "az": ("azure_allow_http", "allow_http")}
+_TRUE = frozenset({"1", "true", "on", "yes", "y", "t"})
+
+
+def check_endpoints(
+    provider: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """Refuse an endpoint that is no URL, or plain HTTP that was not allowed.
+
+    Parameters
+    ----------
+    provider : {"s3", "gs", "az"}
+    options : Mapping
+        Storage options, their names in lower case.
+    environment : Mapping
+        What counts where the options say nothing.
+
+    Raises
+    ------
+    InvalidOperation
+        Names the option or variable, and what to write.
+    """
+    names = _ENDPOINTS.get(provider, ())
+    given = {name: (f"storage option {name}", options[name]) for name in names if name in options}
+    if not given:
+        given = {
+            name: (f"the environment's {name.upper()}", environment[name.upper()])
+            for name in names
+            if name.startswith(_PREFIXES[provider].lower()) and name.upper() in environment
+        }
+    for where, endpoint in given.values():
+        _check_url(where, endpoint)
+    if given and not _allows_http(provider, options, environment):
+        where, endpoint = next(iter(given.values()))
+        if urlsplit(endpoint).scheme.lower() == "http":
+            raise InvalidOperation(
+                f"{where} is {endpoint!r}, which is plain HTTP, and that is off: for a local "
+                f"endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, or set "
+                "it in the environment; for any other write https://"
+            )
+
+
+def endpoint_options(
+    provider: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The options, with an endpoint under the name that no variable can overrule."""
+    found = dict(options)
+    strongest = _ENDPOINTS.get(provider, ("",))[0]
+    if strongest.upper() in environment:
+        for name in _ENDPOINTS[provider]:
+            if name in options:
+                found[strongest] = found.pop(name)
+                break
+    return found
+
+
+def _check_url(where: str, endpoint: str) -> None:
+    try:
+        url = urlsplit(endpoint)
+        url.port  # noqa: B018 (raises where it is none)
+        host = url.hostname
+    except ValueError:
+        url, host = urlsplit(""), None
+    whole = not any(character.isspace() or not character.isprintable() for character in endpoint)
+    if url.scheme.lower() not in ("http", "https") or not host or not whole:
+        shown = repr(endpoint) if "@" not in endpoint else "no URL"  # it may hold a secret
+        raise InvalidOperation(
+            f"{where} is {shown}: write a URL with its scheme, such as https://host:9000, or "
+            "leave it out for the provider's own"
+        )
+
+
+def _allows_http(provider: str, options: Mapping[str, str], environment: Mapping[str, str]) -> bool:
+    for name in _ALLOWS_HTTP[provider]:
+        if name in options:
+            return options[name].lower() in _TRUE
+    return environment.get(f"{_PREFIXES[provider]}ALLOW_HTTP", "").lower() in _TRUE
