@@ -17,8 +17,13 @@ from lakevilla.expressions.columns import columns
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.columns import MAX_COLUMN_ID, assign_ids, highest_id, keep_names
-from lakevilla.formats.delta.create import features_of, split_properties
 from lakevilla.formats.delta.layout import Definition
+from lakevilla.formats.delta.properties import (
+    CONSTRAINT,
+    canonical_names,
+    features_of,
+    split_properties,
+)
 from lakevilla.formats.delta.protocol import with_features, writer_features
 from lakevilla.formats.delta.schema import (
     Field,
@@ -31,7 +36,6 @@ from lakevilla.formats.delta.schema import (
 __all__ = ["alter_table", "merge_schema"]
 
 _MODE = "delta.columnMapping.mode"
-_CONSTRAINT = "delta.constraints."
 
 
 def alter_table(
@@ -218,8 +222,8 @@ class _Edit:
 
     def _refuse_used(self, path: tuple[str, ...], verb: str) -> None:
         for key, sql in self._properties.items():
-            if key.startswith(_CONSTRAINT) and _mentions(sql, path):
-                name = key.removeprefix(_CONSTRAINT)
+            if key.startswith(CONSTRAINT) and _mentions(sql, path):
+                name = key.removeprefix(CONSTRAINT)
                 raise self._refused(
                     f"has the constraint {name!r} ({sql}) on column {'.'.join(path)!r}, which can "
                     f"then not be {verb}; drop the constraint first"
@@ -242,7 +246,7 @@ class _Edit:
             if self._constraint_key(name) is not None:
                 raise self._refused(f"already has a constraint {name!r}; drop it first")
             bind(parse_predicate(sql), schema)
-            self._properties[_CONSTRAINT + name] = sql
+            self._properties[CONSTRAINT + name] = sql
 
     def drop_constraints(self, names: Sequence[str]) -> None:
         for name in names:
@@ -252,17 +256,15 @@ class _Edit:
             del self._properties[key]
 
     def _constraint_key(self, name: str) -> str | None:
-        wanted = (_CONSTRAINT + name).lower()
+        wanted = (CONSTRAINT + name).lower()
         return next((key for key in self._properties if key.lower() == wanted), None)
 
     def set_properties(self, wanted: Mapping[str, str]) -> None:
         configuration, features = split_properties(wanted, self._table)
         self._features |= features
         for key, value in configuration.items():
-            if key.startswith(_CONSTRAINT):
+            if key.startswith(CONSTRAINT):
                 raise self._refused(f"gets constraints by add_constraints, not by property {key}")
-            if key == MAX_COLUMN_ID or key.startswith("delta.rowTracking."):
-                raise self._refused(f"keeps the property {key} by itself; leave it out")
             if key == _MODE:
                 self._set_mapping(value)
             is_on = value.lower() == "true"
@@ -285,8 +287,8 @@ class _Edit:
         self._properties[MAX_COLUMN_ID] = str(last)
 
     def unset_properties(self, names: Sequence[str]) -> None:
-        for name in names:
-            if name.startswith(_CONSTRAINT):
+        for name in (*names, *canonical_names(names)):
+            if name.startswith(CONSTRAINT):
                 raise self._refused(f"loses constraints by drop_constraints, not by {name}")
             if name.startswith(("delta.columnMapping.", "delta.rowTracking.")):
                 raise self._refused(f"cannot do without the property {name}")

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.columns import MAX_COLUMN_ID, assign_ids, materialized_name
-from lakevilla.formats.delta.protocol import READER_FEATURES, WRITER_FEATURES, protocol_of
+from lakevilla.formats.delta.properties import CONSTRAINT, features_of, split_properties
+from lakevilla.formats.delta.protocol import protocol_of
 from lakevilla.formats.delta.schema import (
     Field,
+    arrow_schema,
     delta_fields,
     encode_schema,
     mapping_mode,
-    needed_features,
 )
 
-__all__ = ["create_table", "features_of", "split_properties"]
+__all__ = ["create_table"]
 
 
 def create_table(
@@ -43,6 +46,9 @@ def create_table(
     if mode != "none":
         fields, last = assign_ids(fields, table_id, 0)
         configuration[MAX_COLUMN_ID] = str(last)
+    for key, rule in configuration.items():
+        if key.startswith(CONSTRAINT):
+            bind(parse_predicate(rule), arrow_schema(fields, physical=False, mode=mode))
     features |= features_of(fields, configuration)
     if configuration.get("delta.enableRowTracking", "").lower() == "true":
         for part in ("RowId", "RowCommitVersion"):
@@ -89,63 +95,3 @@ def _partition_columns(
             table=table,
         )
     return tuple(names)
-
-
-# Properties that stand for a feature when they are set to this value.
-_FEATURE_OF_FLAG = {
-    "delta.appendOnly": "appendOnly",
-    "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableDeletionVectors": "deletionVectors",
-    "delta.enableInCommitTimestamps": "inCommitTimestamp",
-    "delta.enableRowTracking": "rowTracking",
-    "delta.enableTypeWidening": "typeWidening",
-}
-
-_REFUSED = {
-    "delta.setTransactionRetentionDuration": "the log would forget what LakeVilla has published",
-}
-
-
-def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[str, str], set[str]]:
-    """Properties to store, and features asked for by ``delta.feature.<name> = supported``."""
-    configuration: dict[str, str] = {}
-    features: set[str] = set()
-    for key, value in properties.items():
-        if key in _REFUSED:
-            raise InvalidOperation(
-                f"property {key} cannot be set on table {table}: {_REFUSED[key]}; leave it out",
-                table=table,
-            )
-        name = key.removeprefix("delta.feature.")
-        if name != key:
-            if name not in WRITER_FEATURES | READER_FEATURES:
-                raise InvalidOperation(
-                    f"LakeVilla does not know the delta table feature {name!r}; leave it out of "
-                    f"the properties of table {table}",
-                    table=table,
-                )
-            features.add(name)
-        elif key in ("delta.minReaderVersion", "delta.minWriterVersion"):
-            raise InvalidOperation(
-                f"property {key} of table {table}: name features instead, delta.feature.<name> = "
-                "supported",
-                table=table,
-            )
-        else:
-            configuration[key] = str(value)
-    return configuration, features
-
-
-def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> set[str]:
-    """The features that a schema and its properties need."""
-    found = needed_features(list(fields))
-    for key, value in configuration.items():
-        if value.lower() == "true" and key in _FEATURE_OF_FLAG:
-            found.add(_FEATURE_OF_FLAG[key])
-        if key.startswith("delta.constraints."):
-            found.add("checkConstraints")
-    if configuration.get("delta.columnMapping.mode", "none").lower() != "none":
-        found.add("columnMapping")
-    if configuration.get("delta.checkpointPolicy", "classic").lower() == "v2":
-        found.add("v2Checkpoint")
-    return found

@@ -18,6 +18,7 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeat
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Constraint, Layout
+from lakevilla.formats.delta.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.protocol import (
     check_features_for_reading,
     check_features_for_writing,
@@ -35,7 +36,7 @@ from lakevilla.formats.delta.schema import (
     walk,
 )
 
-__all__ = ["CLUSTERING_DOMAIN", "Definition", "interval_milliseconds", "same_contract"]
+__all__ = ["CLUSTERING_DOMAIN", "Definition", "same_contract"]
 
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
@@ -43,12 +44,9 @@ _LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
 
 CLUSTERING_DOMAIN = "delta.clustering"
 
-_COMPRESSIONS = frozenset({"snappy", "zstd", "gzip", "lz4_raw", "uncompressed", "brotli"})
-
-
 #: Table properties that say what a data file must look like.
 _CONTRACT = (
-    "delta.constraints.",
+    CONSTRAINT,
     "delta.columnMapping.",
     "delta.enableChangeDataFeed",
     "delta.appendOnly",
@@ -143,7 +141,7 @@ class Definition:
             change_data_feed="changeDataFeed" in self.features
             and self.flag("delta.enableChangeDataFeed"),
             compression=self._compression(),
-            target_file_size_bytes=_target_file_size(self.properties),
+            target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
         )
 
     @cached_property
@@ -198,8 +196,8 @@ class Definition:
     def _constraint_texts(self) -> Iterator[tuple[str, str]]:
         if "checkConstraints" in self.features:
             for key, sql in sorted(self.properties.items()):
-                if key.startswith("delta.constraints."):
-                    yield key.removeprefix("delta.constraints."), sql
+                if key.startswith(CONSTRAINT):
+                    yield key.removeprefix(CONSTRAINT), sql
         for field in self.fields:
             # No feature of the protocol, but what Spark's own writer refuses.
             kind = str((field.get("metadata") or {}).get(CHAR_VARCHAR, ""))
@@ -258,20 +256,7 @@ class Definition:
 
     def _compression(self) -> str:
         codec = self.properties.get("delta.parquet.compression.codec", "snappy").lower()
-        return codec if codec in _COMPRESSIONS else "snappy"
-
-
-_SIZE = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
-
-
-def _target_file_size(properties: Mapping[str, str]) -> int | None:
-    """``delta.targetFileSize``, such as ``128mb``; None if it is unset or can't be read."""
-    stated = properties.get("delta.targetFileSize")
-    match = _SIZE.fullmatch(stated.strip().lower()) if stated else None
-    if match is None:
-        return None
-    size = int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " "))
-    return min(max(size, 1), 2**63 - 1)  # Arrow compares sizes in 64 bits
+        return codec if codec in COMPRESSIONS else "snappy"
 
 
 def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -293,37 +278,6 @@ def _column_list(text: str) -> list[tuple[str, ...]]:
             paths.append(tuple(path))
             path = []
     return paths
-
-
-_UNITS = {
-    "nanosecond": 1e-6,
-    "microsecond": 1e-3,
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 7 * 86_400_000,
-}
-
-
-def interval_milliseconds(text: str | None, default: int) -> int:
-    """A property such as ``interval 1 week 12 hours``, in milliseconds.
-
-    What cannot be read counts as ``default``.
-    """
-    words = (text or "").lower().split()
-    if words[:1] == ["interval"]:
-        words = words[1:]
-    if not words or len(words) % 2:
-        return default
-    total = 0.0
-    for amount, unit in zip(words[::2], words[1::2], strict=True):
-        factor = _UNITS.get(unit.removesuffix("s"))
-        if factor is None or not re.fullmatch(r"\d+", amount):
-            return default
-        total += int(amount) * factor
-    return int(total)
 
 
 def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import Layout
-from lakevilla.formats.delta.layout import interval_milliseconds
+from lakevilla.formats.delta.properties import interval_milliseconds
 from lakevilla.formats.delta.schema import delta_fields
 from tests.fixtures.delta import Tables, field, metadata, protocol
 
