@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, accounts, fill, kinds, values
+from tests.builders import Place, accounts, add, fill, kinds, values
 
 
 def balances(lake: lv.Lake, table: str = "bank") -> dict[int, int]:
@@ -268,6 +268,22 @@ def test_a_transaction_that_read_its_own_redone_rows_gets_a_conflict(quick_place
         with pytest.raises(lv.ConflictError):
             txn.commit()
         assert balances(lake) == {0: 0, 1: 100}
+
+
+def test_a_read_of_own_rows_that_must_be_redone_is_a_conflict_though_nobody_else_touched_it(
+    quick_place: Place,
+) -> None:
+    """The rows that the read asked for were never in the table but by the operation before it."""
+    fill(quick_place, {"bank": accounts(2)})
+    with quick_place.connect() as lake, quick_place.connect() as rival:
+        txn = lake.transaction()
+        add(txn, 1, 5)
+        (row,) = txn.read("bank", where="balance = 105").to_pylist()
+        txn.append("bank", [{"id": 9, "balance": row["balance"]}])
+        rival.run(add, 1, 50)
+        with pytest.raises(lv.ConflictError, match="read rows of its own that must be redone"):
+            txn.commit()
+        assert balances(lake) == {0: 100, 1: 150}
 
 
 def test_a_change_of_schema_conflicts_with_an_update_and_not_with_an_append(

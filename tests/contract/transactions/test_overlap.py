@@ -15,7 +15,7 @@ import lakevilla as lv
 from lakevilla.store.effects import Program
 from lakevilla.transaction import validate
 from lakevilla.transaction.overlap import is_cleared, only_appends
-from tests.builders import Place, in_order
+from tests.builders import Place, in_order, interrupted
 from tests.traces import Trace, steps
 
 #: As many as validation takes in its stride.
@@ -158,6 +158,27 @@ def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
     txn.commit()
     found = {row["id"]: (row["a"], row["b"]) for row in in_order(lake.snapshot().read("stock"))}
     assert (found[1], found[2], found[30]) == ((0, 1), (1, 0), (1, 0))
+
+
+@pytest.mark.parametrize("told", ["summary", "commit object"])
+def test_files_that_the_transaction_moves_are_held_against_what_went(
+    local_place: Place, lake: lv.Lake, told: str
+) -> None:
+    """An optimize asks for no row: only the files that it takes away tell that it is in conflict."""
+
+    def rival() -> None:
+        with local_place.connect() as other:
+            bump(other, "id = 30")
+            if told == "commit object":
+                # So far back that no summary is left of it.
+                for number in range(MANY // 2):
+                    append(other, "elsewhere", rows(number % PARTS))
+
+    with interrupted(lake, lambda key: "/commits/" in key, rival):
+        lake.table("stock").optimize()
+    found = {row["id"]: row["a"] for row in in_order(lake.snapshot().read("stock"))}
+    assert found == {row["id"]: int(row["id"] == 30) for part in range(PARTS) for row in rows(part)}
+    assert lake.snapshot().read("stock").num_rows == 3 * PARTS
 
 
 def test_a_schema_change_among_many_others_is_not_passed_over(
