@@ -82,6 +82,33 @@ def test_a_read_in_conflict_ends_the_transaction(
     assert other.snapshot().read("bank").num_rows == 4
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_names_that_the_transaction_or_another_has_swapped_mean_the_same_columns(
+    spark: SparkSession, lake: Any, other: lv.Lake, kind: str
+) -> None:
+    """Bound once, to fields: in Spark's SQL, in a redo by Spark and in one without it."""
+    properties = {"delta.columnMapping.mode": "name"} if kind == "delta" else {}
+    start = {"a": [1, 2], "b": [10, 20]}
+    lake.create_table("t", pa.table(start), format=kind, properties=properties)
+    with lake.transaction() as txn:
+        txn.alter("t", rename_columns={"a": "x"})
+        txn.alter("t", rename_columns={"b": "a"})
+        txn.sql("UPDATE t SET x = x + 100 WHERE a = 5")
+        assert rows(txn.read("t", where="a = 5")) == []
+        txn.delete("t", where="a = 20")
+        other.run(lambda t: t.append("t", {"a": [5], "b": [6]}))
+    assert rows(lake.snapshot().read("t", ["x", "a"])) == [(1, 10), (5, 6)]
+    with lake.transaction() as txn:
+        txn.sql("UPDATE t SET x = a WHERE a = 10")
+
+        def swap_back(mine: lv.Transaction) -> None:
+            mine.alter("t", rename_columns={"a": "b"})
+            mine.alter("t", rename_columns={"x": "a"})
+
+        other.run(swap_back)
+    assert rows(lake.snapshot().read("t", ["a", "b"])) == [(5, 6), (10, 10)]
+
+
 def test_an_operation_in_conflict_is_redone_by_spark(
     spark: SparkSession, lake: Any, other: lv.Lake
 ) -> None:

@@ -164,7 +164,7 @@ def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
 def test_files_that_the_transaction_moves_are_held_against_what_went(
     local_place: Place, lake: lv.Lake, told: str
 ) -> None:
-    """An optimize asks for no row: only the files that it takes away tell that it is in conflict."""
+    """An optimize asks for no row: the files that it takes away tell of the conflict."""
 
     def rival() -> None:
         with local_place.connect() as other:
