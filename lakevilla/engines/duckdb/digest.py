@@ -24,7 +24,7 @@ def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
     parts = ", ".join(_unambiguous(f"t.{quote_name(f.name)}", f.type) for f in layout.schema)
     sql = (
         "SELECT count(*), sum(md5_number_lower(line)), sum(md5_number_upper(line)) FROM ("
-        f"SELECT concat({parts}) AS line FROM ({files.bind(cursor)}) AS t "
+        f"SELECT concat({parts}) AS line FROM ({files.bind(cursor, where=where)}) AS t "
         f"WHERE {expression_sql(where, layout.schema, 't')})"
     )
     with translated(layout.table):

@@ -86,7 +86,7 @@ class DuckDBEngine:
         if where is not None:
             condition = f" WHERE {expression_sql(where, table.layout.schema, 't')}"
         names = name_list(schema.names) or "1"
-        sql = f"SELECT {names} FROM ({files.bind(cursor)}) AS t{condition}"
+        sql = f"SELECT {names} FROM ({files.bind(cursor, where=where)}) AS t{condition}"
         rows = stream(cursor, sql, schema, table.layout.table)
         return pa.RecordBatchReader.from_batches(schema, rows)
 

@@ -77,7 +77,8 @@ def open_for(
             for name in tables.keys() - views.keys():
                 files = tables[name]
                 uniform = database.is_local and files.is_uniform(connection)
-                relation = files.bind(connection, uniform=uniform)
+                as_stored = files.as_stored(connection)
+                relation = files.bind(connection, uniform=uniform, as_stored=as_stored)
                 sql = f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({relation})"
                 for parts in named.get(name, ()):
                     _create(connection, parts, sql)

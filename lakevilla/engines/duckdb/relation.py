@@ -2,7 +2,8 @@
 
 Files are read through a schema given to ``read_parquet``: a column that an old
 file lacks is NULL, one that was widened since is cast, one that was renamed is
-found by its physical name or field id. Partition columns are constants from the
+found by its physical name or field id. Filters meet a column that may have been cast
+above the cast (see ``above``). Partition columns are constants from the
 log, never from paths. Deletion vectors are an anti-join on file and row number.
 """
 
@@ -17,6 +18,13 @@ import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
+from lakevilla.engines.duckdb.above import (
+    above,
+    may_be_narrower,
+    may_have_nan,
+    nan_within_lists,
+    stored_as,
+)
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.footers import Called, called_in, field_id
 from lakevilla.engines.duckdb.sqltext import (
@@ -27,6 +35,9 @@ from lakevilla.engines.duckdb.sqltext import (
     sql_type,
 )
 from lakevilla.errors import CorruptObject
+from lakevilla.expressions.duckdb import to_duckdb
+from lakevilla.expressions.loosen import loosened
+from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
@@ -51,6 +62,15 @@ PartitionKey = tuple[str | None, ...]
 Constants = tuple[tuple[str, str | None], ...]
 #: Files of which nothing else is known.
 _AS_IN_TABLE = Called()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How ``bind`` reads files; ``where`` is loosened, and asked of the files' own columns."""
+
+    uniform: bool
+    as_stored: frozenset[str]
+    where: Expr | None
 
 
 @dataclass(frozen=True)
@@ -92,7 +112,7 @@ class Files:
             or not fields
             or layout.by_field_id
             or len(self.chosen) > _FOOTER_LIMIT
-            or any(field.name in _VIRTUAL for field in fields)
+            or any(field.name in _VIRTUAL or nan_within_lists(field.type) for field in fields)
         ):
             return False
         have = (
@@ -106,12 +126,38 @@ class Files:
             return False
         return types == [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
 
-    def bind(self, cursor: duckdb.DuckDBPyConnection, *, uniform: bool = False) -> str:
-        """The relation's SQL, its helper tables registered on ``cursor``."""
+    def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
+        """Columns that no file holds in another type, though it might; costs the footers."""
+        layout = self.layout
+        doubtful = [
+            i
+            for i in data_columns(layout)
+            if may_be_narrower(layout.physical.field(i).type)
+            and not pa.types.is_nested(layout.physical.field(i).type)
+        ]
+        if not self.chosen or not doubtful or len(self.chosen) > _FOOTER_LIMIT:
+            return frozenset()
+        paths = (self.paths[i] for i in self.chosen)
+        found = stored_as(cursor, layout, paths, doubtful)
+        return frozenset(layout.schema.field(i).name for i in found)
+
+    def bind(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        *,
+        where: Expr | None = None,
+        uniform: bool = False,
+        as_stored: frozenset[str] = frozenset(),
+    ) -> str:
+        """The relation's SQL, its helper tables registered on ``cursor``.
+
+        Rows for which ``where``, bound, is not true may be left out.
+        """
         if not self.chosen:
             return self._empty()
         fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
         self.called.update(called_in(cursor, self.layout, fresh))
+        reading = _Reading(uniform, as_stored, self._loosened(where))
         groups: dict[tuple[Constants, Called], list[int]] = {}
         for ordinal in self.chosen:
             called, constants = _AS_IN_TABLE, self.constants[ordinal]
@@ -121,11 +167,11 @@ class Files:
             groups.setdefault((constants, called), []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
-                self._select(members, self._spelled(constants), uniform, called=own)
+                self._select(members, self._spelled(constants), reading, called=own)
                 for (constants, own), members in groups.items()
             )
         else:
-            sql = self._joined(cursor, uniform)
+            sql = self._joined(cursor, reading)
         return self._without_deleted(cursor, sql)
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -166,19 +212,20 @@ class Files:
         self,
         members: Sequence[int],
         partitions: dict[str, str],
-        uniform: bool,
+        reading: _Reading,
         join: str = "",
         called: Called = _AS_IN_TABLE,
     ) -> str:
         layout = self.layout
         columns, entries = [], []
+        inner_names: dict[str, str] = {}
         for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
             if field.name in layout.partition_by:
                 columns.append(f"{partitions[field.name]} AS {quote_name(field.name)}")
                 continue
             # Inner names that no column of a user can have: a table may well
             # have a column called "filename", which DuckDB gives a meaning.
-            inner = quote_name(physical.name) if uniform else f"__lakevilla_c{index}"
+            inner = quote_name(physical.name) if reading.uniform else f"__lakevilla_c{index}"
             missing = partitions.get(field.name, "NULL")
             name = None
             if called.names is not None:
@@ -186,7 +233,12 @@ class Files:
             if called.kinds is not None:
                 physical = physical.with_type(called.kinds[index])
             entries.append(_schema_entry(layout, inner, physical, missing, name))
+            inner_names[field.name] = inner
             value = renamed(inner, physical.type, field.type)
+            if may_have_nan(physical.type) or (
+                may_be_narrower(physical.type) and field.name not in reading.as_stored
+            ):
+                value = above(value)
             columns.append(f"{value} AS {quote_name(field.name)}")
         if not entries:
             entries.append(
@@ -201,14 +253,32 @@ class Files:
             listed = ", ".join(map(str, members))
             ordinal = f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
         columns += [f"{ordinal} AS {FILE}", f"file_row_number AS {ROW}"]
-        how = _UNION if uniform else f"schema = MAP {{{', '.join(entries)}}}"
+        how = _UNION if reading.uniform else f"schema = MAP {{{', '.join(entries)}}}"
+        if reading.where is not None:
+            where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
+            join += f" WHERE {where}"
         return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
+
+    def _loosened(self, where: Expr | None) -> Expr | None:
+        """What files may be asked of columns that meet ``where`` itself above the cast."""
+        layout = self.layout
+        if where is None:
+            return None
+        kinds = {
+            layout.schema.field(i).name: layout.physical.field(i).type for i in data_columns(layout)
+        }
+        columns = {
+            name
+            for name, kind in kinds.items()
+            if not pa.types.is_nested(kind) and (may_have_nan(kind) or may_be_narrower(kind))
+        }
+        return loosened(where, columns)
 
     def _read(self, members: Sequence[int], how: str) -> str:
         paths = ", ".join(quote_text(self.paths[i]) for i in members)
         return f"read_parquet([{paths}], {how}, hive_partitioning = false)"
 
-    def _joined(self, cursor: duckdb.DuckDBPyConnection, uniform: bool) -> str:
+    def _joined(self, cursor: duckdb.DuckDBPyConnection, reading: _Reading) -> str:
         helper = f"{self.name}_partitions"
         members = list(range(len(self.chosen)))
         columns: dict[str, pa.Array] = {"place": pa.array(members, pa.uint64())}
@@ -223,7 +293,7 @@ class Files:
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
         cursor.register(helper, pa.table(columns))
         join = f" JOIN {helper} AS h ON file_index = h.place"
-        return self._select(self.chosen, partitions, uniform, join)
+        return self._select(self.chosen, partitions, reading, join)
 
     def _empty(self) -> str:
         columns = [

@@ -53,7 +53,7 @@ class Rewriter:
         cursor = self.database.cursor()
         schema = self.files.layout.schema
         condition = expression_sql(where, schema, "t")
-        matched = self.matched(cursor, condition)
+        matched = self.matched(cursor, where, condition)
         if not matched:
             return Rewrite()
         new = {
@@ -107,7 +107,7 @@ class Rewriter:
     def delete(self, where: Expr) -> Program[Rewrite]:
         cursor = self.database.cursor()
         condition = expression_sql(where, self.files.layout.schema, "t")
-        matched = self.matched(cursor, condition)
+        matched = self.matched(cursor, where, condition)
         if not matched:
             return Rewrite()
         hit = self.files.only(sorted(matched))
@@ -121,7 +121,7 @@ class Rewriter:
         written = yield from self.rewrite(cursor, partial, kept)
         change_files = yield from self.record(
             cursor,
-            f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor)}) AS t "
+            f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
             f"WHERE {condition}",
         )
         rows = sum(matched.values())
@@ -134,11 +134,13 @@ class Rewriter:
             rows_copied=self.writer.rows_written,
         )
 
-    def matched(self, cursor: duckdb.DuckDBPyConnection, condition: str) -> dict[int, int]:
-        """How many rows of each file the condition is true for; files without one are left out."""
+    def matched(
+        self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
+    ) -> dict[int, int]:
+        """How many rows of each file ``where`` is true for; files without one are left out."""
         return self._count(
             cursor,
-            f"SELECT {FILE}, count(*) FROM ({self.files.bind(cursor)}) AS t "
+            f"SELECT {FILE}, count(*) FROM ({self.files.bind(cursor, where=where)}) AS t "
             f"WHERE {condition} GROUP BY ALL",
         )
 

@@ -1,0 +1,214 @@
+"""A filter never reaches a file whose values it would not be compared with.
+
+Hazard 33: a reader that casts a file's column narrows the filter's constant to the file's
+type. Hazard 34: statistics of a file say nothing of NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from lakevilla.engines.base import TableInput
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.evaluate import is_true
+from lakevilla.expressions.parse import parse_predicate
+from tests.contract.engines.lake import Lake
+
+NAN = math.nan
+
+#: What an old file holds, the type that the table has now, constants between its values.
+WIDENED: dict[str, tuple[pa.Array, pa.DataType, list[str]]] = {
+    "int to double": (
+        pa.array([-2, 1, 2, None], pa.int32()),
+        pa.float64(),
+        ["1.6", "1.4", "1.5", "-1.6", "3e9"],
+    ),
+    "int to long": (
+        pa.array([1, 2**31 - 1, None], pa.int32()),
+        pa.int64(),
+        ["3000000000", "1", "-3000000000"],
+    ),
+    "float to double": (
+        pa.array([0.05, 0.1, NAN, None], pa.float32()),
+        pa.float64(),
+        ["0.1", "0.05", "1e300", "1e-320"],
+    ),
+    "int to decimal": (
+        pa.array([1, 2, None], pa.int16()),
+        pa.decimal128(12, 2),
+        ["1.60", "1.40", "1.50", "99999999.99"],
+    ),
+    "decimal to decimal": (
+        pa.array([Decimal("1.1"), Decimal("1.2"), None], pa.decimal128(4, 1)),
+        pa.decimal128(12, 3),
+        ["1.149", "1.151", "1.100", "123456789.123"],
+    ),
+    "date to timestamp_ntz": (
+        pa.array([date(1960, 1, 1), date(2020, 1, 1), date(2020, 1, 2), None]),
+        pa.timestamp("us"),
+        [
+            "timestamp '2020-01-01 12:00:00'",
+            "timestamp '2020-01-02 00:00:00'",
+            "timestamp '1960-01-01 00:00:01'",
+            "timestamp '1959-12-31 12:00:00'",
+        ],
+    ),
+}
+COMPARED = ("<", "<=", "=", ">=", ">", "<>", "<=>")
+
+
+@pytest.fixture(params=["local", "remote"])
+def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    """By its path a file is read otherwise than through the store."""
+    return Lake(str(tmp_path), remote=request.param == "remote")
+
+
+def asked(column: str, constants: list[str]) -> list[str]:
+    """Predicates of every kind that an engine may push into a file."""
+    found = [f"{column} {operator} {c}" for c in constants for operator in COMPARED]
+    found += [f"not {column} {operator} {c}" for c in constants[:2] for operator in ("<", "=")]
+    pair = f"{constants[0]}, {constants[1]}"
+    found += [
+        f"{column} in ({pair})",
+        f"{column} not in ({pair})",
+        f"{column} between {constants[0]} and {constants[1]}",
+        f"{column} between {constants[1]} and {constants[0]}",
+        f"{column} < {constants[0]} or {column} > {constants[1]}",
+        f"{column} < {constants[0]} or number = 1",
+        f"{column} > {constants[0]} and number < 3",
+        f"{column} is null",
+        f"{column} is not null",
+    ]
+    return found
+
+
+def checked(lake: Lake, table: TableInput, wheres: list[str]) -> None:
+    """``scan`` and a user's SELECT find the rows for which a predicate is true, one by one."""
+    schema = table.layout.schema
+    every = rows(lake, table, None)
+    bound = {text: bind(parse_predicate(text), schema) for text in wheres}
+    wanted = {
+        text: sorted(row["number"] for row in every if is_true(where, row))
+        for text, where in bound.items()
+    }
+    found = {
+        text: sorted(row["number"] for row in rows(lake, table, where))
+        for text, where in bound.items()
+    }
+    assert different(found, wanted) == {}
+    plain = [text for text in wheres if "<=>" not in text]
+    parts = (f"SELECT {n} AS at, number FROM t WHERE {text}" for n, text in enumerate(plain))
+    answer = lake.engine.query(" UNION ALL ".join(parts), {"t": table}, {}, {})
+    selected: dict[str, list[int]] = {text: [] for text in plain}
+    for row in lake.runner.run(answer).sort_by("number").to_pylist():
+        selected[plain[row["at"]]].append(row["number"])
+    assert different(selected, {text: wanted[text] for text in plain}) == {}
+
+
+def different(found: dict[str, list[int]], wanted: dict[str, list[int]]) -> dict[str, Any]:
+    return {text: (found[text], wanted[text]) for text in wanted if found[text] != wanted[text]}
+
+
+def rows(lake: Lake, table: TableInput, where: Any) -> list[dict[str, Any]]:
+    return list(lake.runner.run(lake.engine.scan(table, None, where)).read_all().to_pylist())
+
+
+def two_files(lake: Lake, old: pa.Array, wide: pa.DataType) -> TableInput:
+    """A table with a file from before a column was widened, and one from after."""
+    numbers = pa.array(range(len(old)), pa.int64())
+    lake.make("t", pa.table({"number": numbers, "x": old}))
+    table = lake.input("t")
+    new = pa.table({"number": pa.array([100], pa.int64()), "x": old.slice(0, 1).cast(wide)})
+    schema = new.schema
+    layout = dataclasses.replace(table.layout, schema=schema, physical=schema)
+    (written,) = lake.runner.run(lake.engine.write(layout, new.to_reader(), lake.name))
+    lake._store("t", written.file.path, written.body)
+    added = table.files.slice(0, 1).to_pylist()
+    added[0] |= {"path": written.file.path, "size": written.file.size, "stats": written.file.stats}
+    files = pa.concat_tables([table.files, pa.Table.from_pylist(added, table.files.schema)])
+    return TableInput(layout, files)
+
+
+@pytest.mark.parametrize("case", WIDENED)
+def test_a_widened_column_meets_filters_above_the_cast(lake: Lake, case: str) -> None:
+    old, wide, constants = WIDENED[case]
+    checked(lake, two_files(lake, old, wide), asked("x", constants))
+
+
+@pytest.mark.parametrize("case", ["int to double", "date to timestamp_ntz"])
+def test_a_delete_takes_the_rows_of_an_old_file_that_match(lake: Lake, case: str) -> None:
+    old, wide, constants = WIDENED[case]
+    table = two_files(lake, old, wide)
+    where = bind(parse_predicate(f"x <= {constants[0]}"), table.layout.schema)
+    matching = sum(is_true(where, row) for row in rows(lake, table, None))
+    assert 0 < matching < 4
+    rewrite = lake.runner.run(lake.engine.delete(table, where, lake.name))
+    assert rewrite.rows_deleted == matching
+
+
+def rewritten(lake: Lake, table: TableInput, how: Callable[[str], None]) -> TableInput:
+    """The table after another writer has written its one file over."""
+    (file,) = (file for file in lake.files() if file.endswith(".parquet"))
+    how(file)
+    place = table.files.schema.get_field_index("size")
+    sizes = pa.array([Path(file).stat().st_size], pa.int64())
+    return TableInput(table.layout, table.files.set_column(place, "size", sizes))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.DataType) -> None:
+    values = [1.0, NAN, -0.0, math.inf, None, 1.0]
+    data = pa.table(
+        {
+            "number": pa.array(range(6), pa.int64()),
+            "x": pa.array(values, kind),
+            "s": pa.array(
+                [None if v is None else {"y": v} for v in values], pa.struct([("y", kind)])
+            ),
+            "l": pa.array([[v] for v in values], pa.list_(kind)),
+        }
+    )
+    lake.make("t", data)
+    table = rewritten(
+        lake, lake.input("t"), lambda file: pq.write_table(data, file, row_group_size=2)
+    )
+    nan, infinite = "cast('NaN' as double)", "cast('Infinity' as double)"
+    wheres = asked("x", ["5", "1.0", "0.0", nan, infinite, "-1e300"])
+    checked(lake, table, wheres + asked("s.y", ["5", nan]))
+    answer = lake.engine.query("SELECT number FROM t WHERE l[1] > 5", {"t": table}, {}, {})
+    assert sorted(lake.runner.run(answer)["number"].to_pylist()) == [1, 3]
+    answer = lake.engine.query("SELECT max(x), max(s.y) FROM t", {"t": table}, {}, {})
+    assert all(math.isnan(value) for value in lake.runner.run(answer).to_pylist()[0].values())
+
+
+def test_a_timestamp_that_is_shown_without_its_nanoseconds_is_found(lake: Lake) -> None:
+    number = pa.array(range(5), pa.int64())
+    moments = pa.array([1500, 1000, 2000, -1500, None], pa.int64()).cast(pa.timestamp("ns"))
+    lake.make("t", pa.table({"number": number, "x": moments.cast(pa.timestamp("us"), safe=False)}))
+    held = pa.table({"number": number, "x": moments})
+    table = rewritten(lake, lake.input("t"), lambda file: pq.write_table(held, file))
+    moment = "timestamp '{}'".format
+    constants = ["1970-01-01 00:00:00.000001", "1970-01-01 00:00:00.000002", "9000-01-01 00:00:00"]
+    checked(lake, table, asked("x", list(map(moment, constants))))
+
+
+def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path), spark=spark)
+    old, wide, _ = WIDENED["int to double"]
+    table = two_files(lake, old, wide)
+    where = bind(parse_predicate("x <= 1.6"), table.layout.schema)
+    found = lake.engine.frame(table, ["x"], where).toArrow()["x"].to_pylist()
+    assert sorted(found) == [-2.0, -2.0, 1.0]
+    rewrite = lake.runner.run(lake.engine.delete(table, where, lake.name))
+    assert rewrite.rows_deleted == 3
