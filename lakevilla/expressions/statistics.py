@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from decimal import InvalidOperation as _DecimalError
 from functools import lru_cache
@@ -295,11 +295,20 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     """
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
-        return pc.subtract(low, step), pc.add(high, step)
+        return _in_years(pc.subtract(low, step)), _in_years(pc.add(high, step))
     if is_decimal(type_) and decimal_parts(type_)[0] > 15:
         slack = Decimal("1e-14")
         return _moved(low, -slack, type_), _moved(high, slack, type_)
     return low, high
+
+
+def _in_years(bounds: pa.Array) -> pa.Array:
+    """Null for what left the years 1 to 9999: no value of a row is there."""
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
+    first, last = (pa.scalar(at, pa.timestamp("us", "UTC")).value for at in (first, last))
+    at = bounds.cast(pa.int64())  # as a number, for the type may have a zone or none
+    within = pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last))
+    return pc.if_else(within, bounds, pa.scalar(None, bounds.type))
 
 
 def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:

@@ -121,10 +121,13 @@ def reads_otherwise(metadata: Mapping[str, Any], schema: pa.Schema) -> bool:
     """Whether the connector shows values of a table as no other reader of the lake does.
 
     Columns of ``char(n)``, at any depth, it fills up with blanks, also where it compares them;
-    it shows UUIDs as text and no times of day.
+    it shows UUIDs as text and no times of day. Where a Delta log gives a partition's time
+    without a zone, as deltalake writes it, it takes the session's for UTC.
     """
     padded = _CHAR.search(str(metadata.get("schemaString", ""))) is not None
-    return padded or any(map(_is_unlike, schema.types))
+    times = {field.name for field in schema if getattr(field.type, "tz", None) is not None}
+    shifted = not times.isdisjoint(metadata.get("partitionColumns", ()))
+    return padded or shifted or any(map(_is_unlike, schema.types))
 
 
 def _is_unlike(kind: pa.DataType) -> bool:

@@ -185,6 +185,18 @@ def test_partition_values_of_every_type_through_jobs(beside: Beside, lake: Any) 
     read_alike(beside, lake, "t", pa.concat_tables([rows, shifted(rows, 10)]))
 
 
+@pytest.mark.parametrize("reader", ["auto", "native", "python"])
+def test_a_partition_time_without_a_zone_is_utc_whatever_the_session_says(
+    beside: Beside, reader: Any
+) -> None:
+    """deltalake writes no zone there, and Spark's own reader takes the session's."""
+    moment = pa.scalar(1_700_000_000_000_000, pa.timestamp("us", "UTC"))
+    rows = pa.table({"k": [1], "at": pa.array([moment.as_py()], moment.type)})
+    beside.place.write("t", rows, partition_by=["at"])
+    with lv.connect(beside.place.root, spark=beside.spark, spark_reader=reader) as lake:
+        assert plain(lake.snapshot().read("t").toArrow()) == plain(rows)
+
+
 def test_rows_that_spark_sends_without_their_offsets_are_written(beside: Beside, lake: Any) -> None:
     """A batch in which all the outer lists are empty lacks the offsets of the inner ones."""
     empty = beside.spark.sql(

@@ -318,3 +318,19 @@ def test_nan_is_above_every_number() -> None:
 def test_timestamps_are_utc() -> None:
     where = bind(parse_predicate("at >= timestamp '2024-05-06 01:02:03'"), SIMPLE)
     assert evaluate(where, {"at": datetime(2024, 5, 6, 1, 2, 3, tzinfo=UTC)}) is True
+
+
+@pytest.mark.parametrize("type_", ["timestamp", "timestamp_ntz"])
+def test_bounds_at_the_ends_of_time_keep_the_file(type_: str) -> None:
+    schema = pa.schema([("t", pa.timestamp("us", "UTC" if type_ == "timestamp" else None))])
+    zone = "Z" if type_ == "timestamp" else ""
+    stats = {
+        "numRecords": 2,
+        "minValues": {"col-t": f"0001-01-01T00:00:00.000{zone}"},
+        "maxValues": {"col-t": f"9999-12-31T23:59:59.999{zone}"},
+        "nullCount": {"col-t": 0},
+    }
+    file = DataFile("f", size=1, modification_time=1, stats=json.dumps(stats))
+    for where in ("t + interval '1' day = :p", "date_trunc('year', t) < :p", "t >= :p"):
+        value = datetime(2024, 2, 29, tzinfo=UTC if type_ == "timestamp" else None)
+        assert file_may_match(file, layout(schema), parse_predicate(where, {"p": value}))
