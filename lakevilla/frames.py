@@ -423,8 +423,7 @@ def _item_type(values: Sequence[object], name: str) -> pa.DataType:
 
 
 def _stored_field(column: pa.Field, table: str) -> pa.Field:
-    stored = storable(column.type, Place(table, column.name))
-    return pa.field(column.name, stored, nullable=column.nullable)
+    return column.with_type(storable(column.type, Place(table, column.name)))
 
 
 def _with_a_type(column: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:

@@ -38,6 +38,10 @@ Field = dict[str, Any]
 ID = "delta.columnMapping.id"
 PHYSICAL = "delta.columnMapping.physicalName"
 
+_ARROW_ID = "PARQUET:field_id"
+#: Spark's and delta-kernel's name for that, where no column is mapped by id.
+_FIELD_ID = "parquet.field.id"
+
 _FROM_NAME: dict[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -104,11 +108,14 @@ class _UnknownType(Exception):
 def arrow_schema(fields: list[Field], *, physical: bool, mode: MappingMode) -> pa.Schema:
     """The fields as an Arrow schema, under logical or physical names.
 
-    Physical fields carry ``PARQUET:field_id`` where the table maps columns.
+    Physical fields carry ``PARQUET:field_id`` where the table maps columns, logical ones
+    what users said of them, such as comments.
     """
-    named = physical_name if physical and mode != "none" else _logical_name
-    ids = physical and mode != "none"
-    return pa.schema([_arrow_field(field, named, ids) for field in fields])
+    if not physical:
+        return pa.schema([_arrow_field(field, _logical_name, _said_of) for field in fields])
+    mapped = mode != "none"
+    named, tell = (physical_name, _id_of) if mapped else (_logical_name, _nothing_of)
+    return pa.schema([_arrow_field(field, named, tell) for field in fields])
 
 
 def physical_name(field: Field) -> str:
@@ -120,12 +127,36 @@ def _logical_name(field: Field) -> str:
     return str(field["name"])
 
 
-def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool) -> pa.Field:
+_Tell = Callable[[Mapping[str, Any]], dict[str, str] | None]
+
+
+def _nothing_of(metadata: Mapping[str, Any]) -> None:
+    return None
+
+
+def _id_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
+    return {_ARROW_ID: str(metadata[ID])} if ID in metadata else None
+
+
+def _said_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
+    """All but what the protocol keeps there."""
+    said = {
+        _ARROW_ID if key == _FIELD_ID else key: value
+        if isinstance(value, str)
+        else msgspec.json.encode(value).decode()
+        for key, value in metadata.items()
+        if not key.startswith("delta.")
+    }
+    return said or None
+
+
+def _arrow_field(field: Field, named: Callable[[Field], str], tell: _Tell) -> pa.Field:
     metadata = field.get("metadata") or {}
-    own = {"PARQUET:field_id": str(metadata[ID])} if ids and ID in metadata else None
-    nested = metadata.get("delta.columnMapping.nested.ids") if ids else None
-    kind = arrow_type(field["type"], named, nested or {}, physical_name(field), ids)
-    return pa.field(named(field), kind, nullable=field.get("nullable", True), metadata=own)
+    nested = metadata.get("delta.columnMapping.nested.ids") if tell is _id_of else None
+    kind = arrow_type(field["type"], named, nested or {}, physical_name(field), tell)
+    return pa.field(
+        named(field), kind, nullable=field.get("nullable", True), metadata=tell(metadata)
+    )
 
 
 def arrow_type(
@@ -133,7 +164,7 @@ def arrow_type(
     named: Callable[[Field], str],
     nested_ids: Mapping[str, Any],
     prefix: str = "",
-    ids: bool = False,
+    tell: _Tell = _nothing_of,
 ) -> pa.DataType:
     """A Delta type as an Arrow type. ``nested_ids`` are the ids of list and map parts."""
     if isinstance(kind, str):
@@ -149,13 +180,13 @@ def arrow_type(
 
     def part(name: str, part_kind: Any, nullable: bool) -> pa.Field:
         path = f"{prefix}.{name}"
-        metadata = {"PARQUET:field_id": str(nested_ids[path])} if path in nested_ids else None
-        inner = arrow_type(part_kind, named, nested_ids, path, ids)
+        metadata = {_ARROW_ID: str(nested_ids[path])} if path in nested_ids else None
+        inner = arrow_type(part_kind, named, nested_ids, path, tell)
         return pa.field(name, inner, nullable=nullable, metadata=metadata)
 
     match kind["type"]:
         case "struct":
-            return pa.struct([_arrow_field(field, named, ids) for field in kind["fields"]])
+            return pa.struct([_arrow_field(field, named, tell) for field in kind["fields"]])
         case "array":
             return pa.list_(part("element", kind["elementType"], kind.get("containsNull", True)))
         case "map":
@@ -184,8 +215,35 @@ def _delta_field(field: pa.Field, path: str, table: str) -> Field:
         "name": field.name,
         "type": _delta_type(field.type, path, table),
         "nullable": field.nullable,
-        "metadata": {},
+        "metadata": dict(_kept(field.metadata or {}, path, table)),
     }
+
+
+# What of a field's metadata belongs to the table or file that it was read from.
+_OF_ITS_SOURCE = ("ARROW:", "delta.columnMapping.", "delta.typeChanges", "delta.rowTracking.")
+
+
+def _kept(metadata: Mapping[bytes, bytes], path: str, table: str) -> Iterator[tuple[str, Any]]:
+    """What an Arrow field says beside its type, such as a comment, as Delta's field metadata."""
+    for raw_key, raw in metadata.items():
+        try:
+            key, value = raw_key.decode(), raw.decode()
+        except UnicodeDecodeError:
+            continue  # JSON has no bytes
+        if key.startswith(_OF_ITS_SOURCE):
+            continue
+        if key in _COMPUTED:
+            raise UnsupportedTableFeature(
+                f"column {path!r} of table {table} asks for the delta table feature "
+                f"{_COMPUTED[key]} by its metadata {key}, which LakeVilla does not write; leave "
+                "it out",
+                table=table,
+            )
+        if key == _ARROW_ID:
+            if value.isdecimal():
+                yield _FIELD_ID, int(value)
+        else:
+            yield key, value
 
 
 def _delta_type(kind: pa.DataType, path: str, table: str) -> Any:
