@@ -19,6 +19,7 @@ __all__ = [
     "ForeignConflict",
     "InvalidOperation",
     "LakeVillaError",
+    "LakeVillaWarning",
     "StoreError",
     "TableExists",
     "TableNotFound",
@@ -29,6 +30,10 @@ __all__ = [
     "UnsupportedTableFeature",
     "VersionNotFound",
 ]
+
+
+class LakeVillaWarning(UserWarning):
+    """Something is wrong that stops nobody, and that a person must see."""
 
 
 class LakeVillaError(Exception):

@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
+    LakeVillaWarning,
     StoreError,
     TableExists,
     TableNotFound,
@@ -74,6 +76,7 @@ from lakevilla.transaction import (
     gc,
     operating,
     outcome,
+    rebuilding,
     recovery,
     saving,
     vacuum,
@@ -108,6 +111,9 @@ _WRONG_WITH_ONE = (
 #: Stores that this process has probed, and which writes are conditional there: all, creates
 #: alone, or none.
 _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
+
+#: The tables, with their lakes, of which this process has warned.
+_WARNED_OF: set[tuple[str, str]] = set()
 
 #: How long it is known where a table lies that was named by its catalog.
 _LOCATED_SECONDS = 60.0
@@ -492,7 +498,7 @@ class Lake(Generic[Frame]):
         """The tables in HEAD, by name.
 
         One that can't be opened, such as an external table that was moved away, is left out:
-        a warning and the event ``left_out`` say why, and so does ``doctor``.
+        a ``LakeVillaWarning``, the log and the event ``left_out`` say why, and so does ``doctor``.
         """
         with self.transaction(read_only=True) as txn:
             return [self._table(name, view) for name, view in self.views(txn).items()]
@@ -517,8 +523,16 @@ class Lake(Generic[Frame]):
                 found[name] = txn.look(name)
             except _WRONG_WITH_ONE as error:
                 told = f"table {name} is left out: {error.message}"
+                if not isinstance(error, VersionNotFound):
+                    self._warn_once(name, told)
                 self._notify(Event("left_out", None, told, {"table": name, "reason": error.kind}))
         return found
+
+    def _warn_once(self, table: str, message: str) -> None:
+        """Show it to a person, who may have set up no log: once a table and process."""
+        if (self.root, table) not in _WARNED_OF:
+            _WARNED_OF.add((self.root, table))
+            warnings.warn(message, LakeVillaWarning, stacklevel=4)
 
     def _table(self, name: str, view: View) -> Table:
         layout = view.snapshot.layout
@@ -643,15 +657,39 @@ class Lake(Generic[Frame]):
         """What is guaranteed on a table as it is now."""
         return Capabilities.of(self.table(table))
 
-    def recover(self) -> Report:
+    def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
         """Finish what others have left: publish what is decided, give up the places of the dead.
 
         Only if there are places in a queue whose owners may be dead it waits, and for no
         longer than ``lease_seconds``.
+
+        Parameters
+        ----------
+        rebuild_head : bool
+            Instead, make a HEAD.json that is lost or damaged anew, from the logs of the tables
+            and what else is left. The report says what could not be told; nothing is deleted by
+            ``gc`` and ``vacuum`` until ``confirm_head``.
+        confirm_head : bool
+            Instead, say that somebody has read that report.
+
+        Raises
+        ------
+        CorruptObject
+            HEAD is lost, or what it needs.
+        InvalidOperation
+            With ``rebuild_head``: HEAD is sound, or nothing of a lake is there.
         """
+        if rebuild_head and confirm_head:
+            raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
+        if rebuild_head:
+            self.ensure_safe_store()
+            self.context.held = None
+            return self.runner.run(rebuilding.rebuild_head(self.context))
         if not self.exists():
             return self._no_lake()
         self.ensure_safe_store()
+        if confirm_head:
+            return self.runner.run(rebuilding.confirm_head(self.context))
         report = self.runner.run(recovery.recover(self.context, self._owner))
         self._checkpoint_soon()
         return report

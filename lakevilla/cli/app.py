@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from lakevilla.api.connect import connect
 from lakevilla.api.lake import Lake
 from lakevilla.cli import demo as demo_command
 from lakevilla.cli.output import Output
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning
 from lakevilla.results import Report
 from lakevilla.transaction.context import Event
 
@@ -131,8 +132,9 @@ def command(function: Callable[P, Report | None]) -> Callable[P, None]:
 
 @command
 def tables(root: Root, option: Options = None, as_json: Json = False) -> None:
-    """Show the lake's tables."""
-    with _open(root, option) as lake:
+    """Show the lake's tables. Exits with 1 if one can't be opened, and says which."""
+    left_out: list[Event] = []
+    with _open(root, option, left_out) as lake:
         rows = [
             {
                 "name": table.name,
@@ -144,10 +146,12 @@ def tables(root: Root, option: Options = None, as_json: Json = False) -> None:
             for table in lake.tables()
         ]
     output = Output(as_json)
-    if not rows and not as_json:
+    if not (rows or left_out or as_json):
         output.console.print(_NO_TABLES, soft_wrap=True)
         return
     output.rows(["name", "format", "version", "guarded", "uri"], rows)
+    if left_out:
+        raise typer.Exit(FINDINGS)
 
 
 @command
@@ -393,13 +397,25 @@ def doctor(
 
 
 @command
-def recover(root: Root, option: Options = None, as_json: Json = False) -> Report:
+def recover(
+    root: Root,
+    rebuild_head: Annotated[
+        bool,
+        typer.Option("--rebuild-head", help="Make a lost or damaged HEAD.json anew."),
+    ] = False,
+    confirm_head: Annotated[
+        bool,
+        typer.Option("--confirm-head", help="Let gc and vacuum delete again after a rebuild."),
+    ] = False,
+    option: Options = None,
+    as_json: Json = False,
+) -> Report:
     """Finish what dead clients have decided, and give their places in the queues up.
 
     Waits for a lease, if there are places whose owners may be dead.
     """
     with _open(root, option) as lake:
-        return lake.recover()
+        return lake.recover(rebuild_head=rebuild_head, confirm_head=confirm_head)
 
 
 @command
@@ -457,16 +473,19 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
     return options
 
 
-def _open(root: str, pairs: list[str] | None) -> Lake:
+def _open(root: str, pairs: list[str] | None, left_out: list[Event] | None = None) -> Lake:
     options = storage_options(pairs)
     catalogs: dict[str, dict[str, str]] = {}
     for key in [key for key in options if key.startswith(_CATALOG)]:
         name, _, wanted = key.removeprefix(_CATALOG).partition(".")
         catalogs.setdefault(name, {})[wanted] = options.pop(key)
-    return connect(root, storage_options=options or None, on_event=_tell, catalogs=catalogs)
 
+    def tell(event: Event) -> None:
+        """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
+        if event.kind == "left_out":
+            print(event.message, file=sys.stderr)
+            if left_out is not None:
+                left_out.append(event)
 
-def _tell(event: Event) -> None:
-    """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
-    if event.kind == "left_out":
-        print(event.message, file=sys.stderr)
+    warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
+    return connect(root, storage_options=options or None, on_event=tell, catalogs=catalogs)

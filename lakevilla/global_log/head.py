@@ -181,6 +181,9 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``adopted`` is the last commit of the lake that this one was copied from: what was
     published before then is marked in the logs with that lake's id, not with this one's.
     ``as_log``: it is not replaced, its successor is created beside it (``heads``).
+    ``rebuilt`` is the commit with which it was made anew after it was lost, from what lakes
+    ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
+    be told (docs/design/0021-head-lost.md).
     """
 
     format: int
@@ -200,6 +203,9 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     page: PageRef | None = None
     reserved: tuple[Reservation, ...] = ()
     as_log: bool = False
+    rebuilt: int = 0
+    former: tuple[str, ...] = ()
+    unconfirmed: bool = False
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""

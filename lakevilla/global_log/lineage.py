@@ -29,8 +29,9 @@ def check_lineage(known: Head, found: Head | None) -> None:
     if found is None:
         raise CorruptObject(
             f"{HEAD_KEY} is missing, and this client has seen global version {known.sequence} of "
-            f"lake {known.lake_id}: bring the newest one back; if the lake was removed on purpose, "
-            "connect again",
+            f"lake {known.lake_id}: bring the newest one back from a copy, or make it anew from "
+            "what is left with `lakevilla recover ROOT --rebuild-head`; if the lake was removed on "
+            "purpose, connect again",
             key=HEAD_KEY,
         )
     if found.lake_id != known.lake_id:

@@ -28,6 +28,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.heads import head_key, newest_head
 from lakevilla.global_log.leaves import LeafMap, LeafRef, Plan
+from lakevilla.global_log.remains import head_lost
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
     ABSENT,
@@ -48,6 +49,8 @@ from lakevilla.sublogs.codec import FORMAT, decode, encode
 __all__ = [
     "HeldHead",
     "LakeFile",
+    "check_lake",
+    "claim_of",
     "claim_table",
     "commits_since",
     "create_head",
@@ -75,13 +78,25 @@ class HeldHead(msgspec.Struct, frozen=True):
     token: Token
 
 
-class LakeFile(msgspec.Struct, frozen=True):
-    """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table."""
+class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
+
+    ``name`` is the first that the table was registered under, if it is not its path, and
+    ``catalog`` the key of its pointer in a catalog: what would be lost with HEAD.
+    """
 
     format: int
     nonce: str
     lake_id: str
     root: str
+    name: str = ""
+    catalog: str = ""
+
+    def names(self, head: Head) -> bool:
+        """Whether it names the lake of ``head``, or one whose lost HEAD was made anew as that."""
+        return self.lake_id == head.lake_id or (
+            self.root == head.root and self.lake_id in head.former
+        )
 
 
 def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
@@ -353,16 +368,19 @@ def lake_key(location: str) -> str:
     return f"{location}/_lakevilla/lake.json"
 
 
-def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
+def claim_table(
+    location: str, head: Head, ids: Ids, *, name: str = "", catalog: str = ""
+) -> Program[None]:
     """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake."""
     key = lake_key(location)
-    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root)
+    name = "" if name == location else name
+    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root, name, catalog)
     outcome = yield from put(key, encode(ours), ABSENT)
     match outcome:
         case Stored():
             return
         case Refused():
-            yield from check_lake(location, head)
+            yield from check_lake(location, head, head.root)
         case Unknown(reason=reason):
             # A claim that lands late is as good as one that did at once.
             raise StoreError(
@@ -372,25 +390,42 @@ def claim_table(location: str, head: Head, ids: Ids) -> Program[None]:
             )
 
 
-def check_lake(location: str, head: Head | None) -> Program[None]:
-    """Refuse a table that belongs to another lake. No file, no owner."""
-    key = lake_key(location)
-    outcome = yield from get(key)
-    if not isinstance(outcome, Found):
+def check_lake(location: str, head: Head | None, root: str) -> Program[None]:
+    """Refuse a table that belongs to another lake than that at ``root``. No file, no owner.
+
+    Raises
+    ------
+    InvalidOperation
+        It belongs to the lake at another root.
+    CorruptObject
+        It belongs to a lake of another id at this very root: that one's HEAD was lost.
+    """
+    owner = yield from claim_of(location)
+    if owner is None or (head is not None and owner.names(head)):
         return
-    owner = decode(key, outcome.body, LakeFile)
-    if head is None or owner.lake_id != head.lake_id:
-        raise InvalidOperation(
-            f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): "
-            "connect there, or let it go with `unregister` there first",
+    if owner.root == root:
+        raise head_lost(
+            f"table {location} belongs to the lake at {owner.root} with the id {owner.lake_id}, "
+            + ("and there is none" if head is None else f"and the lake here is {head.lake_id}")
+            + f" (if the table alone was brought here, delete {lake_key(location)}, and "
+            "`register` it)",
             table=location,
         )
+    raise InvalidOperation(
+        f"table {location} belongs to the lake at {owner.root} (id {owner.lake_id}): "
+        "connect there, or let it go with `unregister` there first",
+        table=location,
+    )
+
+
+def claim_of(location: str) -> Program[LakeFile | None]:
+    """What ``lake.json`` says; None if it is not there."""
+    key = lake_key(location)
+    outcome = yield from get(key)
+    return decode(key, outcome.body, LakeFile) if isinstance(outcome, Found) else None
 
 
 def rules_table(location: str, head: Head) -> Program[bool]:
     """Whether ``lake.json`` names this lake."""
-    key = lake_key(location)
-    outcome = yield from get(key)
-    if not isinstance(outcome, Found):
-        return False
-    return decode(key, outcome.body, LakeFile).lake_id == head.lake_id
+    owner = yield from claim_of(location)
+    return owner is not None and owner.names(head)

@@ -154,7 +154,8 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
         state = head.tables.get(location)
         if (state is None or state.dropped) and not txn.read_only:
             # One that was dropped may have been let go, with its lake.json.
-            parts.append(claim_table(location, head, context.ids))
+            catalog = txn.tables[location].snapshot.catalog
+            parts.append(claim_table(location, head, context.ids, catalog=catalog))
             if state is None:
                 parts.append(refuse_two_tables(txn.tables[location].snapshot))
     if txn.key is not None:

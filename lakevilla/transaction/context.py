@@ -14,6 +14,7 @@ from lakevilla.formats.base import FormatName
 from lakevilla.formats.formats import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.lineage import check_lineage
+from lakevilla.global_log.remains import find_remains, head_lost
 from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
 from lakevilla.ids import Ids
 from lakevilla.markers.marker import Marker
@@ -32,6 +33,9 @@ __all__ = ["Context", "Event"]
 
 _COMMITS_CACHED = 256
 _MARKERS_CACHED = 65_536
+#: How long it is believed that a place without a HEAD is new: a lake that is made and loses its
+#: HEAD in between is told by the claims of its tables.
+_NEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +112,41 @@ class Context:
     passed: set[Token] = field(default_factory=set)
     leases: Leases = field(init=False)
     lanes: Lanes = field(default_factory=Lanes)
+    new_until: float = float("-inf")
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
 
     def head(self) -> Program[HeldHead | None]:
-        """HEAD as it is now, by one conditional GET; remembered. Refuses one that was set back."""
+        """HEAD as it is now, by one conditional GET; remembered.
+
+        Raises
+        ------
+        CorruptObject
+            It is damaged, was set back, or is lost: what it leaves behind is there.
+        """
         known = self.held
         held = yield from load_head(known)
         if known is not None:
             check_lineage(known.head, None if held is None else held.head)
+        elif held is None:
+            held = yield from self._head_of_new_lake()
         self.remember(held)
+        return held
+
+    def _head_of_new_lake(self) -> Program[HeldHead | None]:
+        """None if no lake was ever here. Another client may make one meanwhile."""
+        if self.clock.elapsed() < self.new_until:
+            return None
+        started = self.clock.elapsed()
+        remains = yield from find_remains()
+        if not remains:
+            self.new_until = started + _NEW_SECONDS
+            return None
+        # Safe to say so: nothing of a lake is stored before its HEAD, and that is never deleted.
+        held = yield from load_head()
+        if held is None:
+            raise head_lost(f"a lake was here, and left {remains[0]} and {len(remains) - 1} more")
         return held
 
     def make_head(self) -> Program[HeldHead]:
@@ -215,6 +243,15 @@ class Context:
 
     def now_ms(self) -> int:
         return int(self.clock.now() * 1000)
+
+    def refuse_unconfirmed(self, what: str) -> None:
+        """Refuse to delete anything by a HEAD that was made anew and that nobody has looked at."""
+        if self.held is not None and self.held.head.unconfirmed:
+            raise InvalidOperation(
+                f"{what}: this lake's HEAD was lost and made anew, and files of commits that could "
+                "not be told may be among what would be deleted: look at the report of the "
+                "rebuild, then run `lakevilla recover ROOT --confirm-head`"
+            )
 
     def refuse_foreign_root(self) -> None:
         """Refuse to write a lake that was copied or moved here (hazard 30)."""

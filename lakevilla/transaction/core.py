@@ -418,8 +418,8 @@ class Transaction:
         state = None if head is None else head.tables.get(location)
         if self.through_head and state is None:
             try:
-                yield from check_lake(location, head)
-            except InvalidOperation:
+                yield from check_lake(location, head, self.context.root)
+            except (InvalidOperation, CorruptObject):
                 if head is not None or (yield from self.context.head()) is None:
                     raise
                 # The lake came into being since this transaction looked for it;

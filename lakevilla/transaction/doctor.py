@@ -28,7 +28,8 @@ def doctor(context: Context) -> Program[Report]:
     try:
         held = yield from context.head()
     except LakeVillaError as error:
-        return Report(False, (Finding("error", error.kind, error.message),))
+        key = getattr(error, "key", None)
+        return Report(False, (Finding("error", error.kind, error.message, key=key),))
     if held is None:
         empty = f"{context.root} has no lake yet: the first transaction that writes makes one"
         return Report(True, (Finding("note", "empty", empty),))
@@ -41,6 +42,17 @@ def doctor(context: Context) -> Program[Report]:
                 "moved",
                 f"HEAD names the root {head.root}, not {context.root}: the lake was copied or "
                 "moved and is read-only; `lakevilla doctor --adopt` gives it a new identity",
+            )
+        )
+    if head.unconfirmed:
+        findings.append(
+            Finding(
+                "warning",
+                "head_rebuilt",
+                f"{HEAD_KEY} was lost and made anew as global version {head.rebuilt}; gc and "
+                "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
+                "somebody has read the report of `--rebuild-head`",
+                key=HEAD_KEY,
             )
         )
     head = yield from _readable(head, findings)

@@ -123,14 +123,14 @@ def _lake_file(context: Context, head: Head, location: str) -> Program[Finding |
         if held is None or location not in held.head.tables or held.head.tables[location].dropped:
             return None  # let go since HEAD was read
         told = f"{key} is missing, so another lake may take table {location}"
-        remedy = "`register` the table again, which writes it anew"
+        remedy = "`lakevilla recover` writes it anew"
         return Finding("error", "lake_file", f"{told}: {remedy}", table=location, key=key)
     try:
         owner = decode(key, outcome.body, LakeFile)
     except LakeVillaError as error:
-        told = f"{error.message}; or delete it, and `register` table {location} again"
+        told = f"{error.message}; or delete it, and `lakevilla recover` writes it anew"
         return Finding("error", error.kind, told, table=location, key=key)
-    if owner.lake_id != head.lake_id:
+    if not owner.names(head):
         return Finding(
             "error",
             "lake_file",

@@ -82,7 +82,7 @@ def make_free(context: Context, location: str) -> Program[bool]:
     found = yield from leftovers(context, location, state)
     if not found.strays:
         return False
-    yield from check_lake(location, head)
+    yield from check_lake(location, head, context.root)
     yield from _delete_strays(context, location, state)
     return (yield from make_free(context, location)) or True
 
@@ -111,7 +111,7 @@ def _cleaned(
     if state.emptying:
         if not is_abandoned(context, state):
             return []
-        yield from check_lake(location, head)
+        yield from check_lake(location, head, context.root)
         if not dry_run:
             yield from delete_data(context, location)
         told = f"the deletion of the data of table {location}, which was dropped, {word} finished"
@@ -119,7 +119,7 @@ def _cleaned(
     found = yield from leftovers(context, location, state)
     if not found.strays:
         return []
-    yield from check_lake(location, head)
+    yield from check_lake(location, head, context.root)
     strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
     return [
         Finding(

@@ -87,6 +87,8 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     if held is None:
         return Report(True)
     context.refuse_foreign_root()
+    if not dry_run:
+        context.refuse_unconfirmed("gc")
     yield from load_tables(held.head)
     left_alone = yield from _unreadable(context, held.head)
     listed = yield from _list(context, held.head, left_alone)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakevilla.errors import AlreadyCommitted, CommitOutcomeUnknown, ConflictError
-from lakevilla.global_log.head import find_commit
+from lakevilla.global_log.head import Head, find_commit
 from lakevilla.global_log.keys import (
     HeldKey,
     KeyRecord,
@@ -16,11 +16,13 @@ from lakevilla.global_log.keys import (
     put_key,
 )
 from lakevilla.global_log.repo import commits_since
+from lakevilla.ids import started_at
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.outcome import fence, result_of
 
 if TYPE_CHECKING:
+    from lakevilla.transaction.context import Context
     from lakevilla.transaction.core import Transaction
 
 __all__ = ["KeyUse", "bind_key", "enter_key"]
@@ -70,7 +72,7 @@ def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:
             return
         commits = yield from commits_since(held.head, record.sequence)
         if commits is None:
-            _refuse_forgotten(use, record)
+            _refuse_forgotten(txn.context, held.head, use, record)
             return
         found = find_commit(commits, record.txn)
         if found is None and not held.head.is_fenced(record.txn):
@@ -104,14 +106,31 @@ def _refuse_done(txn: Transaction, use: KeyUse) -> None:
         )
 
 
-def _refuse_forgotten(use: KeyUse, record: KeyRecord) -> None:
-    """The key's last use is older than the lake's history: only a plain key is free again."""
-    if record.version is not None:
-        raise CommitOutcomeUnknown(
-            f"whether version {record.version} of application {use.key!r} was committed can't be "
-            "told any more: look for it in the tables' histories",
+def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
+    """The key's last use is older than the lake's history: only a plain key is free again.
+
+    Unless the history is short because HEAD was lost: then the key's retention still runs.
+    """
+    kept = context.clock.now() - started_at(record.txn) < context.settings.outcome_retention_seconds
+    if record.version is not None and record.committed == record.version:
+        return  # it has, and ours is a later version
+    if record.version is None and not (record.sequence < head.rebuilt and kept):
+        return
+    if record.version is None and record.committed is not None:
+        raise AlreadyCommitted(
+            f"idempotency key {use.key!r} was committed by transaction {record.txn}, before the "
+            "lake's HEAD was lost: nothing is left to do",
             txn_id=record.txn,
         )
+    what = f"idempotency key {use.key!r}"
+    if record.version is not None:
+        what = f"version {record.version} of application {use.key!r}"
+    raise CommitOutcomeUnknown(
+        f"whether {what} was committed can't be told any more: look for transaction {record.txn} "
+        f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
+        "and run again",
+        txn_id=record.txn,
+    )
 
 
 def bind_key(txn: Transaction, use: KeyUse) -> Program[None]:

@@ -86,7 +86,15 @@ def register(
         held = yield from context.make_head()
     context.refuse_foreign_root()
     head = held.head
-    yield from parallel([claim_table(location, head, context.ids) for location in tails])
+    claimed = {location: name for name, location in reversed([*locations.items()])}
+    yield from parallel(
+        [
+            claim_table(
+                location, head, context.ids, name=claimed[location], catalog=tail.snapshot.catalog
+            )
+            for location, tail in tails.items()
+        ]
+    )
 
     def change(head: Head) -> Program[Head | None]:
         yield from load_tables(head, locations.values())

@@ -16,6 +16,7 @@ from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.transaction import outcome
 from lakevilla.transaction.announcing import announce_tables
+from lakevilla.transaction.claims import restore_claims
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
@@ -23,13 +24,14 @@ from lakevilla.transaction.sweeping import give_up_places
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 from lakevilla.transaction.view import is_another
 
-__all__ = ["abort", "adopt_lake", "checkpoint", "recover"]
+__all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover"]
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
     """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
 
-    Hints that are behind the newest versions are written anew.
+    Hints that are behind the newest versions are written anew, and so are claims of tables
+    (``lake.json``) that are missing.
 
     The places of dead clients are given up: it waits for a lease at most, and only if there
     are places that may be theirs. Those of ``owner`` are left alone.
@@ -49,6 +51,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     if held is not None:
         damaged = {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged)
+        findings += yield from restore_claims(context, held.head)
     return Report(all(finding.severity != "error" for finding in findings), tuple(findings))
 
 
@@ -156,7 +159,7 @@ def adopt_lake(context: Context) -> Program[None]:
         return
     yield from load_tables(held.head)
     for location, state in held.head.tables.items():
-        if state.pending and not _is_external(location):
+        if state.pending and not is_external(location):
             published = yield from publish_table(context, held.head, location)
             if not published.complete:
                 raise StoreError(
@@ -172,9 +175,9 @@ def adopt_lake(context: Context) -> Program[None]:
         yield from load_names(head)
         tables = {}
         for location, state in head.tables.items():
-            if not _is_external(location) and state.dropped:
+            if not is_external(location) and state.dropped:
                 tables[location] = msgspec.structs.replace(state, pending=())
-            elif not _is_external(location):
+            elif not is_external(location):
                 tail = yield from open_tail(context, location, missing_ok=True)
                 tables[location] = msgspec.structs.replace(state, published=tail.tip, pending=())
         new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
@@ -184,7 +187,7 @@ def adopt_lake(context: Context) -> Program[None]:
             root=context.root,
             adopted=head.sequence,
             tables=TableMap(tables),
-            names=NameMap({n: w for n, w in head.names.items() if not _is_external(w)}),
+            names=NameMap({n: w for n, w in head.names.items() if not is_external(w)}),
         )
 
     head = yield from replace_until_stored(context, change, adopting=True)
@@ -194,5 +197,5 @@ def adopt_lake(context: Context) -> Program[None]:
     yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
 
 
-def _is_external(location: str) -> bool:
+def is_external(location: str) -> bool:
     return "://" in location or location.startswith("/")

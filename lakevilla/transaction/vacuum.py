@@ -83,9 +83,10 @@ def vacuum(
     head, view = yield from _newest(context, location)
     if not dry_run:
         context.refuse_foreign_root()
+        context.refuse_unconfirmed(f"vacuum of table {location}")
     yield from load_tables(head)
     if head is None or location not in head.tables:
-        yield from check_lake(location, head)
+        yield from check_lake(location, head, context.root)
     view.snapshot.check_writable()
     table_format = context.formats.of(view.snapshot)
     least = table_format.file_retention_seconds(view.snapshot)

@@ -522,7 +522,7 @@ def test_a_commit_object_that_is_missing_is_told_of_and_does_not_stop_gc(
     ("body", "told"),
     [
         (None, "is missing, so another lake may take table t"),
-        (b"{", "delete it, and `register` table t again"),
+        (b"{", "or delete it, and `lakevilla recover` writes it anew"),
         (
             b'{"format":1,"nonce":"n","lake_id":"theirs","root":"/elsewhere"}',
             "table t is claimed by the lake at /elsewhere",

@@ -259,3 +259,41 @@ def test_a_client_goes_on_from_what_a_pickled_one_did(behind: Open) -> None:
             transfer(twin if turn % 2 else lake, 1)
         assert values(lake.snapshot().read("bank_x"), "balance") == [97, 100]
         assert values(twin.snapshot().read("bank_x"), "balance") == [97, 100]
+
+
+@pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
+def test_the_first_of_the_heads_that_is_lost_is_written_anew_and_nothing_with_it(
+    behind: Open, flaw: Flaw
+) -> None:
+    place, _ = behind(flaw)
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        held = lake.context.held
+        assert held is not None
+        lake.runner.store.delete("_lakevilla/HEAD.json")
+        transfer(lake, 10)  # whoever knows a HEAD of the log does not even notice
+    with place.connect(settings=QUICK) as fresh:
+        with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
+            transfer(fresh, 1)
+        (told,) = fresh.recover(rebuild_head=True).findings
+        assert (told.severity, told.kind) == ("note", "head_restored")
+        transfer(fresh, 1)
+        assert fresh.context.held is not None
+        assert fresh.context.held.head.lake_id == held.head.lake_id
+        assert fresh.doctor().ok
+        with pytest.raises(lv.InvalidOperation, match="nothing to rebuild"):
+            fresh.recover(rebuild_head=True)
+    assert (balance(place, "bank_x"), balance(place, "bank_y")) == (89, 111)
+
+
+@pytest.mark.parametrize("lost", ["all", "one"])
+def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> None:
+    place, _ = behind("match refused")
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        transfer(lake, 10)
+        gone = heads_in(lake) if lost == "all" else heads_in(lake)[:1]
+        for key in ("_lakevilla/HEAD.json", *gone):
+            lake.runner.store.delete(key)
+    with place.connect(settings=QUICK) as fresh, pytest.raises(lv.CorruptObject, match="a copy"):
+        fresh.recover(rebuild_head=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,16 @@ def test_a_table_that_was_moved_away_is_left_out_and_told_of(
     shutil.move(far, far.with_name("moved"))
     events: list[lv.Event] = []
     with place.connect(on_event=events.append) as lake:
-        with caplog.at_level(logging.WARNING, logger="lakevilla"):
+        with (
+            caplog.at_level(logging.WARNING, logger="lakevilla"),
+            pytest.warns(lv.LakeVillaWarning, match="table far is left out") as shown,
+        ):
             assert [table.name for table in lake.tables()] == ["a", "b"]
         (event,) = (event for event in events if event.kind == "left_out")
         assert event.detail["table"] == "far"
         assert event.message in caplog.messages
+        assert [str(one.message) for one in shown] == [event.message]
+        assert shown[0].filename == __file__, "it points at the caller"
         now = lake.snapshot()
         assert set(now.versions) == {"a", "b"}
         assert now.read("a").num_rows == 1, "the snapshot goes on"
@@ -66,7 +72,7 @@ def test_a_table_that_was_moved_away_is_left_out_and_told_of(
 def test_a_command_says_on_stderr_what_it_leaves_out(place: Place, far: Path, command: str) -> None:
     shutil.move(far, far.with_name("moved"))
     result = CliRunner().invoke(app, [command, place.root, "--json"])
-    assert result.exit_code == 0
+    assert result.exit_code == (1 if command == "tables" else 0), "who lists tables is told"
     told = json.loads(result.stdout)
     rows = told if command == "tables" else told["tables"]
     assert [row.get("name", row.get("table")) for row in rows] == ["a", "b"]
@@ -165,3 +171,16 @@ def test_two_clients_that_take_out_the_last_two_names_take_out_the_table(
         with interrupted(lake, is_head, lambda: other.unregister("away")):
             lake.unregister("far")
         assert names(lake) == ["a", "b"]
+
+
+def test_a_table_with_a_damaged_log_is_shown_to_a_person_once(place: Place) -> None:
+    with place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.create_table("b", [{"id": 1}])
+    Path(place.root, "a/_delta_log", f"{0:020}.json").write_bytes(b"{")
+    with place.connect() as lake:
+        with pytest.warns(lv.LakeVillaWarning, match="table a is left out: .*json"):
+            assert [table.name for table in lake.tables()] == ["b"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [table.name for table in lake.tables()] == ["b"]

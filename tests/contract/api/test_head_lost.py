@@ -1,0 +1,316 @@
+"""HEAD.json is lost (hazard 39): never taken for a new lake, and made anew from what is left."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from lakevilla.transaction import context as context_module
+from lakevilla.transaction import finish
+from tests.builders import Place, make_place, values
+
+HEAD = "_lakevilla/HEAD.json"
+#: How the commit of a transaction ends that began on a HEAD which was lost.
+NEVER = (lv.ConflictError, lv.TransactionAborted, lv.CommitOutcomeUnknown)
+
+
+@pytest.fixture(params=["local", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+def filled(place: Place) -> None:
+    """A lake of two tables with a few commits, one table under another name."""
+    with place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.create_table("sales/b", [{"id": 1}])
+        for number in (2, 3):
+            with lake.transaction() as txn:
+                txn.append("a", [{"id": number}])
+                txn.append("sales/b", [{"id": number}])
+
+
+def lose(place: Place) -> bytes:
+    path = Path(place.root, HEAD)
+    body = path.read_bytes()
+    path.unlink()
+    return body
+
+
+def head_of(place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(place.root, HEAD).read_bytes())
+    return found
+
+
+def state_of(place: Place) -> dict[str, bytes]:
+    root = Path(place.root)
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and "/probe/" not in str(path) and not path.name.endswith("lock")
+    }
+
+
+def test_a_lost_head_is_no_new_lake_and_nothing_is_written(place: Place) -> None:
+    filled(place)
+    lose(place)
+    before = state_of(place)
+    calls = (
+        lambda lake: lake.snapshot().read("a"),
+        lambda lake: lake.tables(),
+        lambda lake: lake.create_table("c", [{"id": 1}]),
+        lambda lake: lake.run(lambda txn: txn.append("a", [{"id": 9}])),
+        lambda lake: lake.register("a"),
+        lambda lake: lake.recover(),
+        lambda lake: lake.gc(),
+        lambda lake: lake.exists(),
+        lambda lake: lake.history(),
+    )
+    for call in calls:
+        with place.connect() as lake, pytest.raises(lv.CorruptObject) as caught:
+            call(lake)
+        assert caught.value.key == HEAD
+        assert "--rebuild-head" in str(caught.value)
+    report = place.connect().doctor()
+    assert not report.ok
+    assert [(f.kind, f.key) for f in report.findings] == [("corrupt_object", HEAD)]
+    assert state_of(place) == before
+
+
+@pytest.mark.parametrize("how", ["lost", "cut"])
+def test_a_head_made_anew_has_every_table_and_row(place: Place, how: str) -> None:
+    filled(place)
+    old = head_of(place)
+    path = Path(place.root, HEAD)
+    if how == "lost":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:40])
+    told = CliRunner().invoke(app, ["recover", place.root, "--rebuild-head", "--json"])
+    assert told.exit_code == 1, told.output  # somebody is to read it
+    findings = json.loads(told.stdout)["findings"]
+    assert {f["kind"] for f in findings} == {"head_rebuilt", "lake_file"}
+    new = head_of(place)
+    assert new["sequence"] >= old["sequence"] + 1000
+    assert new["replacement"] >= old["replacement"] + 1000
+    assert new["floor"] > max(commit["txn"] for commit in old["commits"])
+    assert new["former"] == [old["lake_id"]]
+    with place.connect() as lake:
+        assert sorted(t.name for t in lake.tables()) == ["a", "sales/b"]
+        assert values(lake.snapshot().read("sales/b")) == [1, 2, 3]
+        with lake.transaction() as txn:
+            txn.append("a", [{"id": 4}])
+            txn.update("sales/b", {"id": "id + 10"}, where="id = 3")
+        assert lake.doctor().findings[0].kind == "head_rebuilt"
+        with pytest.raises(lv.VersionNotFound):
+            lake.snapshot(version=1)
+    assert [row["id"] for row in place.seen("a")] == [1, 2, 3, 4]
+    assert values(place.connect().snapshot().read("sales/b")) == [1, 2, 13]
+
+
+def test_nothing_is_deleted_until_the_rebuild_is_confirmed(place: Place) -> None:
+    filled(place)
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+    with place.connect() as lake:
+        for call in (
+            lambda: lake.gc(),
+            lambda: lake.table("a").vacuum(0, dry_run=False, enforce_retention_duration=False),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="--confirm-head"):
+                call()
+        lake.gc(dry_run=True)
+        assert lake.recover(confirm_head=True).ok
+        assert lake.gc().ok
+        assert lake.doctor().ok
+    told = CliRunner().invoke(app, ["recover", place.root, "--confirm-head"])
+    assert told.exit_code == 0
+
+
+def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> None:
+    with place.connect() as lake, pytest.raises(lv.InvalidOperation, match="nothing of a lake"):
+        lake.recover(rebuild_head=True)
+    filled(place)
+    before = head_of(place)
+    with place.connect() as lake, pytest.raises(lv.InvalidOperation, match="nothing to rebuild"):
+        lake.recover(rebuild_head=True)
+    assert head_of(place) == before
+
+
+def test_an_open_transaction_of_a_client_that_saw_the_old_head_never_commits(place: Place) -> None:
+    filled(place)
+    with place.connect() as client:
+        early = client.transaction()
+        early.append("a", [{"id": 50}])
+        late = client.transaction()
+        late.append("a", [{"id": 60}])
+        lose(place)
+        with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
+            early.commit()
+        with place.connect() as other:
+            other.recover(rebuild_head=True)
+        with pytest.raises(NEVER):
+            late.commit()
+        assert client.outcome(late.id).state == "expired"
+        # Begun anew on the new HEAD, the same client goes on.
+        client.run(lambda txn: txn.append("a", [{"id": 70}]))
+    assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 70]
+
+
+def test_a_stalled_create_of_an_empty_head_takes_no_table(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context_module, "_NEW_SECONDS", 3600.0)
+    with place.connect() as stalled:
+        assert not stalled.exists()  # it has looked: the lake is new
+        filled(place)
+        lose(place)
+        with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
+            stalled.run(lambda txn: txn.append("a", [{"id": 90}]))
+        assert "sequence" not in head_of(place), "its empty HEAD has landed"
+        open_still = stalled.transaction()
+        open_still.create_table("second", [{"id": 1}])
+        with place.connect() as other:
+            other.recover(rebuild_head=True)
+            assert values(other.snapshot().read("a")) == [1, 2, 3]
+        with pytest.raises(NEVER):
+            open_still.commit()
+        stalled.run(lambda txn: txn.append("a", [{"id": 4}]))
+    assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
+
+
+def test_two_that_rebuild_at_once_make_one_head(place: Place) -> None:
+    filled(place)
+    lose(place)
+    both = threading.Barrier(2)
+    made: list[object] = []
+
+    def rebuild() -> None:
+        with place.connect() as lake:
+            lake.ensure_safe_store()
+            both.wait()
+            try:
+                made.append(lake.recover(rebuild_head=True))
+            except lv.StoreError as error:
+                made.append(error)
+
+    threads = [threading.Thread(target=rebuild) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert any(isinstance(one, lv.Report) for one in made)
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("a", [{"id": 4}]))
+        report = lake.recover(rebuild_head=True)  # once more changes nothing
+        assert [f.kind for f in report.findings] == ["head_rebuilt"]
+        assert values(lake.snapshot().read("a")) == [1, 2, 3, 4]
+
+
+def unpublished(place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[lv.Lake, str]:
+    """A client that has decided a commit, and has not published it."""
+    client = place.connect()
+    txn = client.transaction(wait="decided")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(client), "_soon", lambda self, program: None)
+        txn.append("a", [{"id": 30}])
+        txn.commit()
+    return client, txn.id
+
+
+def test_what_was_decided_and_not_published_is_told_and_not_guessed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(place)
+    client, txn_id = unpublished(place, monkeypatch)
+    client.close()
+    lose(place)
+    with place.connect() as lake:
+        report = lake.recover(rebuild_head=True)
+        (told,) = [f for f in report.findings if f.kind == "maybe_decided"]
+        assert (told.txn_id, told.table) == (txn_id, "a")
+        assert told.key is not None
+        assert Path(place.root, told.key).exists()
+        assert lake.outcome(txn_id).state == "expired"
+        assert values(lake.snapshot().read("a")) == [1, 2, 3]
+
+
+def test_a_client_that_publishes_after_the_rebuild_loses_no_row(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(place)
+    client, _ = unpublished(place, monkeypatch)
+    decided = client.context.held
+    assert decided is not None
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        lake.run(lambda txn: txn.append("a", [{"id": 4}]))
+    # It wakes between its commit point and publishing, with the HEAD that it has stored.
+    client.runner.run(finish.publish_once(client.context, decided.head, "a"))
+    with place.connect() as lake:
+        assert values(lake.snapshot().read("a")) == [1, 2, 3, 4, 30]
+        lake.run(lambda txn: txn.append("a", [{"id": 5}]))
+        assert lake.recover().ok
+    assert sorted(row["id"] for row in place.seen("a")) == [1, 2, 3, 4, 5, 30]
+
+
+def test_a_key_used_before_the_loss_is_done_or_unknown_and_never_runs_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(place)
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("a", [{"id": 7}]), idempotency_key="done")
+        lake.run(lambda txn: txn.append("a", [{"id": 8}]), idempotency_key=("app", 3))
+    client = place.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(client), "_soon", lambda self, program: None)
+        client.run(
+            lambda txn: txn.append("a", [{"id": 30}]), idempotency_key="open", wait="decided"
+        )
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        for key in ("done", ("app", 3), ("app", 2)):
+            with pytest.raises(lv.AlreadyCommitted), lake.transaction(idempotency_key=key) as txn:
+                txn.append("a", [{"id": 99}])
+        with (
+            pytest.raises(lv.CommitOutcomeUnknown, match="delete _lakevilla/keys/"),
+            lake.transaction(idempotency_key="open") as txn,
+        ):
+            txn.append("a", [{"id": 99}])
+        lake.run(lambda txn: txn.append("a", [{"id": 9}]), idempotency_key=("app", 4))
+        assert values(lake.snapshot().read("a")) == [1, 2, 3, 7, 8, 9]
+
+
+def test_registered_names_come_back_with_their_tables(place: Place, tmp_path: Path) -> None:
+    elsewhere = Place(str(tmp_path / "elsewhere"), format=place.format)
+    elsewhere.write("t", [{"id": 1}])
+    filled(place)
+    with place.connect() as lake:
+        lake.register({"orders": elsewhere.uri("t")})
+        lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        assert sorted(t.name for t in lake.tables()) == ["a", "orders", "sales/b"]
+        assert values(lake.snapshot().read("orders")) == [1, 2]
+
+
+def test_a_new_lake_costs_one_list_and_one_with_a_head_none(place: Place) -> None:
+    with place.connect() as lake, lake.runner.requests.counting() as requests:
+        assert not lake.exists()
+        assert not lake.exists()
+    assert (requests.list, requests.get) == (1, 2)
+    filled(place)
+    with place.connect() as lake, lake.runner.requests.counting() as requests:
+        assert lake.exists()
+    assert (requests.list, requests.get) == (0, 1)
