@@ -91,6 +91,13 @@ def storable(source: pa.DataType, place: Place) -> pa.DataType:
             table=place.table,
         )
     if pa.types.is_struct(source):
+        if not source.num_fields:
+            raise InvalidOperation(
+                f"{place} is a struct without fields, which no data file can hold: give it a field,"
+                " or leave the column out",
+                table=place.table,
+            )
+        match_fields([field.name for field in source], [], str(place), place.table)
         return pa.struct([_storable_field(field, place) for field in source])
     if pa.types.is_map(source):
         return pa.map_(

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
+from lakevilla import frames
 from lakevilla.api.checks import check_names, check_texts
 from lakevilla.api.properties import property_names, property_texts
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.typenames import columns_of, describes_columns
 from lakevilla.settings import shown
 
 __all__ = ["alteration"]
@@ -24,7 +26,9 @@ _CHECKS: Mapping[str, Callable[[str, object], object]] = {
 }
 
 
-def alteration(*, add_columns: object, **given: object) -> tuple[dict[str, object], bytes | None]:
+def alteration(
+    table: str, *, add_columns: object, **given: object
+) -> tuple[dict[str, object], bytes | None]:
     """The changes asked for by name, and the schema of new columns as Arrow serializes it.
 
     Raises
@@ -39,9 +43,35 @@ def alteration(*, add_columns: object, **given: object) -> tuple[dict[str, objec
     _refuse_contraries(checked)
     if add_columns is None:
         return request, None
-    if not isinstance(add_columns, pa.Schema):
-        raise InvalidOperation(f"add_columns must be a pyarrow.Schema, not {shown(add_columns)}")
-    return request, add_columns.serialize().to_pybytes()
+    columns = given_schema(add_columns)
+    if columns is None or not len(columns):
+        raise InvalidOperation(
+            f"add_columns must be a pyarrow.Schema or a mapping of names to types with at least "
+            f"one column, not {shown(add_columns)[:100]}"
+        )
+    frames.schema_of(columns, table=table)  # refuses what no table can store
+    return request, columns.serialize().to_pybytes()
+
+
+def given_schema(given: object) -> pa.Schema | None:
+    """The columns that a caller has described; None if what is given is no description.
+
+    It is a ``pyarrow.Schema``, what another library offers Arrow as one, or a mapping of
+    names to types.
+
+    Raises
+    ------
+    InvalidOperation
+        A type is none.
+    """
+    if isinstance(given, pa.Schema):
+        return given
+    is_data = hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+    if is_data or isinstance(given, pa.Field | pa.DataType | type):
+        return None
+    if hasattr(given, "__arrow_c_schema__"):
+        return pa.schema(given)
+    return columns_of(given) if describes_columns(given) else None
 
 
 def _refuse_contraries(request: Mapping[str, object]) -> None:

@@ -403,8 +403,9 @@ class Transaction(Workings[Frame]):
         Parameters
         ----------
         name : str
-        data_or_schema : data or pyarrow.Schema
-            Data of any kind that ``append`` takes, or the columns alone.
+        data_or_schema : data, pyarrow.Schema or Mapping
+            Data of any kind that ``append`` takes, or the columns alone: a schema, or a mapping
+            of names to types as ``alter`` takes it.
         format : {"delta", "iceberg"}
         partition_by : str or sequence of str
         properties : Mapping, optional
@@ -438,7 +439,7 @@ class Transaction(Workings[Frame]):
         self,
         table: str,
         *,
-        add_columns: pa.Schema | None = None,
+        add_columns: pa.Schema | Mapping[str, str | pa.DataType] | None = None,
         drop_columns: Sequence[str] = (),
         rename_columns: Mapping[str, str] | None = None,
         drop_not_null: Sequence[str] = (),
@@ -452,7 +453,9 @@ class Transaction(Workings[Frame]):
         Parameters
         ----------
         table : str
-        add_columns : pyarrow.Schema, optional
+        add_columns : pyarrow.Schema or Mapping, optional
+            A mapping is of names to types: pyarrow's, or text such as ``"decimal(18,2)"``,
+            ``"timestamp_ntz"``, ``"array<int>"``, ``"struct<a:int,b:string>"``.
         drop_columns, drop_not_null, drop_constraints, unset_properties : sequence of str
         rename_columns : Mapping, optional
             New names by the old ones.
@@ -467,6 +470,7 @@ class Transaction(Workings[Frame]):
         """
         with self._alone("alter", table):
             request, columns = alteration(
+                table,
                 add_columns=add_columns,
                 drop_columns=drop_columns,
                 rename_columns=rename_columns,

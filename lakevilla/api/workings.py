@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from lakevilla import frames
+from lakevilla.api.alteration import given_schema
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Merge
 from lakevilla.api.parameters import parameters
@@ -308,8 +309,9 @@ class Workings(Generic[Frame]):
 
     def _schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
         """The columns of a new table, and its rows; None for a schema alone."""
-        if isinstance(data_or_schema, pa.Schema):
-            return frames.schema_of(data_or_schema, table=name), None
+        schema = given_schema(data_or_schema)
+        if schema is not None:
+            return frames.schema_of(schema, table=name), None
         source = frames.open_data(data_or_schema)
         return frames.schema_of(source, table=name), source
 

@@ -1,0 +1,206 @@
+"""Columns described by a mapping: names to Arrow types, or to the names of types.
+
+The names are Spark's, as Delta's and Iceberg's documentation has them; sqlglot reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeGuard
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.types import MAX_PRECISION, arrow_type
+
+__all__ = ["columns_of", "describes_columns", "type_named"]
+
+_D = exp.DataType.Type
+
+_LENGTH = re.compile(r"\bchar(acter)?\s*\(|\bvarchar\s*\(", re.IGNORECASE)
+
+_PLAIN = {
+    _D.BOOLEAN: "boolean",
+    _D.TINYINT: "byte",
+    _D.SMALLINT: "short",
+    _D.INT: "integer",
+    _D.BIGINT: "long",
+    _D.FLOAT: "float",
+    _D.DOUBLE: "double",
+    _D.TEXT: "string",
+    _D.VARCHAR: "string",
+    _D.BINARY: "binary",
+    _D.VARBINARY: "binary",
+    _D.DATE: "date",
+    _D.TIME: "time",
+    _D.TIMESTAMPTZ: "timestamp",
+    _D.TIMESTAMPNTZ: "timestamp_ntz",
+}
+
+_NAMES = (
+    "boolean",
+    "byte",
+    "tinyint",
+    "short",
+    "smallint",
+    "int",
+    "integer",
+    "long",
+    "bigint",
+    "float",
+    "double",
+    "decimal(18,2)",
+    "string",
+    "binary",
+    "date",
+    "time",
+    "timestamp",
+    "timestamp_ntz",
+    "array<int>",
+    "map<string,int>",
+    "struct<a:int,b:string>",
+)
+
+#: What other systems call a type that has another name here.
+_ELSEWHERE = {
+    "int8": "byte",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long",
+    "uint8": "short",
+    "uint16": "int",
+    "uint32": "long",
+    "uint64": "decimal(20,0)",
+    "float32": "float",
+    "float64": "double",
+    "utf8": "string",
+    "object": "string",
+    "bytes": "binary",
+    "date32": "date",
+    "decimal": "decimal(18,2)",
+    "numeric": "decimal(18,2)",
+    "number": "decimal(18,2)",
+    "datetime": "timestamp",
+    "uuid": "string",
+    "json": "string",
+}
+
+
+def describes_columns(given: object) -> TypeGuard[Mapping[Any, object]]:
+    """Whether a mapping names types, not data: the values of data are never text or types."""
+    return (
+        isinstance(given, Mapping)
+        and bool(given)
+        and any(isinstance(value, str | pa.DataType | type) for value in given.values())
+    )
+
+
+def columns_of(given: Mapping[Any, object]) -> pa.Schema:
+    """The schema that a mapping describes; all columns may be NULL.
+
+    Parameters
+    ----------
+    given : Mapping
+        Names to ``pyarrow.DataType``, or to text: ``"string"``, ``"decimal(18,2)"``,
+        ``"array<int>"``, ``"struct<a:int,b:string>"``.
+
+    Raises
+    ------
+    InvalidOperation
+        A name is none, or something else is no type; the nearest types are named.
+    """
+    fields = []
+    for name, type_ in given.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidOperation(f"column name {name!r} is not a string: name columns by str")
+        if isinstance(type_, str):
+            type_ = type_named(type_, name)
+        if not isinstance(type_, pa.DataType):
+            kind = type_.__name__ if isinstance(type_, type) else f"a {type(type_).__name__}"
+            raise InvalidOperation(
+                f"column {name!r} has {kind} where others have types: give each column a "
+                f'pyarrow type or the name of one, such as "{_nearest(kind)}", or give each data'
+            )
+        fields.append(pa.field(name, type_))
+    return pa.schema(fields)
+
+
+def type_named(text: str, column: str) -> pa.DataType:
+    """The Arrow type of a type's name.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if ";" in text:
+        raise _unknown(text, column)
+    if _LENGTH.search(text):
+        raise InvalidOperation(
+            f"column {column!r} has the type {text!r}, whose length nothing would check: write "
+            '"string"'
+        )
+    try:
+        (root,) = sqlglot.parse(f"CAST(NULL AS {text})", dialect="spark")
+    except (SqlglotError, ValueError, RecursionError, AttributeError, TypeError, IndexError):
+        raise _unknown(text, column) from None
+    if not isinstance(root, exp.Cast) or any(
+        value for name, value in root.args.items() if name not in ("this", "to")
+    ):
+        raise _unknown(text, column)
+    return _arrow(root.to, text, column)
+
+
+def _arrow(node: object, text: str, column: str) -> pa.DataType:
+    if not isinstance(node, exp.DataType) or node.args.get("values"):
+        raise _unknown(text, column)
+    kind, inner = node.this, node.expressions
+    if (name := _PLAIN.get(kind)) is not None and not inner:
+        return arrow_type(name)
+    if kind is _D.DECIMAL and 1 <= len(inner) <= 2:
+        return pa.decimal128(*_digits(inner, text, column))
+    if kind in (_D.ARRAY, _D.LIST) and len(inner) == 1:
+        return pa.list_(_arrow(inner[0], text, column))
+    if kind is _D.MAP and len(inner) == 2:
+        return pa.map_(*(_arrow(part, text, column) for part in inner))
+    if kind is _D.STRUCT and inner:
+        return pa.struct([_field(part, text, column) for part in inner])
+    raise _unknown(text, column)
+
+
+def _digits(inner: list[exp.Expression], text: str, column: str) -> tuple[int, int]:
+    parts = [part.name for part in inner]
+    if not all(part.isdecimal() and len(part) < 4 for part in parts):
+        raise _unknown(text, column)
+    precision, scale = [*map(int, parts), 0][:2]
+    if not (1 <= precision <= MAX_PRECISION and scale <= precision):
+        raise InvalidOperation(
+            f"column {column!r} has the type {text!r}, which is out of range: the precision is 1 "
+            f"to {MAX_PRECISION}, the scale 0 to the precision"
+        )
+    return precision, scale
+
+
+def _field(part: object, text: str, column: str) -> pa.Field:
+    if not isinstance(part, exp.ColumnDef) or part.args.get("constraints") or not part.name:
+        raise _unknown(text, column)
+    return pa.field(part.name, _arrow(part.args.get("kind"), text, column))
+
+
+def _unknown(text: str, column: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"column {column!r} has the type {text!r}, which is unknown: did you mean "
+        f'"{_nearest(text)}"? types are {", ".join(_NAMES)}, nested as you like, or a pyarrow type'
+    )
+
+
+def _nearest(text: str) -> str:
+    word = text.lower().strip().partition("(")[0].partition("[")[0].removeprefix("a ")
+    if word in _ELSEWHERE:
+        return _ELSEWHERE[word]
+    close = get_close_matches(text.lower(), _NAMES, 1, 0.5) or get_close_matches(word, _NAMES, 1)
+    return close[0] if close else "string"
