@@ -29,6 +29,9 @@ _MAY_BE_ZERO = {
 MOST_SECONDS = 100 * 365 * 24 * 3600.0
 _MOST_WHOLE = 2**63 - 1
 
+#: Of a value in a message.
+_MOST_SHOWN = 120
+
 #: A lease is what everyone waits for whom a dead client has left something to clean up,
 #: and what a damaged record may claim: nobody believes one that is longer.
 MOST_LEASE_SECONDS = 3600.0
@@ -165,13 +168,14 @@ def _most(name: str, *, whole: bool) -> float:
 
 
 def shown(value: object) -> str:
-    """A value in a message; Python refuses to print whole numbers of thousands of digits."""
+    """A value in a message, in short; Python does not print a number of thousands of digits."""
     if isinstance(value, int) and value.bit_length() > 64:
         return "a number of more than 64 bits"
     try:
-        return repr(value)
+        text = " ".join(repr(value).split())
     except ValueError:
         return f"a {type(value).__name__} that holds a number of more than 64 bits"
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def is_unicode(text: str) -> bool:

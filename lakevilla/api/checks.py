@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.scalars import plain
 from lakevilla.settings import MOST_SECONDS, shown
 
 __all__ = [
     "check_choice",
     "check_columns",
+    "check_columns_by",
+    "check_flag",
     "check_hours",
     "check_names",
     "check_number",
+    "check_schema_mode",
     "check_size",
+    "check_text",
     "check_texts",
     "check_views",
     "check_z_order",
@@ -23,17 +28,54 @@ _MOST_HOURS = MOST_SECONDS / 3600
 _MOST_WHOLE = 2**63 - 1
 
 
-def check_number(name: str, value: object) -> None:
-    """Refuse what is no count and no version.
+def check_number(name: str, value: object) -> int:
+    """A count or a version; one of NumPy's is a number too.
 
     Raises
     ------
     InvalidOperation
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    number = _whole(value)
+    if number is None or number < 0:
         raise InvalidOperation(f"{name} must be a whole number, 0 or more, not {shown(value)}")
-    if value > _MOST_WHOLE:
+    if number > _MOST_WHOLE:
         raise InvalidOperation(f"{name} must be a whole number below 2**63, not {shown(value)}")
+    return number
+
+
+def check_flag(name: str, value: object) -> bool:
+    """A yes or no. What merely counts as one is refused: ``"false"`` would be a yes.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if isinstance(value, bool) or type(value).__module__ == "numpy":
+        found = plain(value, name)
+        if isinstance(found, bool):
+            return found
+    raise InvalidOperation(f"{name} must be True or False, not {shown(value)}")
+
+
+def check_text(name: str, value: object) -> str:
+    """A text that is not empty.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidOperation(f"{name} must be text, not {shown(value)}")
+    return str.__str__(value)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of Python's or NumPy's; None if it is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    is_numpy = type(value).__module__ == "numpy" and hasattr(value, "__index__")
+    found = plain(value) if is_numpy and getattr(value, "ndim", 1) == 0 else None
+    return found if type(found) is int else None
 
 
 def check_columns(columns: object) -> list[str] | None:
@@ -130,22 +172,23 @@ def check_hours(table: str, hours: object) -> None:
         )
 
 
-def check_size(table: str, size: object) -> None:
-    """Refuse a target size that no file can have.
+def check_size(table: str, size: object) -> int | None:
+    """A target size, which some file can have; None if there is none.
 
     Raises
     ------
     InvalidOperation
     """
     if size is None:
-        return
-    is_whole = isinstance(size, int) and not isinstance(size, bool)
-    if not is_whole or not 0 < size <= _MOST_WHOLE:  # type: ignore[operator]
+        return None
+    number = _whole(size)
+    if number is None or not 0 < number <= _MOST_WHOLE:
         raise InvalidOperation(
             f"optimize of table {table}: target_file_size_bytes must be a whole number of bytes, "
             f"more than 0 and below 2**63, not {shown(size)}",
             table=table,
         )
+    return number
 
 
 def check_z_order(table: str, columns: object) -> Sequence[str]:
@@ -174,5 +217,37 @@ def _names(value: object) -> list[str] | None:
 
 
 def check_choice(name: str, value: object, *choices: str) -> None:
-    if value not in choices:
-        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    """Refuse what is none of the words that an option takes.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+
+
+def check_schema_mode(value: object) -> None:
+    """Refuse what is neither None nor ``"merge"``.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if value is not None and not (isinstance(value, str) and value == "merge"):
+        raise InvalidOperation(f"schema_mode must be None or 'merge', not {shown(value)}")
+
+
+def check_columns_by(argument: str, given: object) -> list[str]:
+    """What something goes by: a column's name, or a list of names.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    named = _names([given] if isinstance(given, str) else given)
+    if named is None or not all(named):
+        raise InvalidOperation(
+            f"{argument} must be a column's name or a list of names, not {shown(given)}"
+        )
+    return [str.__str__(name) for name in named]

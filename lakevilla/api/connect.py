@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from lakevilla.api.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
+from lakevilla.api.checks import check_choice
 from lakevilla.api.datasource import Access, offer
 from lakevilla.api.lake import Lake
 from lakevilla.api.lease import check_lease
@@ -14,7 +16,7 @@ from lakevilla.api.spark import SparkLake, SparkReader
 from lakevilla.engines.spark.session import check_session
 from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
-from lakevilla.settings import Settings
+from lakevilla.settings import Settings, shown
 from lakevilla.store.location import root_location
 from lakevilla.store.obstore_backend import open_store, session_of
 from lakevilla.transaction.context import Event
@@ -108,20 +110,17 @@ def connect(
     """
     if not _may_be_place(root):
         raise InvalidOperation(
-            f"root {root!r} is no place: give a URI like s3://bucket/path, or a directory's path"
+            f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
+            "directory"
         )
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise InvalidOperation("storage_options maps names to values, as deltalake takes them")
     if settings is not None and not isinstance(settings, Settings):
-        raise InvalidOperation(f"settings must be lakevilla.Settings(...), not {settings!r}")
-    if conditional_writes not in ("require", "check"):
-        raise InvalidOperation(
-            f"conditional_writes must be 'require' or 'check', not {conditional_writes!r}"
-        )
-    if spark_reader not in ("auto", "native", "python"):
-        raise InvalidOperation(
-            f"spark_reader must be 'auto', 'native' or 'python', not {spark_reader!r}"
-        )
+        raise InvalidOperation(f"settings must be lakevilla.Settings(...), not {shown(settings)}")
+    check_choice("conditional_writes", conditional_writes, "require", "check")
+    check_choice("spark_reader", spark_reader, "auto", "native", "python")
+    if on_event is not None and not callable(on_event):
+        raise InvalidOperation(f"on_event must be a function of one event, not {shown(on_event)}")
     if spark is not None:
         check_session(spark)
         if root_location(root).scheme == "memory":
@@ -240,4 +239,10 @@ def frozen(boto3_session: Any) -> dict[str, str]:
 
 
 def _may_be_place(root: object) -> bool:
-    return isinstance(root, str) and root != "" and "\0" not in root
+    if not isinstance(root, str) or root == "" or "\0" in root:
+        return False
+    try:
+        os.fsencode(root)
+    except UnicodeEncodeError:
+        return False
+    return True

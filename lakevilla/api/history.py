@@ -72,7 +72,7 @@ def bind_to_version(
     if version is not None and timestamp is not None:
         raise InvalidOperation("snapshot takes a version or a timestamp, not both")
     if version is not None:
-        check_number("version", version)
+        version = check_number("version", version)
     stamp = None if timestamp is None else milliseconds(timestamp)
     lake.runner.run(bind_to_past(state, version=version, timestamp_ms=stamp))
 
@@ -80,7 +80,7 @@ def bind_to_version(
 def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
     """The lake's commits, newest first."""
     if limit is not None:
-        check_number("limit", limit)
+        limit = check_number("limit", limit)
     found = lake.runner.run(recorded_commits(lake.context, limit))
     held = lake.context.held
     if held is not None:
@@ -92,7 +92,7 @@ def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
 def table_history(lake: Lake, uri: str, limit: int | None) -> list[TableHistoryEntry]:
     """The entries of a table's log, newest first."""
     if limit is not None:
-        check_number("limit", limit)
+        limit = check_number("limit", limit)
     location = resolve(lake.root, {}, uri)
     entries = lake.runner.run(table_entries(lake.context, location, limit))
     return [_logged(entry) for entry in entries]

@@ -20,7 +20,7 @@ from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, T
 
 from lakevilla.api.batches import BatchFunction
 from lakevilla.api.catalogs import Catalogs, locate, pointer_of
-from lakevilla.api.checks import check_choice
+from lakevilla.api.checks import check_choice, check_flag, check_number, check_text
 from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.frame import Frame
 from lakevilla.api.heartbeat import Heartbeat
@@ -269,11 +269,11 @@ class Lake(Generic[Frame]):
         _check_options(unknown)
         check_choice("isolation", isolation, *get_args(Isolation))
         check_choice("validation", validation, *get_args(Validation))
-        _check_slack(slack)
+        slack = check_number("slack", slack)
         check_choice("durability", durability, "lazy", "every_op")
         check_choice("wait", wait, "published", "decided")
         if not isinstance(features, Feature):
-            raise InvalidOperation(f"features must be a lakevilla.Feature, not {features!r}")
+            raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
         if metadata is not None and not isinstance(metadata, Mapping):
             raise InvalidOperation("metadata maps strings to strings")
         _check_timeout(wait_timeout_seconds)
@@ -295,7 +295,7 @@ class Lake(Generic[Frame]):
             features,
             self.context.ids.txn_id(above=floor, by_entry=not through_head),
             owner=self._owner,
-            read_only=read_only,
+            read_only=check_flag("read_only", read_only),
             isolation=isolation,
             validation=validation,
             slack=slack,
@@ -421,6 +421,7 @@ class Lake(Generic[Frame]):
         TableExists
             Unless ``exist_ok``; then the table is left as it is.
         """
+        check_flag("exist_ok", exist_ok)
         try:
             with self.transaction() as txn:
                 txn.create_table(
@@ -452,6 +453,7 @@ class Lake(Generic[Frame]):
         may LakeVilla's with ``reuse_after_seconds=0`` that commit by the table's own log entry
         (``Feature.NONE``, ``Feature.R``): where there are such, choose a new name.
         """
+        delete_data = check_flag("delete_data", delete_data)
         location = self._location(name)
         if delete_data:
             self.runner.run(refuse_in_catalog(self.context, location))
@@ -473,7 +475,7 @@ class Lake(Generic[Frame]):
         TableNotFound, InvalidOperation
             There is no table, it belongs to another lake, or the name could mean two tables.
         """
-        given = dict(name) if isinstance(name, Mapping) else {name: uri or name}
+        given = _registered(name, uri)
         self.ensure_safe_store()
         locations = {key: self.resolve({}, where) for key, where in given.items()}
         # What the name would mean if it were not registered: a name that no path can have is
@@ -699,6 +701,7 @@ class Lake(Generic[Frame]):
 
         Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
         """
+        dry_run = check_flag("dry_run", dry_run)
         if not self.exists():
             return self._no_lake()
         if not dry_run:
@@ -730,7 +733,7 @@ class Lake(Generic[Frame]):
 
         ``adopt``: give a copied or moved lake a new identity, so that it can be written.
         """
-        if adopt:
+        if check_flag("adopt", adopt):
             self.ensure_safe_store()
             self.runner.run(recovery.adopt_lake(self.context))
         return self.runner.run(doctor.doctor(self.context))
@@ -894,9 +897,17 @@ def _formats(uri_of: Callable[[str], str]) -> Formats:
     return Formats(DeltaFormat(), later={"iceberg": iceberg})
 
 
-def _check_slack(slack: object) -> None:
-    if not isinstance(slack, int) or isinstance(slack, bool) or slack < 0:
-        raise InvalidOperation(f"slack must be a whole number, 0 or more, not {slack!r}")
+def _registered(name: object, uri: object) -> dict[str, str]:
+    """Names to places, as the three forms of ``register`` give them."""
+    if isinstance(name, Mapping):
+        if uri is not None:
+            raise InvalidOperation("register takes a mapping of names to URIs, or a name and a URI")
+        given = dict(name)
+        if not given:
+            raise InvalidOperation("register was given no table: name at least one")
+    else:
+        given = {check_text("name", name): name if uri is None else uri}
+    return {check_text("name", key): check_text("uri", where) for key, where in given.items()}
 
 
 def _check_timeout(seconds: object) -> None:

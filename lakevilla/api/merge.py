@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
+from lakevilla.api.checks import check_names
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.results import OperationResult
@@ -121,8 +122,12 @@ class Merge:
             self.ended = True
             raise
 
+    @staticmethod
+    def _except(except_cols: object) -> list[str]:
+        return [] if except_cols is None else check_names("except_cols", except_cols)
+
     def _all(self, except_cols: Sequence[str] | None) -> dict[str, Expr]:
-        left_out = {name.lower() for name in except_cols or ()}
+        left_out = {name.lower() for name in self._except(except_cols)}
         columns = {name.lower(): name for name in self._target_columns}
         unknown = sorted(
             name

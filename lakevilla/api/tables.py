@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from lakevilla.api.checks import check_hours, check_size, check_z_order
+from lakevilla.api.checks import check_flag, check_hours, check_size, check_z_order
 from lakevilla.api.history import table_history
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
@@ -78,7 +78,7 @@ class Table:
             argument is none of these.
         """
         columns = check_z_order(self.name, z_order_by)
-        check_size(self.name, target_file_size_bytes)
+        target_file_size_bytes = check_size(self.name, target_file_size_bytes)
         with self._acting("optimize").transaction() as txn:
             done = txn._optimize(self.name, where, target_file_size_bytes, columns)
             if done is None:
@@ -129,7 +129,10 @@ class Table:
         """
         check_hours(self.name, retention_hours)
         return self._acting("vacuum").vacuum_table(
-            self.name, retention_hours, dry_run, enforce_retention_duration
+            self.name,
+            retention_hours,
+            check_flag("dry_run", dry_run),
+            check_flag("enforce_retention_duration", enforce_retention_duration),
         )
 
     def _acting(self, verb: str) -> Lake:

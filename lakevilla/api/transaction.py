@@ -11,7 +11,14 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
-from lakevilla.api.checks import check_choice, check_columns, check_number, check_views
+from lakevilla.api.checks import (
+    check_choice,
+    check_columns,
+    check_columns_by,
+    check_number,
+    check_text,
+    check_views,
+)
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
@@ -243,7 +250,7 @@ class Transaction(Workings[Frame]):
         with self._alone("changes", table):
             self._core.check_open("changes")
             columns = check_columns(columns)
-            check_number("since", since)
+            since = check_number("since", since)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
             return self._framed(
@@ -270,6 +277,7 @@ class Transaction(Workings[Frame]):
         """
         with self._alone():
             self._core.check_open("sql")
+            query = check_text("query", query)
         return run_statement(self, query, parameters(params), check_views(views))
 
     # -- writing -----------------------------------------------------------------
@@ -336,10 +344,10 @@ class Transaction(Workings[Frame]):
 
         NULL in a key and two rows of ``data`` for one key are errors.
         """
-        names = [keys] if isinstance(keys, str) else list(keys)
-        if not names:
-            raise InvalidOperation(f"upsert into {table} needs at least one key column")
         with self._alone("upsert", table):
+            names = check_columns_by("keys", keys)
+            if not names:
+                raise InvalidOperation("keys names none: name at least one key column")
             location = self._written(table, "upsert")
             rows, stored = self._keyed_rows(location, data, names)
             columns = {name.lower(): name for name in rows.names}
@@ -371,9 +379,11 @@ class Transaction(Workings[Frame]):
 
         A merge that is never executed makes the commit raise.
         """
-        if source_alias == target_alias:
-            raise InvalidOperation(f"merge: both aliases are {source_alias!r}: choose two names")
         with self._alone("merge", table):
+            source_alias = check_text("source_alias", source_alias)
+            target_alias = check_text("target_alias", target_alias)
+            if source_alias.lower() == target_alias.lower():
+                raise InvalidOperation(f"both aliases are {source_alias!r}: choose two names")
             location = self._written(table, "merge")
             rows, stored = self._merge_rows(location, source)
             together = self._together(params)
@@ -420,7 +430,7 @@ class Transaction(Workings[Frame]):
             self._core.check_open("create_table")
             location = self._resolve(name)
             schema, source = self._schema_of(data_or_schema, name)
-            partition = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+            partition = check_columns_by("partition_by", partition_by)
             texts = property_texts("properties", properties)
             self._lake.ensure_safe_store()
             created = self._core.create(location, schema, partition, texts, format)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lakevilla import frames
 from lakevilla.api.alteration import given_schema
+from lakevilla.api.checks import check_schema_mode
 from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Merge
 from lakevilla.api.parameters import parameters
@@ -32,6 +33,7 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
 from lakevilla.formats.base import Layout
 from lakevilla.results import Counts, OperationResult
+from lakevilla.settings import shown
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
 from lakevilla.sublogs.operations import (
@@ -140,6 +142,8 @@ class Workings(Generic[Frame]):
         self._thread = threading.get_ident()
         try:
             with self._placing(verb, table):
+                if verb and table is not None and not isinstance(table, str):
+                    raise InvalidOperation(f"a table is named by a string, not {shown(table)}")
                 yield
         finally:
             _IN_USE[self._core.id] = self  # by the id that it has now
@@ -284,8 +288,7 @@ class Workings(Generic[Frame]):
     def _incoming(
         self, location: str, data: object, schema_mode: Literal["merge"] | None
     ) -> tuple[pa.RecordBatchReader, bytes | None]:
-        if schema_mode not in (None, "merge"):
-            raise InvalidOperation(f"schema_mode must be None or 'merge', not {schema_mode!r}")
+        check_schema_mode(schema_mode)
         layout = self._run(self._core.layout(location))
         # Looked at once: a stream begins with its first look.
         source = frames.open_data(data)

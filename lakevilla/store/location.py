@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import is_unicode
 
 __all__ = [
     "CATALOG",
@@ -207,6 +208,8 @@ def _clean(path: str, given: str) -> str:
     _refuse_dots("/".join(parts), given)
     if _CONTROL.search(path):
         raise InvalidOperation(f"location {given!r} has a control character; rename it")
+    if not is_unicode(path):
+        raise InvalidOperation(f"location {given!r} has half of a surrogate pair; rename it")
     return "/".join(parts)
 
 

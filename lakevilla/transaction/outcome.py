@@ -18,6 +18,7 @@ from lakevilla.global_log.head import CommitSummary, Head, find_commit, successo
 from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
 from lakevilla.ids import is_by_entry, is_txn_id
 from lakevilla.results import CommitResult, Outcome
+from lakevilla.settings import shown
 from lakevilla.store.base import Missing, Stored
 from lakevilla.store.effects import Program, delete, get, sleep
 from lakevilla.sublogs.record import record_key
@@ -115,7 +116,8 @@ def is_forgotten(head: Head, txn_id: str) -> bool:
 def check_id(txn_id: object) -> None:
     if not isinstance(txn_id, str) or not is_txn_id(txn_id):
         raise InvalidOperation(
-            f"{txn_id!r} is not a transaction id: expected a UUIDv7 in canonical form"
+            f"a transaction id is a UUIDv7 in canonical form, not {shown(txn_id)}: "
+            "`lake.transactions()` lists them"
         )
 
 
