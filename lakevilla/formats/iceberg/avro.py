@@ -1,4 +1,4 @@
-"""pyiceberg's Avro files, where it loses values or takes its time.
+"""pyiceberg's Avro files, where it loses values, knows too few writers, or takes its time.
 
 Its compiled decoder reads a double as the nearest float (pyiceberg 0.12,
 ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are such: two
@@ -11,17 +11,30 @@ are encoded once.
 from __future__ import annotations
 
 import io
+import json
 import struct
-from typing import TypeVar
+import zlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
-from pyiceberg.avro.decoder import BinaryDecoder
+import pyarrow as pa
+from pyiceberg.avro.codecs.codec import Codec
+from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.file import META_SCHEMA, AvroFile, AvroFileHeader
 from pyiceberg.avro.reader import DoubleReader, OptionReader, Reader, StructReader
+from pyiceberg.avro.resolver import (
+    ReadSchemaResolver,
+    SchemaPartnerAccessor,
+    construct_reader,
+)
 from pyiceberg.avro.writer import Writer
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.schema import visit_with_partner
 from pyiceberg.typedef import StructProtocol
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
+from lakevilla.formats.iceberg.avro_schema import numbered
 from lakevilla.formats.iceberg.cache import Cache
 
 __all__ = ["RememberedRows", "WholeAvroFile"]
@@ -34,12 +47,69 @@ _rows: Cache[bytes] = Cache(16 << 20)
 
 
 class WholeAvroFile(AvroFile[D]):
-    """See ``AvroFile``."""
+    """See ``AvroFile``. ``named`` are ids of fields by name, where their records have none."""
+
+    named: Mapping[str, Mapping[str, int]] = {}
 
     def __enter__(self) -> WholeAvroFile[D]:
-        super().__enter__()
-        self.reader = _whole(self.reader)
+        with self.input_file.open() as stream:
+            self.decoder = new_decoder(stream.read())
+        self.header = construct_reader(META_SCHEMA, {-1: _Header}).read(self.decoder)
+        assert self.read_schema is not None
+        document = json.loads(self.header.meta["avro.schema"])
+        made = numbered(document, self.read_schema, self.named)
+        self.schema = AvroSchemaConversion().avro_to_iceberg(made)
+        resolver = ReadSchemaResolver(self.read_types, self.read_enums)
+        resolve: Any = visit_with_partner  # as in pyiceberg's resolve_reader
+        self.reader = _whole(resolve(self.schema, self.read_schema, resolver, _Partners()))
         return self
+
+
+class _Partners(SchemaPartnerAccessor):
+    """Passes over structs, lists and maps that the specification does not know."""
+
+    def field_partner(self, partner: Any, field_id: int, field_name: str) -> Any:
+        return None if partner is None else super().field_partner(partner, field_id, field_name)
+
+    def list_element_partner(self, partner_list: Any) -> Any:
+        return None if partner_list is None else super().list_element_partner(partner_list)
+
+    def map_key_partner(self, partner_map: Any) -> Any:
+        return None if partner_map is None else super().map_key_partner(partner_map)
+
+    def map_value_partner(self, partner_map: Any) -> Any:
+        return None if partner_map is None else super().map_value_partner(partner_map)
+
+
+class _Header(AvroFileHeader):
+    def compression_codec(self) -> type[Codec] | None:
+        match self.meta.get("avro.codec", "null"):
+            case "null":
+                return None
+            case "snappy":
+                return _Snappy
+        return super().compression_codec()
+
+
+class _Snappy(Codec):
+    """By Arrow, which everyone has who has this library."""
+
+    @staticmethod
+    def compress(data: bytes) -> tuple[bytes, int]:
+        body = pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
+        return body, len(body)
+
+    @staticmethod
+    def decompress(data: bytes) -> bytes:
+        body, size = data[:-4], 0
+        for place, byte in enumerate(body):  # the length comes first, seven bits a byte
+            size |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                break
+        found: bytes = pa.decompress(body, size, "snappy", asbytes=True)
+        if zlib.crc32(found) != int.from_bytes(data[-4:], "big"):
+            raise ValueError("the checksum of a block is wrong")
+        return found
 
 
 class _WholeDouble(DoubleReader):

@@ -303,7 +303,7 @@ def _without(
     for count, (manifest, key, body) in enumerate(bodies, 1):
         entries = [
             _kept_or_gone(entry, place.path(entry.data_file.file_path) in paths, number)
-            for entry in entries_of(key, before.table, body, manifest)
+            for entry in entries_of(key, before.definition, body, manifest)
             if entry.status != ManifestEntryStatus.DELETED
         ]
         path = f"metadata/{name}-m{count}.avro"

@@ -25,6 +25,7 @@ from lakevilla.formats.iceberg.paths import (
     metadata_key,
     metadata_version,
 )
+from lakevilla.formats.iceberg.pointer import number_of
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
@@ -88,6 +89,8 @@ def newest_version(location: str, table: str) -> Program[int]:
     ------
     TableNotFound
         There is no metadata file, and no hint at one.
+    UnsupportedTableFeature
+        The hint names a metadata file as catalogs call them.
     CorruptObject
         The hint names a version that is not there, or one between two others is missing.
     """
@@ -101,6 +104,8 @@ def newest_version(location: str, table: str) -> Program[int]:
                 table=table,
             )
         hinted = _version_in(hint.body) if isinstance(hint, Found) else None
+        if isinstance(hint, Found):
+            _refuse_catalogs(location, table, hint.body)
         last: int = max(versions, default=-1)
         if versions and (hinted is None or hinted <= last):
             yield from _refuse_gap(location, table, versions, hinted)
@@ -109,6 +114,19 @@ def newest_version(location: str, table: str) -> Program[int]:
             return hinted  # the list was an old one
         # Where others clean up, it may have gone since the hint was read: then the hint moved.
     raise _points_nowhere(location, table, hint.body, last)
+
+
+def _refuse_catalogs(location: str, table: str, hint: bytes) -> None:
+    """Refuse a table whose newest version a catalog knows, and no number here."""
+    text = hint[:200].decode(errors="replace").strip()
+    if number_of(f"{text.removesuffix('.metadata.json')}.metadata.json") is None:
+        return
+    raise UnsupportedTableFeature(
+        f"table {table} is kept by a catalog: {hint_key(location)} names the metadata file {text}, "
+        "which another may have replaced since; connect with catalogs={...} and register it by its "
+        "name there (catalog.namespace.table)",
+        table=table,
+    )
 
 
 def _points_nowhere(location: str, table: str, hint: bytes, last: int) -> CorruptObject:

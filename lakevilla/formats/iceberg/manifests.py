@@ -11,24 +11,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
     UNASSIGNED_SEQ,
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
+    PartitionFieldSummary,
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
+from pyiceberg.types import StructType
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.base import DataFile as AddedFile
 from lakevilla.formats.iceberg.avro import RememberedRows, WholeAvroFile
+from lakevilla.formats.iceberg.avro_schema import places_of
 from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.definition import Definition
 from lakevilla.formats.iceberg.memory_files import MemoryInput, MemoryOutput, steady
@@ -40,12 +47,14 @@ __all__ = [
     "ENTRIES",
     "MadeManifest",
     "columns_of",
+    "counted",
     "decode_list",
     "decode_manifest",
     "encode_list",
     "encode_manifest",
     "entries_of",
     "inherit",
+    "is_counted",
     "new_entry",
 ]
 
@@ -73,8 +82,17 @@ ENTRIES = pa.schema(
     ]
 )
 _PATH_ID = 2147483546
+_PARTITION = 3
 #: The newest layout of entries: it has what delete files say of their data files.
 _READ_VERSION = 3
+#: How many files and rows a manifest names; a list may leave that out.
+_COUNTS = (504, 505, 506, 512, 513, 514)
+_LIST = Schema(
+    *(
+        one.model_copy(update={"required": False}) if one.field_id in _COUNTS else one
+        for one in MANIFEST_LIST_FILE_SCHEMAS[_READ_VERSION].fields
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +106,84 @@ class MadeManifest:
 
 def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
     """The manifests that a manifest list names. Raises ``CorruptObject``."""
-    with _translated(key, table, "manifest list"):
-        return list(read_manifest_list(MemoryInput(key, body)))
-
-
-def entries_of(key: str, table: str, body: bytes, manifest: ManifestFile) -> list[ManifestEntry]:
-    """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
     with (
-        _translated(key, table, "manifest"),
-        WholeAvroFile[ManifestEntry](
+        _translated(key, table, "manifest list"),
+        WholeAvroFile[ManifestFile](
             MemoryInput(key, body),
-            MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
-            read_types={-1: ManifestEntry, 2: DataFile},
-            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+            _LIST,
+            read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+            read_enums={517: ManifestContent},
         ) as reader,
     ):
-        return [inherit(entry, manifest) for entry in reader]
+        return list(reader)
+
+
+def counted(manifest: ManifestFile, entries: pa.Table) -> None:
+    """Fill in what a manifest list does not say of how many files and rows a manifest names."""
+    for place, status in ((7, ADDED), (8, EXISTING), (9, DELETED)):
+        chosen = entries.filter(pc.equal(entries["status"], pa.scalar(status, pa.int8())))
+        manifest._data[place] = chosen.num_rows
+        manifest._data[place + 3] = pc.sum(chosen["rows"]).as_py() or 0
+
+
+def is_counted(manifest: ManifestFile) -> bool:
+    """Whether the manifest list says how many files and rows a manifest names."""
+    return all(manifest._data[place] is not None for place in range(7, 13))
+
+
+def entries_of(
+    key: str, definition: Definition, body: bytes, manifest: ManifestFile
+) -> list[ManifestEntry]:
+    """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
+    spec = definition.specs.get(manifest.partition_spec_id)
+    if spec is None:
+        raise CorruptObject(
+            f"manifest {key} of table {definition.table} is of partition spec "
+            f"{manifest.partition_spec_id}, which its metadata does not hold: restore the metadata "
+            "file from a copy",
+            key=key,
+            table=definition.table,
+        )
+    file = WholeAvroFile[ManifestEntry](
+        MemoryInput(key, body),
+        MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )
+    file.named = {"partition": {field.name: field.field_id for field in spec.fields}}
+    with _translated(key, definition.table, "manifest"), file as reader:
+        places = _places(reader.schema, spec)
+        found = [inherit(entry, manifest) for entry in reader]
+        for entry in found:
+            if places is not None:
+                told = entry.data_file.partition
+                entry.data_file._data[_PARTITION] = Record(
+                    *(None if place is None else told[place] for place in places)
+                )
+            if entry.sequence_number is None and entry.status != ManifestEntryStatus.DELETED:
+                raise ValueError(f"it does not say when {entry.data_file.file_path} was added")
+        return found
+
+
+def _places(schema: Schema, spec: PartitionSpec) -> list[int | None] | None:
+    """Where partition tuples have the fields of the spec; None where they have them in order."""
+    kind = schema.find_field(102).field_type
+    fields = kind.fields if isinstance(kind, StructType) else ()
+    wanted = [(one.field_id, one.name, str(one.transform) == "void") for one in spec.fields]
+    places = places_of([(one.field_id, one.name) for one in fields], wanted)
+    return None if places == list(range(len(fields))) else places
 
 
 def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
-    """Fill in what an entry takes from its manifest (spec, sequence number inheritance)."""
+    """Fill in what an entry takes from its manifest (spec, sequence number inheritance).
+
+    Where all entries of a manifest have one number, those of older files may leave it out too.
+    """
     if entry.snapshot_id is None:
         entry.snapshot_id = manifest.added_snapshot_id or 0
     sequence = manifest.sequence_number or 0
-    if sequence == 0 or entry.status == ManifestEntryStatus.ADDED:
+    same = sequence == (manifest.min_sequence_number or 0)
+    if same or entry.status == ManifestEntryStatus.ADDED:
         if entry.sequence_number is None:
             entry.sequence_number = sequence
         if entry.file_sequence_number is None:
@@ -124,20 +196,13 @@ def decode_manifest(
     key: str, body: bytes, manifest: ManifestFile, definition: Definition
 ) -> pa.Table:
     """A manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
-    found = entries_of(key, definition.table, body, manifest)
+    found = entries_of(key, definition, body, manifest)
     return columns_of(found, manifest.partition_spec_id, definition)
 
 
 def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Definition) -> pa.Table:
-    """Entries of one spec as an ``ENTRIES`` table. Raises ``CorruptObject``."""
-    spec = definition.specs.get(spec_id)
-    if spec is None:
-        raise CorruptObject(
-            f"a manifest of table {definition.table} is of partition spec {spec_id}, which its "
-            "metadata does not hold: restore the metadata file from a copy",
-            table=definition.table,
-        )
-    types = PartitionTypes(spec, definition.leaves, definition.table)
+    """Entries of one of the table's specs as an ``ENTRIES`` table."""
+    types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
     rows = [_row(entry, spec_id, types, definition) for entry in entries]
     columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
     arrays = [pa.array(values, f.type) for values, f in zip(columns, ENTRIES, strict=True)]
@@ -323,6 +388,12 @@ class _translated:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ValueError) and str(error).endswith("is not a valid FileFormat"):
+            raise UnsupportedTableFeature(
+                f"table {self._table} has files of a format that LakeVilla does not know ({error}, "
+                f"{self._key}): use the client that wrote them",
+                table=self._table,
+            ) from None
         if isinstance(error, Exception) and not isinstance(error, LakeVillaError):
             raise CorruptObject(
                 f"{self._what} {self._key} of table {self._table} can't be read ({error}): restore "

@@ -71,7 +71,7 @@ def _live_entries(
 ) -> Program[list[ManifestEntry]]:
     found = []
     for manifest, key, body in (yield from bodies_of(snapshot, manifests)):
-        for entry in entries_of(key, snapshot.table, body, manifest):
+        for entry in entries_of(key, snapshot.definition, body, manifest):
             if entry.status != ManifestEntryStatus.DELETED:
                 entry.status = ManifestEntryStatus.EXISTING
                 found.append(entry)

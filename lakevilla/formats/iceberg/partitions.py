@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakevilla.errors import UnsupportedTableFeature
@@ -52,12 +52,12 @@ class PartitionTypes:
         found = {}
         for place, (key, kind) in enumerate(self.fields):
             if key is not None:
-                found[key] = partition_text(kind, values[place])
+                found[key] = partition_text(kind, _plain(kind, values[place]))
         return found
 
     def constants(self, values: Any) -> dict[int, Any]:
         """The columns, by id, that have one value in all rows of a file, and the values."""
-        return {number: values[place] for place, number in self._identities}
+        return {n: _plain(self.fields[p][1], values[p]) for p, n in self._identities}
 
     def values(self, texts: Mapping[str, str | None]) -> list[Any]:
         """Text by key as a manifest's partition tuple."""
@@ -65,6 +65,16 @@ class PartitionTypes:
             None if key is None else partition_value(kind, texts.get(key))
             for key, kind in self.fields
         ]
+
+
+def _plain(kind: str, value: Any) -> Any:
+    """A value that a manifest's Avro schema has called mere bytes."""
+    if isinstance(value, bytes) and kind == "string":
+        return value.decode()
+    if isinstance(value, bytes) and kind.startswith("decimal"):
+        scale = int(kind.rstrip(") ").rpartition(",")[2])
+        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, Context(prec=76))
+    return value
 
 
 def _result(transform: str, source: str) -> str:

@@ -25,7 +25,14 @@ from lakevilla.formats.base import (
 from lakevilla.formats.iceberg.cache import Cache
 from lakevilla.formats.iceberg.definition import Definition, keeps_contract
 from lakevilla.formats.iceberg.deletes import with_deletes
-from lakevilla.formats.iceberg.manifests import DELETED, ENTRIES, decode_list, decode_manifest
+from lakevilla.formats.iceberg.manifests import (
+    DELETED,
+    ENTRIES,
+    counted,
+    decode_list,
+    decode_manifest,
+    is_counted,
+)
 from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, statistics_in
 from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.pointer import decode_pointer, number_of
@@ -231,7 +238,11 @@ def listed_by(
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         raise (yield from missing_object(snapshot, f"manifest list {key}", key))
-    return tuple(decode_list(key, table, outcome.body))
+    listed = tuple(decode_list(key, table, outcome.body))
+    unknown = [one for one in listed if not is_counted(one)]
+    for one, entries in zip(unknown, (yield from entries_in(snapshot, unknown)), strict=True):
+        counted(one, entries)
+    return listed
 
 
 def missing_object(snapshot: IcebergSnapshot, what: str, key: str) -> Program[LakeVillaError]:

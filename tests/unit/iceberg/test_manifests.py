@@ -19,11 +19,13 @@ from lakevilla.formats.iceberg.manifests import (
 from lakevilla.formats.iceberg.memory_files import MemoryOutput, steady
 from tests.unit.iceberg.test_metadata import DEFINITION
 
+PLAIN = Definition("t", "t", DEFINITION)
+
 
 def made(names: list[str], codec: str) -> tuple[bytes, bytes, list[Any]]:
     """A manifest of some files, the list that names it, and how that does."""
     properties = {"write.avro.compression-codec": codec}
-    definition = Definition("t", "t", {**DEFINITION, "properties": properties})
+    definition = PLAIN.replaced({**DEFINITION, "properties": properties})
     entries = [
         new_entry(DataFile(name, 10, 0, stats='{"numRecords":1}'), 7, definition) for name in names
     ]
@@ -47,7 +49,7 @@ def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> 
     (found,) = decode_list("k", "t", listing)
     assert found.manifest_path == named[0].manifest_path
     assert found.manifest_length == len(manifest)
-    paths = [entry.data_file.file_path for entry in entries_of("k", "t", manifest, found)]
+    paths = [entry.data_file.file_path for entry in entries_of("k", PLAIN, manifest, found)]
     assert paths == [f"/lake/t/{name}" for name in names]
 
 
@@ -69,7 +71,7 @@ def test_partitions_by_double_are_read_whole() -> None:
         for number, text in enumerate(texts)
     ]
     manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
-    found = entries_of("k", "t", manifest.body, manifest.file)
+    found = entries_of("k", definition, manifest.body, manifest.file)
     assert [repr(entry.data_file.partition[0]) for entry in found] == [repr(v) for v in values]
 
 

@@ -1,0 +1,198 @@
+"""Manifests as other projects write them: fields left out, added, renamed, in another order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.builders import Place, contents
+from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
+
+FIELDS = [column(1, "k", "int"), column(2, "v", "string")]
+ROWS = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "v": ["a", "b"]}), {"k": 1, "v": 2})
+METRICS = (
+    "column_sizes",
+    "value_counts",
+    "null_value_counts",
+    "nan_value_counts",
+    "lower_bounds",
+    "upper_bounds",
+    "key_metadata",
+    "split_offsets",
+    "equality_ids",
+    "sort_order_id",
+)
+NUMBERS = ("snapshot_id", "sequence_number", "file_sequence_number")
+OF_VERSION_1 = (*NUMBERS[1:], "content", "equality_ids")
+COUNTS = tuple(
+    f"{what}_{kind}_count"
+    for what in ("added", "existing", "deleted")
+    for kind in ("files", "rows")
+)
+UNKNOWN = {
+    "manifest_entry": [{"name": "x", "type": ["null", "string"], "field-id": 9000}],
+    "r2": [
+        {"name": "y", "type": "long", "field-id": 9001},
+        {"name": "z", "type": ["null", {"type": "map", "values": "int"}], "field-id": 9002},
+        {"name": "w", "type": {"type": "array", "items": "string"}, "field-id": 9003},
+    ],
+    "manifest_file": [{"name": "q", "type": ["null", "boolean"], "field-id": 9004}],
+}
+
+#: How other writers differ, by who is known to.
+ODD: dict[str, dict[str, Any]] = {
+    "uncompressed": {"codec": "null"},
+    "deflate": {"codec": "deflate"},
+    "snappy, as BigQuery": {"codec": "snappy"},
+    "zstandard": {"codec": "zstandard"},
+    "bzip2": {"codec": "bzip2"},
+    "status and data_file alone, as BigQuery": {"codec": "snappy", "without": NUMBERS},
+    "no metrics": {"without": METRICS},
+    "no content": {"without": ["content"]},
+    "other names of records, as DuckDB": {
+        "names": {"manifest_entry": "e", "r2": "data_file", "manifest_file": "m"}
+    },
+    "no ids, as ClickHouse": {"ids": False},
+    "headers that say nothing, as Paimon": {
+        "headers": dict.fromkeys(
+            (
+                "schema",
+                "schema-id",
+                "partition-spec",
+                "partition-spec-id",
+                "format-version",
+                "content",
+            )
+        )
+    },
+    "a whole spec in the header": {"headers": {"partition-spec": '{"spec-id":0,"fields":[]}'}},
+    "no counts": {"listed_without": COUNTS},
+    "manifests of version 1": {"manifest_version": 1, "without": OF_VERSION_1},
+    "a list of version 1": {
+        "manifest_version": 1,
+        "without": OF_VERSION_1,
+        "listed_without": ["content", "sequence_number", "min_sequence_number", *COUNTS],
+    },
+    "fields that nobody knows": {"unknown": UNKNOWN},
+}
+
+
+def own(place: Place, **options: Any) -> Table:
+    return Table(Path(place.uri("t")), FIELDS, **options)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_manifests_as_others_write_them(place: Place, odd: str) -> None:
+    """They are read, and the table is written as any other."""
+    file = File("a.parquet", ROWS, entry={"x": "?"}, says={"y": 7, "z": {"a": 1}, "w": ["b"]})
+    own(place, **ODD[odd]).add(file, q=True).write()
+    with place.connect() as lake:
+        assert lake.snapshot().read("t", where="k > 1").to_pylist() == [{"k": 2, "v": "b"}]
+        with lake.transaction() as txn:
+            txn.append("t", [{"k": 3, "v": "c"}])
+            txn.update("t", {"v": "v || '!'"}, where="k = 1")
+        expected = [{"k": 1, "v": "a!"}, {"k": 2, "v": "b"}, {"k": 3, "v": "c"}]
+        assert lake.snapshot().read("t").sort_by("k").to_pylist() == expected
+    assert place.seen("t") == expected
+
+
+def test_version_1_and_3_are_read(place: Place) -> None:
+    own(place, version=1, without=OF_VERSION_1).add(File("a.parquet", ROWS)).write()
+    with place.connect() as lake:
+        assert lake.snapshot().read("t").num_rows == 2
+        with pytest.raises(
+            lv.UnsupportedTableFeature, match=r"format version 1: .* writes version"
+        ):
+            lake.run(lambda txn: txn.delete("t", where="k = 1"))
+
+
+SPEC = [
+    {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "k"},
+    {"source-id": 2, "field-id": 1001, "transform": "identity", "name": "v"},
+]
+ONE = of_ids(pa.table({"k": pa.array([1], pa.int32()), "v": ["a"]}), {"k": 1, "v": 2})
+
+
+def of_partition(place: Place, order: list[int], **options: Any) -> None:
+    """A manifest with the partition's fields in some order, or without one of them."""
+    told = own(
+        place,
+        partitioned=[SPEC[place] for place in order],
+        partition_types={"k": "int", "v": "string"},
+        **options,
+    )
+    told.add(File("a.parquet", ONE, {"k": 1, "v": "a"}))
+
+    def whole(document: Any) -> None:
+        document["partition-specs"] = [{"spec-id": 0, "fields": SPEC}]
+        document["last-partition-id"] = 1001
+
+    told.write(change=whole)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_partition_values_in_another_order_than_the_spec(place: Place, ids: bool) -> None:
+    of_partition(place, [1, 0], ids=ids)
+    with place.connect() as lake:
+        assert lake.snapshot().read("t", where="k = 1 AND v = 'a'").num_rows == 1
+        lake.run(lambda txn: txn.append("t", [{"k": 2, "v": "b"}]))
+        lake.run(lambda txn: txn.update("t", {"k": "k + 1"}, where="v = 'a'"))
+    assert place.seen("t") == [{"k": 2, "v": "a"}, {"k": 2, "v": "b"}]
+
+
+def refused(place: Place, error: type[Exception], match: str) -> None:
+    before = contents(place.root)
+    with place.connect() as lake:
+        with pytest.raises(error, match=match):
+            lake.snapshot().read("t")
+        with pytest.raises(error, match=match):
+            lake.run(lambda txn: txn.delete("t", where="k = 1"))
+    assert {n: b for n, b in contents(place.root).items() if n.startswith("t/")} == before
+
+
+def test_a_manifest_without_a_partition_value_is_refused(place: Place) -> None:
+    of_partition(place, [0])
+    refused(place, lv.CorruptObject, "m0.avro of table t .* no value for partition field v")
+
+
+@pytest.mark.parametrize("field", ["status", "file_path", "record_count", "file_size_in_bytes"])
+def test_a_manifest_without_what_every_one_has_is_refused(place: Place, field: str) -> None:
+    own(place, without=[field]).add(File("a.parquet", ROWS)).write()
+    refused(place, lv.CorruptObject, f"manifest t/metadata/m0.avro of table t .*{field}")
+
+
+@pytest.mark.parametrize("format", ["ORC", "AVRO", "LANCE"])
+def test_data_files_of_other_formats_are_refused(place: Place, format: str) -> None:
+    own(place).add(File("a.bin", ROWS, says={"file_format": format})).write()
+    refused(place, lv.UnsupportedTableFeature, f"table t has .*{format}")
+
+
+def test_an_older_file_of_unknown_age(place: Place) -> None:
+    """Which deletes apply to it, its sequence number decides."""
+    older = File("a.parquet", ROWS, entry={"status": 0})
+    own(place).add(older, sequence=3, min_sequence_number=1).write()
+    refused(place, lv.CorruptObject, r"does not say when .*a\.parquet was added")
+
+
+def test_an_older_file_whose_age_its_manifest_tells(place: Place) -> None:
+    older = File("a.parquet", ROWS, entry={"status": 0})
+    own(place).add(older, sequence=3, min_sequence_number=3).write()
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.update("t", {"v": "'z'"}, where="k = 1"))
+    assert place.seen("t") == [{"k": 1, "v": "z"}, {"k": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize("name", ["00001-0c9e2b4a", "00001-0c9e2b4a.metadata.json"])
+@pytest.mark.parametrize("numbered", [True, False])
+def test_the_directory_of_a_table_in_a_catalog(place: Place, name: str, numbered: bool) -> None:
+    """It is told from a damaged table, and from one that the catalog has taken over."""
+    told = own(place).add(File("a.parquet", ROWS))
+    told.write("v1.metadata.json" if numbered else "00001-0c9e2b4a.metadata.json")
+    (told.directory / "metadata" / "version-hint.text").write_text(name)
+    refused(
+        place, lv.UnsupportedTableFeature, "table t is kept by a catalog: .*00001-0c9e2b4a.*reg"
+    )
