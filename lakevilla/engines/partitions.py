@@ -49,7 +49,7 @@ class Partitioning:
         self.columns = layout.partition_by or tuple(
             f"__lakevilla_partition_{number}" for number in range(len(self._fields))
         )
-        self._sources = [layout.schema.field(field.column).type for field in self._fields]
+        self._sources = [_type_at(layout.schema, field.path) for field in self._fields]
 
     @property
     def derived_fields(self) -> list[pa.Field]:
@@ -64,7 +64,7 @@ class Partitioning:
     def derived(self, rows: pa.Table) -> pa.Table:
         """The rows with the columns that partitions are made of, where the table has none."""
         for field, added in zip(self._fields, self.derived_fields, strict=False):
-            values = partition_values(rows.column(field.column), field.transform)
+            values = partition_values(_values_at(rows, field.path), field.transform)
             rows = rows.append_column(added, values.cast(added.type))
         return rows
 
@@ -167,6 +167,21 @@ def _run_ends(codes: pa.Array) -> list[tuple[int, int]]:
     encoded = pc.run_end_encode(codes)
     ends = encoded.run_ends.to_pylist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        kind = kind.field(name).type
+    return kind
+
+
+def _values_at(rows: pa.Table, path: tuple[str, ...]) -> pa.ChunkedArray:
+    """A column, or a field within it; NULL where what it lies in is NULL."""
+    values = rows.column(path[0])
+    for name in path[1:]:
+        values = pc.struct_field(values, [values.type.get_field_index(name)])
+    return values
 
 
 def _cut(name: str) -> str:

@@ -360,22 +360,29 @@ class Constraint:
 class PartitionField:
     """One part of what a file's rows have in common: a value made of a column of theirs.
 
-    ``key`` names its value in ``DataFile.partition_values``, ``name`` in directories.
-    ``transform`` is Iceberg's (``identity``, ``day``, ``bucket[16]``).
+    ``key`` names its value in ``DataFile.partition_values``, ``name`` in directories. ``path``
+    is the column, or leads to a field within it. ``transform`` is Iceberg's (``identity``,
+    ``day``, ``bucket[16]``).
     """
 
     key: str
     name: str
-    column: str
+    path: tuple[str, ...]
     transform: str
 
     @property
+    def column(self) -> str:
+        """The column in which the value lies."""
+        return self.path[0]
+
+    @property
     def spelled(self) -> str:
-        """As ``create_table`` takes it: ``c``, ``day(c)``, ``bucket(16, c)``."""
+        """As ``create_table`` takes it: ``c``, ``day(c.d)``, ``bucket(16, c)``."""
+        source = ".".join(self.path)
         if self.transform == "identity":
-            return self.column
+            return source
         kind, _, rest = self.transform.partition("[")
-        return f"{kind}({rest[:-1]}, {self.column})" if rest else f"{kind}({self.column})"
+        return f"{kind}({rest[:-1]}, {source})" if rest else f"{kind}({source})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change
 from lakevilla.formats.iceberg.definition import MOST_WIDTH, Definition
 from lakevilla.formats.iceberg.name_mapping import with_fields
-from lakevilla.formats.iceberg.schema import Field, iceberg_fields
+from lakevilla.formats.iceberg.properties import check_settable
+from lakevilla.formats.iceberg.schema import Field, iceberg_fields, struct_paths
 
 __all__ = ["alter_table", "create_table", "merge_schema"]
 
@@ -53,7 +54,7 @@ def create_table(
             f"table {table} can't be made with format-version {version}: LakeVilla makes version 2",
             table=table,
         )
-    _check_properties(wanted, table)
+    check_settable(wanted, table)
     parts = _partition_fields(fields, partition_by, table)
     definition = {
         "format-version": 2,
@@ -117,7 +118,7 @@ def alter_table(
         raise InvalidOperation(f"table {table} would have no column left", table=table)
     properties = dict(definition.properties)
     wanted = {str(name): str(value) for name, value in (set_properties or {}).items()}
-    _check_properties(wanted, table)
+    check_settable(wanted, table)
     properties |= wanted
     for name in unset_properties:
         properties.pop(name, None)
@@ -177,7 +178,7 @@ def _place(fields: Sequence[Field], name: str, table: str) -> int:
 
 def _refuse_used(definition: Definition, field: Field) -> None:
     """A column that a partition spec, a sort order or the identifier needs can't go."""
-    number, table = int(field["id"]), definition.table
+    own, table = {int(one["id"]) for _, one in struct_paths([field])}, definition.table
     sources = {source for spec in definition.document["partition-specs"] for source in _of(spec)}
     orders = {source for order in definition.document["sort-orders"] for source in _of(order)}
     schema = definition.schema
@@ -186,7 +187,7 @@ def _refuse_used(definition: Definition, field: Field) -> None:
         (orders, "the table is sorted by it"),
         (set(schema.identifier_field_ids), "it is part of the rows' identifier"),
     ):
-        if number in used:
+        if own & used:
             raise InvalidOperation(
                 f"column {field['name']!r} of table {table} can't be dropped: {what}", table=table
             )
@@ -208,24 +209,13 @@ def _refuse_twice(names: Sequence[str], table: str) -> None:
         seen.add(name.lower())
 
 
-def _check_properties(properties: Mapping[str, str], table: str) -> None:
-    for name in properties:
-        if name == _FORMAT_VERSION or name.startswith(("lakevilla.", "delta.")):
-            raise InvalidOperation(
-                f"property {name} can't be set on table {table}: "
-                + (
-                    "it is a property of Delta tables"
-                    if name.startswith("delta.")
-                    else "LakeVilla keeps it, or the format does"
-                ),
-                table=table,
-            )
-
-
 def _partition_fields(
     fields: Sequence[Field], partition_by: Sequence[str], table: str
 ) -> list[dict[str, Any]]:
-    """The spec's fields for columns (``day``) and transforms of them (``day(ts)``)."""
+    """The spec's fields for columns (``day``) and transforms of them (``day(ts)``).
+
+    A field of a struct is named with what it lies in: ``day(meta.ts)``.
+    """
     found: list[dict[str, Any]] = []
     for text in partition_by:
         match = _TRANSFORM.fullmatch(text.strip())
@@ -233,10 +223,9 @@ def _partition_fields(
         if match is not None:
             name, column = match["name"], match["column"]
             width = match["width"] or match["last"]
-        field = fields[_place(fields, column.strip().strip('`"'), table)]
+        label, field = _source(fields, column.strip().strip('`"'), table)
         transform = _transform(name, width, field, text, table)
         plain = transform.partition("[")[0]
-        label = str(field["name"])
         if plain != "identity":
             label += f"_{'trunc' if plain == 'truncate' else plain}"
         if any(one["name"] == label for one in found):
@@ -252,6 +241,15 @@ def _partition_fields(
             }
         )
     return found
+
+
+def _source(fields: Sequence[Field], name: str, table: str) -> tuple[str, Field]:
+    """What a name leads to, and its dotted path: a column before a field within one."""
+    paths = sorted(struct_paths(fields), key=lambda found: len(found[0]))
+    for path, field in paths:
+        if ".".join(path).lower() == name.lower():
+            return ".".join(path), field
+    return name, fields[_place(fields, name, table)]
 
 
 def _transform(name: str, width: str | None, field: Field, text: str, table: str) -> str:

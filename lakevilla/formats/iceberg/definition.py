@@ -27,6 +27,7 @@ from lakevilla.formats.iceberg.schema import (
     leaves,
     nested_fields,
     physical_schema,
+    struct_paths,
 )
 
 if TYPE_CHECKING:
@@ -211,6 +212,14 @@ class Definition:
                     "made it",
                     table=self.table,
                 )
+        for part in self.spec.fields:
+            if str(part.transform) != "void" and part.source_id not in self._paths:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} is partitioned by {part.name}, a value of column id "
+                    f"{part.source_id}, which its schema lacks or has within a list or a map: "
+                    "change its partition spec with the client that made it",
+                    table=self.table,
+                )
         codec = self.properties.get(_METADATA_CODEC, "none").lower()
         if codec != "none" and not self.catalog:
             raise UnsupportedTableFeature(
@@ -254,6 +263,12 @@ class Definition:
                         table=self.table,
                     )
         self._check_names()
+        if self.properties.get("encryption.key-id"):
+            raise UnsupportedTableFeature(
+                f"table {self.table} is encrypted (encryption.key-id), and LakeVilla has no keys: "
+                "use the client that wrote it",
+                table=self.table,
+            )
         for schema in self.document["schemas"]:
             for _, field in nested_fields(schema["fields"]):
                 if field.get("initial-default") is not None:
@@ -299,17 +314,21 @@ class Definition:
         return tuple(found)
 
     def _partition_fields(self) -> tuple[PartitionField, ...]:
-        by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
         return tuple(
             PartitionField(
                 key=str(field.field_id),
                 name=field.name,
-                column=by_id.get(field.source_id, ""),
+                path=self._paths[field.source_id],
                 transform=str(field.transform),
             )
             for field in self.spec.fields
-            if str(field.transform) != "void"
+            if str(field.transform) != "void" and field.source_id in self._paths
         )
+
+    @cached_property
+    def _paths(self) -> dict[int, tuple[str, ...]]:
+        """The names that lead to each column, and field of a struct, by id."""
+        return {int(field["id"]): path for path, field in struct_paths(self.fields)}
 
     @cached_property
     def _sort_by(self) -> tuple[SortField, ...]:

@@ -213,6 +213,12 @@ def _row(
     entry: ManifestEntry, spec_id: int, types: PartitionTypes, definition: Definition
 ) -> tuple[Any, ...]:
     file = entry.data_file
+    if file.key_metadata:
+        raise UnsupportedTableFeature(
+            f"table {definition.table} has file {file.file_path}, which is encrypted (key_metadata"
+            "): use the client that wrote it",
+            table=definition.table,
+        )
     place, leaves = definition.place, definition.leaves
     content = file.content or DataFileContent.DATA
     if content == DataFileContent.DATA and file.file_format != FileFormat.PARQUET:
@@ -341,7 +347,7 @@ def encode_manifest(
 ) -> MadeManifest:
     """A manifest of data files, as the entries say: added, there before, or deleted."""
     sink = MemoryOutput(definition.place.spelled(path))
-    codec: Any = definition.properties.get(_CODEC, "gzip")
+    codec: Any = _codec(definition)
     version: Any = definition.format_version
     with write_manifest(
         version, definition.specs[spec_id], definition.schema_of(spec_id), sink, snapshot_id, codec
@@ -349,6 +355,13 @@ def encode_manifest(
         for entry in entries:
             writer.add_entry(entry)
     return MadeManifest(writer.to_manifest_file(), path, steady(writer, sink))
+
+
+def _codec(definition: Definition) -> str:
+    """How the table's properties want manifests to be compressed, where that can be done."""
+    wanted = definition.properties.get(_CODEC, "gzip").lower()
+    known = {"gzip": "gzip", "zstd": "zstd", "uncompressed": "null", "null": "null", "none": "null"}
+    return known.get(wanted, "gzip")
 
 
 def encode_list(
@@ -362,7 +375,7 @@ def encode_list(
 ) -> tuple[bytes, list[ManifestFile]]:
     """A manifest list, and its manifests as it names them (with their sequence numbers)."""
     sink = MemoryOutput(uri)
-    codec: Any = definition.properties.get(_CODEC, "gzip")
+    codec: Any = _codec(definition)
     version: Any = definition.format_version
     with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
         file: Any = writer._writer

@@ -224,7 +224,8 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
     CorruptObject
         It is torn, or lacks what every metadata file has, or its parts do not fit together.
     UnsupportedTableFeature
-        Its format version is not one of 1 to 3, or a column has a nested type of no known kind.
+        Its format version is not one of 1 to 3, it is encrypted, or a column has a nested type of
+        no known kind.
     """
     try:
         metadata = Metadata(key, table, _parts.decode(body))
@@ -234,6 +235,12 @@ def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
         if version not in (1, 2, 3):
             raise UnsupportedTableFeature(
                 f"table {table} has Iceberg format version {version}: LakeVilla reads 1 to 3",
+                table=table,
+            )
+        if metadata.get("encryption-keys"):
+            raise UnsupportedTableFeature(
+                f"table {table} is encrypted (encryption-keys), and LakeVilla has no keys: use the "
+                "client that wrote it",
                 table=table,
             )
         _ = (

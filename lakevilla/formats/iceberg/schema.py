@@ -26,6 +26,7 @@ __all__ = [
     "leaves",
     "nested_fields",
     "physical_schema",
+    "struct_paths",
 ]
 
 #: A field of a struct as the spec writes it: ``id``, ``name``, ``required``, ``type``.
@@ -161,6 +162,19 @@ def _nested_fields(kind: Any, parent: int) -> Iterator[tuple[int, Field]]:
             yield from _nested_fields(kind[part], int(kind[f"{part}-id"]))
 
 
+def struct_paths(fields: Sequence[Field]) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """The columns and the fields of structs within them, each with the names that lead to it.
+
+    None within lists and maps: of those a row has many values, or none.
+    """
+    for field in fields:
+        own = (str(field["name"]),)
+        yield own, field
+        if isinstance(field["type"], dict) and field["type"]["type"] == "struct":
+            for path, inner in struct_paths(field["type"]["fields"]):
+                yield (*own, *path), inner
+
+
 def iceberg_fields(schema: pa.Schema, table: str, last_id: int = 0) -> tuple[list[Field], int]:
     """Fields for an Arrow schema, with ids above ``last_id``; the last id used.
 
@@ -229,8 +243,17 @@ def _struct_fields(fields: Sequence[pa.Field], ids: _Ids, table: str) -> list[Fi
             "required": not field.nullable,
             "type": iceberg_type(field.type, ids, table),
         }
+        if (doc := _doc(field)) is not None:
+            made["doc"] = doc
         found.append(made)
     return found
+
+
+def _doc(field: pa.Field) -> str | None:
+    """The comment of an Arrow field, as pyiceberg or as deltalake and Spark keep it there."""
+    metadata = field.metadata or {}
+    found = metadata.get(b"doc", metadata.get(b"comment"))
+    return None if found is None else found.decode(errors="replace")
 
 
 def _arrow_field(field: Field, named: Callable[[Field], str], ids: bool, table: str) -> pa.Field:

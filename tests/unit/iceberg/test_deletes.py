@@ -1,0 +1,70 @@
+"""Which delete files apply to which data files (Iceberg spec, "Scan planning")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.formats.iceberg.deletes import with_deletes
+from lakevilla.formats.iceberg.manifests import ENTRIES
+
+
+def entry(path: str, sequence: int, **more: Any) -> dict[str, Any]:
+    known = {"path": path, "sequence": sequence, "spec_id": 0, "partition_values": [], "size": 1}
+    return {**dict.fromkeys(ENTRIES.names), **known, **more}
+
+
+def applied(sequence: int, *deletes: dict[str, Any], **data: Any) -> list[str]:
+    """The deletes that apply to one data file of a sequence number."""
+    files = pa.Table.from_pylist([entry("f", sequence, **data)], schema=ENTRIES)
+    _, lists = with_deletes(files, pa.Table.from_pylist(list(deletes), schema=ENTRIES))
+    return [one["path"] for one in lists[0].as_py() or ()]
+
+
+KINDS = [
+    {"kind": "equality", "equality_ids": [1]},
+    {"kind": "position"},
+    {"kind": "position", "target": "f"},
+    {"kind": "vector", "target": "f", "offset": 4, "length": 40},
+]
+NAMES = ["equality", "position", "position of one file", "vector"]
+
+
+@pytest.mark.parametrize("how", KINDS, ids=NAMES)
+def test_a_delete_applies_to_what_was_there_before_it(how: dict[str, Any]) -> None:
+    """An equality delete to what is older; the others to what came with it too.
+
+    A writer that deletes and inserts a row in one commit gives both one number: by equality,
+    the row that it has inserted must stay.
+    """
+    delete = entry("d", 5, **how)
+    assert applied(4, delete) == ["d"]
+    assert applied(5, delete) == ([] if how["kind"] == "equality" else ["d"])
+    assert applied(6, delete) == []
+
+
+@pytest.mark.parametrize("how", KINDS, ids=NAMES)
+def test_a_delete_of_another_partition(how: dict[str, Any]) -> None:
+    delete = entry("d", 5, partition_values=[("1000", "x")], **how)
+    assert applied(4, delete, partition_values=[("1000", "x")]) == ["d"]
+    elsewhere = applied(4, delete, partition_values=[("1000", "y")])
+    assert elsewhere == (["d"] if "target" in how else [])
+    other_spec = applied(4, delete, partition_values=[("1000", "x")], spec_id=1)
+    assert other_spec == (["d"] if "target" in how else [])
+
+
+def test_an_equality_delete_without_a_partition_applies_to_all() -> None:
+    delete = entry("d", 5, spec_id=3, kind="equality", equality_ids=[1])
+    assert applied(4, delete, partition_values=[("1000", "x")]) == ["d"]
+    assert applied(5, delete, partition_values=[("1000", "x")]) == []
+
+
+def test_a_vector_stands_for_the_position_deletes_of_its_file() -> None:
+    vector = entry("v", 5, **KINDS[3])
+    old = [entry("p", 4, kind="position"), entry("q", 4, kind="position", target="f")]
+    equality = entry("e", 5, **KINDS[0])
+    assert applied(3, vector, *old, equality) == ["e", "v"]
+    # One of before the file is of another file of that name, and stands for nothing.
+    assert applied(6, vector, entry("p", 6, kind="position")) == ["p"]
