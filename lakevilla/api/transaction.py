@@ -498,7 +498,7 @@ class Transaction(Workings[Frame]):
     def save(self) -> None:
         """Store the transaction as it is, so that ``lake.resume`` can go on with it elsewhere."""
         with self._alone():
-            self._core.check_open("save")
+            self._core.check_alive("save")
             self._lake.ensure_safe_store()
             self._run(saving.save(self._core))
 

@@ -29,6 +29,7 @@ from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.adopt import adopt
+from lakevilla.transaction.again import found_in_head
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
@@ -75,6 +76,9 @@ def decide(txn: Transaction) -> Program[Decided]:
         The replacement may have been stored, and the store does not say.
     """
     assert txn.held is not None, "a transaction that writes through HEAD is bound to one"
+    landed = yield from found_in_head(txn)
+    if landed is not None:
+        return Decided(_settled(txn, landed), landed.summary)
     waited = yield from wait_for_turn(txn, txn.head)
     if waited or any(done.deferred for done in txn.done):
         yield from catch_up(txn)
@@ -227,8 +231,11 @@ def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decide
             # It was replaced so long ago that gc has let go of a leaf: a newer one tells.
             yield from txn.context.head()
             continue
+        before = txn.head_tried
         candidate = Candidate(txn, commit, digest, held, let_pass=held.head.reserved)
         answer = yield from commit_together(candidate)
+        if isinstance(answer, Failed) and not isinstance(answer.error, CommitOutcomeUnknown):
+            txn.head_tried = before  # what was sent now was not stored
         held = _settled(txn, answer)
         if isinstance(answer, Settled):
             return Decided(held, answer.summary)
@@ -245,6 +252,7 @@ def _settled(txn: Transaction, answer: Answer) -> HeldHead:
     """
     match answer:
         case Settled(held, summary):
+            txn.head_tried = None
             if summary.hash not in txn.digests:
                 raise txn.fail(
                     TransactionAborted(

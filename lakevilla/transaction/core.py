@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from lakevilla.transaction.record import HeldRecord
     from lakevilla.transaction.saving import Saved
 
-__all__ = ["Done", "Transaction", "Working"]
+__all__ = ["Done", "EntryTried", "Transaction", "Working"]
 
 State = Literal["open", "failed", "committed", "aborted"]
 
@@ -111,6 +111,17 @@ class Working:
     candidates: dict[Expr | None, frozenset[int] | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class EntryTried:
+    """A number of its table's log under which a transaction has tried its entry.
+
+    ``seen_at`` is when the number before it was last read, by the client's own clock.
+    """
+
+    version: int
+    seen_at: float
+
+
 @dataclass(slots=True, weakref_slot=True)
 class Transaction:
     """The state of one transaction; used by one thread at a time.
@@ -128,6 +139,10 @@ class Transaction:
     tried : bool
         Whether it may have reached its commit point: then its files are not its
         own to delete any more (hazard 20).
+    entry_tried : EntryTried or None
+        Where its entry may stand, or may yet come to: see ``again``.
+    head_tried : int or None
+        Which replacement of HEAD may be its own, or the one after it: see ``again``.
     impatient : bool
         Whether its caller was told that it waits no longer.
     ousted : bool
@@ -189,6 +204,8 @@ class Transaction:
     stored: list[str] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
     tried: bool = False
+    entry_tried: EntryTried | None = None
+    head_tried: int | None = None
     shared: bool = False
     told: bool = False
     state: State = "open"
@@ -202,6 +219,11 @@ class Transaction:
     @property
     def head(self) -> Head | None:
         return None if self.held is None else self.held.head
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether its commit point was tried and nobody has told what became of that."""
+        return self.entry_tried is not None or self.head_tried is not None
 
     # -- binding ---------------------------------------------------------------
 
@@ -476,6 +498,16 @@ class Transaction:
     # -- what verbs need ---------------------------------------------------------
 
     def check_open(self, verb: str) -> None:
+        """Refuse a verb after the transaction has ended or failed, or may have committed."""
+        self.check_alive(verb)
+        if self.in_doubt:
+            raise InvalidOperation(
+                f"{verb}: transaction {self.id} may have committed, and what is done now would "
+                "not be in it: commit it again, which tells",
+                txn_id=self.id,
+            )
+
+    def check_alive(self, verb: str) -> None:
         """Refuse a verb after the transaction has ended or failed."""
         if self.state == "failed":
             assert self.failure is not None

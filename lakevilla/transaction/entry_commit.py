@@ -20,6 +20,8 @@ from lakevilla.store.base import Refused, Stored
 from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.operations import is_blind, tables_read
 from lakevilla.transaction.adopt import adopt
+from lakevilla.transaction.again import found_in_log
+from lakevilla.transaction.core import EntryTried
 from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
@@ -64,7 +66,9 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         # a tip that was read long ago is listed anew.
         tail = yield from open_tail(context, location)
         while not _is_seen(txn, tail):
-            yield from _move(txn)
+            mine = yield from _move(txn, location)
+            if mine is not None:
+                return mine
             tail = yield from open_tail(context, location)
         if tail.snapshot.guarded:
             # Since then all go through HEAD, and nobody looks for entries that do not.
@@ -85,7 +89,6 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             # What the known tip names is cleaned up: there is a newer one.
             yield from probe(context, tail)
             txn.retries += 1
-            yield from _move(txn)
             continue
         except TableNotFound:
             # Another client has dropped the table, or made another in its place.
@@ -96,7 +99,13 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             continue  # the files took so long that the tip has to be looked for again
         started = context.clock.elapsed()
         txn.tried = True
-        outcome = yield from put(ready.key, ready.body, ready.condition)
+        before = txn.entry_tried
+        txn.entry_tried = before or EntryTried(version, tail.seen_at)
+        try:
+            outcome = yield from put(ready.key, ready.body, ready.condition)
+        except StoreError:
+            txn.entry_tried = before  # it is sure that this one was not stored
+            raise
         while not isinstance(outcome, Stored | Refused) and unclear < _MAX_UNKNOWN:
             # The very same bytes under the very same number again: whichever
             # of the attempts lands, it is one entry.
@@ -117,8 +126,8 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             ):
                 # The number was an old one that had been taken away: nobody sees what is there.
                 context.tails.pop(location, None)
+                txn.entry_tried = before
                 txn.retries += 1
-                yield from _move(txn)
                 continue
             context.keep_tail(newer)
             if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
@@ -134,12 +143,15 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
                 table=location,
                 txn_id=txn.id,
             )
+        # Refused: what was sent now has not landed, whatever became of what was sent before.
+        txn.entry_tried = before
         tail = yield from probe(context, tail)
         mine = yield from _own_version(txn, location, version, tail.tip)
+        if mine is None:
+            mine = yield from _move(txn, location)
         if mine is not None:
             return mine
         txn.retries += 1
-        yield from _move(txn)
         if attempt:
             settings = context.settings
             yield from sleep(settings.retry_base_seconds * context.ids.jitter())
@@ -159,16 +171,24 @@ def _is_seen(txn: Transaction, tail: Tail) -> bool:
     return tail.tip == view.probed and not view.is_anothers(tail)
 
 
-def _move(txn: Transaction) -> Program[None]:
-    """Go on at the table's known tip, if nothing that was relied on has changed up to there."""
+def _move(txn: Transaction, location: str) -> Program[int | None]:
+    """Go on at the table's known tip, if nothing that was relied on has changed up to there.
+
+    Returns the version of the transaction's own entry if that is what came: it was tried before.
+    """
     found = yield from examine(txn, None, exact=True)
+    # Held against the very tip that it is moved to: what is followed later is looked at later.
+    mine = yield from found_in_log(txn, found.tails[location])
+    if mine is not None:
+        return mine
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    for location, view in found.views.items():
-        if view.base.table_id != txn.tables[location].view.base.table_id:
+    for where, view in found.views.items():
+        if view.base.table_id != txn.tables[where].view.base.table_id:
             # Its files may have gone with the old one's data, even appended ones.
-            raise txn.fail(conflict(txn, location, "it was replaced, or dropped and made anew"))
+            raise txn.fail(conflict(txn, where, "it was replaced, or dropped and made anew"))
     yield from adopt(txn, None, found)
+    return None
 
 
 def _read_back(txn: Transaction, tail: Tail) -> Program[int]:

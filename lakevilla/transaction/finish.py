@@ -15,6 +15,7 @@ from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
+from lakevilla.transaction.again import doubtful
 from lakevilla.transaction.commit import Decided, decide
 from lakevilla.transaction.context import Event
 from lakevilla.transaction.entry_commit import commit_by_entry
@@ -44,7 +45,7 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
     """
     if txn.state == "failed":
         assert txn.failure is not None
-        raise txn.failure
+        raise doubtful(txn, txn.failure) if txn.in_doubt else txn.failure
     if txn.state != "open":
         raise InvalidOperation(
             f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
@@ -59,8 +60,12 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         location = txn.done[0].table
         try:
             entry_version = yield from commit_by_entry(txn)
-        except StoreError as error:
-            # Safe to say so: where an entry may have landed it is ``CommitOutcomeUnknown``.
+        except LakeVillaError as error:
+            if txn.entry_tried is not None:
+                raise doubtful(txn, error) from error
+            if not isinstance(error, StoreError):
+                raise
+            # Safe to say so: where an entry may have landed it is in doubt.
             raise txn.fail(
                 StoreError(
                     f"nothing of transaction {txn.id} was committed: {error.message}",
@@ -71,7 +76,11 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         return _committed(txn, {location: entry_version}, None)
     try:
         decided = yield from decide(txn)
-    except StoreError as error:
+    except LakeVillaError as error:
+        if txn.head_tried is not None:
+            raise doubtful(txn, error) from error
+        if not isinstance(error, StoreError):
+            raise
         if not (txn.tried and txn.shared):
             # Each replacement of HEAD that was sent for it was refused: where one may have
             # landed it is ``CommitOutcomeUnknown`` (``group``).
@@ -85,7 +94,7 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
             txn_id=txn.id,
         ) from error
     # From here on it is committed: nothing below may undo it.
-    txn.state = "committed"
+    txn.state, txn.head_tried = "committed", None
     txn.decided = decided
     result = _committed(txn, None, decided.summary.sequence)
     if not publish:
@@ -183,6 +192,6 @@ def _committed(
     versions: dict[str, int | None] | None,
     sequence: int | None,
 ) -> CommitResult:
-    txn.state = "committed"
+    txn.state, txn.entry_tried = "committed", None
     txn.result = CommitResult(txn.id, versions, sequence, txn.retries + txn.redos, len(txn.done))
     return txn.result

@@ -245,11 +245,12 @@ def _prepare(context: Context, lane: Lane[Candidate]) -> Program[_Attempt | None
         return None
     attempt = _Attempt(base, joined.head, joined.accepted)
     # From here on it may be committed, whatever becomes of its thread.
-    return attempt if lane.begin(attempt, joined.accepted, _note_tried) else None
 
+    def note_tried(candidate: Candidate) -> None:
+        candidate.txn.tried = True
+        candidate.txn.head_tried = base.head.replacement
 
-def _note_tried(candidate: Candidate) -> None:
-    candidate.txn.tried = True
+    return attempt if lane.begin(attempt, joined.accepted, note_tried) else None
 
 
 def _looked_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
@@ -263,6 +264,9 @@ def _looked_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
     if found is not None:
         return Settled(base, found)
     candidate.held = base
+    tried = candidate.txn.head_tried
+    if tried is not None and tried < base.head.replacement:
+        candidate.txn.head_tried = None  # what it was to replace is gone: it can't land any more
     return None
 
 

@@ -23,7 +23,7 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since, load_tables
-from lakevilla.results import Counts
+from lakevilla.results import CommitResult, Counts
 from lakevilla.store.base import ANY, Found, Match, Stored
 from lakevilla.store.effects import Program, delete, get, parallel, put
 from lakevilla.sublogs.codec import FORMAT, decode, encode
@@ -36,6 +36,7 @@ from lakevilla.sublogs.record import (
     sublog_key,
 )
 from lakevilla.transaction.adopt import adopt
+from lakevilla.transaction.again import found_in_log
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.core import Done, Transaction, Working
 from lakevilla.transaction.features import Feature
@@ -79,6 +80,10 @@ def save(txn: Transaction) -> Program[None]:
 
     Raises
     ------
+    AlreadyCommitted
+        Its commit was tried before, and has landed unheard.
+    CommitOutcomeUnknown
+        Its commit was tried by its table's log entry, which may yet land.
     TransactionAborted
         Another process has resumed it.
     StoreError
@@ -92,6 +97,7 @@ def save(txn: Transaction) -> Program[None]:
             txn_id=txn.id,
         )
     if not txn.through_head or txn.held is None:
+        yield from _settle_entry(txn)
         yield from _join_head(txn)
     yield from txn.store_bodies()
     context = txn.context
@@ -139,6 +145,39 @@ def unsave(txn: Transaction) -> Program[None]:
     saved, txn.saved = txn.saved, None
     digests = () if saved is None else saved.sublogs
     yield from parallel([delete(sublog_key(txn.id, digest)) for digest in digests])
+
+
+def _settle_entry(txn: Transaction) -> Program[None]:
+    """See to it that no log entry of the transaction can land: it is to commit through HEAD.
+
+    An entry can't be fenced. So while its number is free the transaction stays one that
+    commits by it: with two commit points it could pass both.
+    """
+    if txn.entry_tried is None:
+        return
+    location = txn.done[0].table
+    tail = yield from open_tail(txn.context, location)
+    tail = yield from probe(txn.context, tail)
+    version = yield from found_in_log(txn, tail)
+    if version is not None:
+        txn.state, txn.entry_tried = "committed", None
+        txn.result = CommitResult(
+            txn.id, {location: version}, None, txn.retries + txn.redos, len(txn.done)
+        )
+        raise AlreadyCommitted(
+            f"transaction {txn.id} has committed as version {version} of table {location}: "
+            "nothing is left to do",
+            result=txn.result,
+            table=location,
+            txn_id=txn.id,
+        )
+    if txn.entry_tried is not None:
+        raise CommitOutcomeUnknown(
+            f"transaction {txn.id} may yet become version {txn.entry_tried.version} of table "
+            f"{location}, as which its commit was tried, so it can't be saved: commit it again",
+            table=location,
+            txn_id=txn.id,
+        )
 
 
 def _join_head(txn: Transaction) -> Program[None]:

@@ -157,6 +157,12 @@ class Process:
         self._resume(Unknown("the connection was cut"))
         return request
 
+    def interrupt(self):
+        """Ctrl-C at the next request, which is not answered; returns it, for it may land later."""
+        request = self.next
+        self._resume(None, KeyboardInterrupt())
+        return request
+
     def finish(self):
         while not self.done:
             self.step()
@@ -164,9 +170,10 @@ class Process:
             raise self.result
         return self.result
 
-    def _resume(self, answer):
+    def _resume(self, answer, error=None):
         try:
-            self.next = self._steps.send(answer)
+            steps = self._steps
+            self.next = steps.send(answer) if error is None else steps.throw(error)
         except StopIteration as stop:
             self.done, self.result = True, stop.value
         except LakeVillaError as error:
@@ -193,7 +200,10 @@ def _flat(program):
         elif isinstance(effect, List):
             answer = sorted((yield effect), key=lambda info: info.key)
         else:
-            answer = yield effect
+            try:
+                answer = yield effect
+            except (LakeVillaError, KeyboardInterrupt) as raised:
+                error = raised
 
 
 class Member:

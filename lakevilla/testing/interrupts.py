@@ -1,0 +1,42 @@
+"""Ctrl-C in the middle of a program, at a request of one's choice."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from lakevilla.store.effects import Program
+
+__all__ = ["Moment", "interrupted"]
+
+T = TypeVar("T")
+
+#: Whether the request at which it strikes was never sent, or has taken effect unheard.
+Moment = Literal["before", "after"]
+
+
+def interrupted(program: Program[T], number: int, moment: Moment) -> Program[T]:
+    """``program``, interrupted at its effect of that number (from 1), if it has so many.
+
+    As the runner does it: ``KeyboardInterrupt`` is raised where the program waits, and
+    what it still has to do about that is done. The parts of a ``Parallel`` are one effect.
+    """
+    answer: Any = None
+    error: BaseException | None = None
+    count = 0
+    while True:
+        try:
+            effect = program.send(answer) if error is None else program.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        count += 1
+        answer, error = None, None
+        if count == number and moment == "before":
+            error = KeyboardInterrupt()
+            continue
+        try:
+            answer = yield effect
+        except Exception as raised:
+            error = raised
+        if count == number:
+            answer, error = None, KeyboardInterrupt()
