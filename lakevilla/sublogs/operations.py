@@ -37,6 +37,7 @@ __all__ = [
     "Source",
     "StagedSource",
     "Update",
+    "given_files",
     "is_blind",
     "staged_keys",
     "tables_read",
@@ -271,6 +272,16 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
 
 def _of_source(source: Source) -> dict[str, Expr | None]:
     return dict.fromkeys(source.tables.values()) if isinstance(source, QuerySource) else {}
+
+
+def given_files(operation: Operation) -> tuple[DataFile, ...]:
+    """The files that were made for the operation: a redo needs them, and can't make them again."""
+    match operation:
+        case Append(files=files) | Overwrite(files=files):
+            return files
+        case Optimize(bins=bins):
+            return tuple(file for one in bins for file in one.files)
+    return ()
 
 
 def staged_keys(operation: Operation) -> tuple[str, ...]:

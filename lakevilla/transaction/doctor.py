@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from lakevilla.errors import LakeVillaError
@@ -17,6 +19,7 @@ from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.queue_report import report_queues
 from lakevilla.transaction.tail import Tail, open_tail, probe
 from lakevilla.transaction.view import pending_parts
+from lakevilla.transaction.voids import voids_of
 
 __all__ = ["doctor"]
 
@@ -170,16 +173,10 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
         if told.quiet:
             continue
         table = next(iter(commit.tables))
-        for txn, reason in told.voided:
-            findings.append(
-                Finding(
-                    "warning",
-                    "voided",
-                    f"transaction {txn} is void on table {table}: {reason}",
-                    table=table,
-                    txn_id=txn,
-                )
-            )
+        # Nothing is left to do about it: it is history, and no error of the lake as it is.
+        findings += [
+            replace(one, severity="warning") for one in (yield from voids_of(context, told, table))
+        ]
         voided = {txn for txn, _ in told.voided}
         for _, txn, _ in told.replaces:
             if txn in voided:

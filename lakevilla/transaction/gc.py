@@ -52,7 +52,7 @@ from lakevilla.transaction.absorb import absorb
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.emptying import clean_emptied
 from lakevilla.transaction.fallen import fallen_leaves
-from lakevilla.transaction.fitness import unpublished
+from lakevilla.transaction.fitness import needed_files, unpublished
 from lakevilla.transaction.naming import owner_of
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.operating import replace_until_stored
@@ -398,9 +398,7 @@ def _orphans(
         named.update(live["path"].to_pylist())
         named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
     state = head.tables[location]
-    for part in (yield from pending_parts(context, location, state.pending)):
-        named.update(file.path for file in part.change.adds)
-        named.update(file.path for file in part.change.change_files)
+    named |= yield from needed_files(context, location, state.pending)
     return [f"{location}/{path}" for path in sorted(candidates - named)]
 
 

@@ -16,7 +16,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize
 from lakevilla.transaction.conflicts import only
 
-__all__ = ["given_files", "moved", "moving_metrics", "still_moved"]
+__all__ = ["moved", "moving_metrics", "still_moved"]
 
 
 def moved(operation: Optimize, snapshot: Snapshot) -> Program[Change]:
@@ -42,11 +42,6 @@ def still_moved(operation: Optimize, change: Change) -> Optimize:
     gone = {file.ref for file in change.removes}
     bins = tuple(one for one in operation.bins if gone.issuperset(one.gone))
     return msgspec.structs.replace(operation, bins=bins)
-
-
-def given_files(operation: Optimize) -> set[str]:
-    """The paths of the files that were made for it: a redo needs them and makes none."""
-    return {file.path for one in operation.bins for file in one.files}
 
 
 def moving_metrics(operation: Optimize, change: Change) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from lakevilla.errors import TableNotFound, VersionNotFound
 from lakevilla.formats.base import CommitInfo, FileRef
@@ -20,7 +21,7 @@ from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
-from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.fitness import first_unfit, is_lost, is_old, unpublished
 from lakevilla.transaction.reconcile import reconcile
 from lakevilla.transaction.tail import Tail, is_cleaned_up_soon, open_tail, opened_again, probe
 from lakevilla.transaction.view import compose, pending_parts
@@ -104,7 +105,10 @@ def publish_table(context: Context, head: Head, location: str) -> Program[Publis
             tail = yield from open_tail(context, location, missing_ok=True)
             continue
         fitting = len(waiting) if unfit is None else unfit
-        count = _batch(parts[:fitting], tail)
+        # What is so old that its files are looked for goes alone: should they be gone before
+        # the entry lands, and be voided by another client, nothing else lands with it.
+        young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), waiting))
+        count = _batch(parts[: min(fitting, max(young, 1))], tail)
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
         if not stored:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
 from lakevilla.expressions.fields import Ids
 from lakevilla.formats.base import Change, Layout, Snapshot
+from lakevilla.formats.paths import file_key
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -39,13 +40,15 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     ReadRecord,
+    given_files,
     is_blind,
+    staged_keys,
 )
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
 from lakevilla.transaction.feed import in_one_entry
-from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.fitness import first_unfit, gone_for_good, is_lost, unpublished
 from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import check_append_only, perform, performed_as
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
@@ -54,6 +57,8 @@ from lakevilla.transaction.view import Placement, View, build_view, net_change, 
 __all__ = ["reconcile"]
 
 _MAX_ATTEMPTS = 50
+#: Files of a table that are looked for when a replay has failed.
+_MOST_LOOKED_FOR = 10_000
 
 
 @dataclass(slots=True)
@@ -191,6 +196,20 @@ def _replay_commit(
     operations: list[Operation] = []
     moved: Moves = {location: dict(replay.moved)}
     metrics = []
+    read: list[Snapshot] = []
+    mine = [operation for operation in commit.operations if operation.table == location]
+
+    def void(reason: str) -> None:
+        replay.voided.append((ref.txn, reason))
+        for operation in mine:
+            replay.moved |= withdrawn(operation)
+
+    given = [file_key(location, f.path) for operation in mine for f in given_files(operation)]
+    given += [key for operation in mine for key in staged_keys(operation)]
+    gone = yield from gone_for_good(given)
+    if gone:
+        void(_gone(gone))
+        return
 
     def lookup(other: str) -> Program[Snapshot]:
         if other == location:
@@ -198,13 +217,12 @@ def _replay_commit(
         # One that this very commit creates may have no log yet.
         tail = yield from open_tail(context, other, missing_ok=True)
         view = yield from build_view(context, head, other, tail)
+        read.append(view.snapshot)
         return view.snapshot
 
     try:
         written = yield from made_for
-        for operation in commit.operations:
-            if operation.table != location:
-                continue
+        for operation in mine:
             # Its columns may have other ids than those that were decided before it.
             operation = renumber(operation, moved)
             performed = yield from perform(context, operation, snapshot, name, lookup)
@@ -222,12 +240,13 @@ def _replay_commit(
             changes.append(performed.change)
             metrics.append(performed.metrics)
     except LakeVillaError as error:
+        reason = error.message
         if error.kind in ("store", "corrupt_object", "unsupported_format"):
-            raise
-        replay.voided.append((ref.txn, error.message))
-        for operation in commit.operations:
-            if operation.table == location:
-                replay.moved |= withdrawn(operation)
+            gone = yield from _gone_from([snapshot, *read])
+            if not gone:
+                raise
+            reason = _gone(gone)
+        void(reason)
         return
     replay.snapshot = snapshot
     replay.changes.extend(changes)
@@ -235,6 +254,24 @@ def _replay_commit(
     replay.operations.extend(operations)
     replay.moved = moved[location]
     replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _gone_from(snapshots: Sequence[Snapshot]) -> Program[list[str]]:
+    """The data files of these states that are gone: no replay can ever read them.
+
+    Asked after one has failed, of as many as it takes little to ask for.
+    """
+    keys: list[str] = []
+    for snapshot in snapshots:
+        files = yield from snapshot.files()
+        paths = files["path"].slice(0, _MOST_LOOKED_FOR).to_pylist()
+        keys.extend(file_key(snapshot.location, path) for path in paths)
+    return (yield from gone_for_good(keys))
+
+
+def _gone(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"{keys[0]}{more}, which it needs, was deleted by another client"
 
 
 def _written_layout(

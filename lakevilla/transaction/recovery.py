@@ -8,7 +8,13 @@ import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, NameMap, TableMap, successor
-from lakevilla.global_log.repo import LakeFile, lake_key, load_names, load_tables
+from lakevilla.global_log.repo import (
+    LakeFile,
+    commits_since,
+    lake_key,
+    load_names,
+    load_tables,
+)
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
@@ -23,6 +29,7 @@ from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.sweeping import give_up_places
 from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 from lakevilla.transaction.view import is_another
+from lakevilla.transaction.voids import voids_in
 
 __all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover"]
 
@@ -31,7 +38,9 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
 
     Hints that are behind the newest versions are written anew, and so are claims of tables
-    (``lake.json``) that are missing.
+    (``lake.json``) that are missing. What can't be published any more, because another client
+    has deleted its files or changed its table, becomes void, and is told: an error, since it
+    had been acknowledged.
 
     The places of dead clients are given up: it waits for a lease at most, and only if there
     are places that may be theirs. Those of ``owner`` are left alone.
@@ -93,17 +102,20 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         tail = yield from probe(context, tail)
         before = tail.tip
         published = yield from publish_table(context, head, location)
+        since = yield from commits_since(published.head, head.sequence)
+        voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:
         return [Finding("error", error.kind, error.message, table=location)]
     if not published.complete:
         return [
+            *voids,
             Finding(
                 "error",
                 "unpublished",
                 f"table {location} has decided commits that could not be published in time: "
                 "recover again",
                 table=location,
-            )
+            ),
         ]
     entries = [
         published.tail.entries[version]
@@ -114,7 +126,7 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
     for entry in ours:
         message = f"published version {entry.version} of {location} for another client"
         context.notify(Event("helping", entry.txn_ids[0], message, {"table": location}))
-    return [
+    return voids + [
         Finding(
             "note",
             "published",

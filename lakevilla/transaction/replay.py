@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lakevilla.engines.base import FileNamer
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Append, Optimize, Overwrite
-from lakevilla.transaction.moving import given_files, still_moved
+from lakevilla.sublogs.operations import Optimize, given_files
+from lakevilla.transaction.moving import still_moved
 from lakevilla.transaction.perform import check_append_only, perform, performed_as
 
 if TYPE_CHECKING:
@@ -92,12 +92,7 @@ def made_files(done: Done) -> list[str]:
     Only the former may be dropped when it is undone: a redo makes them anew, and
     nobody could make the latter again.
     """
-    operation = done.operation
-    given: set[str] = set()
-    if isinstance(operation, Append | Overwrite):
-        given = {file.path for file in operation.files}
-    elif isinstance(operation, Optimize):
-        given = given_files(operation)
+    given = {file.path for file in given_files(done.operation)}
     made = [file.path for file in done.change.adds]
     made += [file.path for file in done.change.change_files]
     return [f"{done.table}/{path}" for path in made if path not in given]

@@ -8,6 +8,7 @@ whatever is committed in between is seen.
 What a file is named for:
 
 - the table as HEAD tells it, with what is pending, and as its log alone tells it;
+- what a replay of what is pending would begin from;
 - a state that was replaced within the retention, or since the oldest transaction
   that has a record began: so snapshots of the lake and the versions of the table
   that are younger can be read;
@@ -36,6 +37,7 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.fitness import needed_files
 from lakevilla.transaction.naming import owner_of
 from lakevilla.transaction.nested import is_within, nested_tables
 from lakevilla.transaction.tail import refresh
@@ -116,6 +118,8 @@ def vacuum(
         # Checkpoints forget removals that are older than the table's own retention.
         paths = yield from table_format.named_in_log(states[0])
         named |= {file_key(location, path) for path in paths}
+    pending = yield from needed_files(context, location, view.placement.overlay)
+    named |= {file_key(location, path) for path in pending}
     # What is named and not listed may lie here all the same, under another spelling.
     there = {info.key for info in listed}
     bases = {key.rsplit("/", 1)[-1] for key in named - there}

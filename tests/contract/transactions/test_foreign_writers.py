@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import Field
 from deltalake.schema import PrimitiveType
+from typer.testing import CliRunner
 
 import lakevilla as lv
+from lakevilla.cli.app import app
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from tests.builders import (
+    NoEntries,
     Place,
     WrappedStore,
     accounts,
@@ -306,6 +311,57 @@ def test_a_column_dropped_under_a_decided_commit_voids_it_when_another_publishes
             txn.append("bank", [{"id": 9}])
     assert values(place.delta("bank").to_pyarrow_table()) == [0, 1, 2, 3, 9]
     assert sorted(everywhere(place, "other")) == [0, 8]
+
+
+def test_recover_tells_whoever_runs_it_what_it_makes_void(place: Place) -> None:
+    txn_id = decide_and_leave(place)
+    rewrite_without(place, "balance")
+    shown = CliRunner().invoke(app, ["recover", place.root, "--json"])
+    assert shown.exit_code == 1
+    (void,) = [one for one in json.loads(shown.output)["findings"] if one["kind"] == "voided"]
+    assert (void["severity"], void["table"], void["txn_id"]) == ("error", "bank", txn_id)
+    assert "no column balance" in void["message"]
+    assert "update" in void["message"]
+    # Told once: nothing is left to be done about it.
+    assert CliRunner().invoke(app, ["recover", place.root]).exit_code == 0
+    assert sorted(everywhere(place, "other")) == [0, 8]
+
+
+def test_a_decided_append_whose_file_is_gone_is_void_and_named_with_its_rows(place: Place) -> None:
+    with place.connect() as lake:
+        lake.runner.store = NoEntries(lake.runner.store)
+        with lake.transaction() as txn:
+            txn.append("bank", [{"id": 9, "balance": 9}])
+    (file,) = Path(place.uri("bank")).glob(f"lv-h-{txn.id}-*.parquet")
+    file.unlink()
+    # After an hour clean-up is thought of; here it is at once.
+    with place.connect(settings=lv.Settings(checked_tip_seconds=0.001)) as lake:
+        report = lake.recover()
+        (void,) = [finding for finding in report.findings if finding.kind == "voided"]
+        assert not report.ok
+        assert void.txn_id == txn.id
+        assert file.name in void.message
+        with lake.transaction() as later:
+            add(later, 1, 5)
+    assert everywhere(place) == {0: 100, 1: 105, 2: 100, 3: 100}
+
+
+def test_a_decided_update_of_a_file_that_is_gone_is_void_and_the_queue_goes_on(
+    place: Place,
+) -> None:
+    decide_and_leave(place)
+    place.delta("bank").update(updates={"balance": "50"}, predicate="id = 3")
+    (rewritten,) = place.delta("bank").file_uris()
+    Path(rewritten).rename(f"{rewritten}.kept")
+    with place.connect() as lake:
+        (void,) = [one for one in lake.recover().findings if one.kind == "voided"]
+        assert Path(rewritten).name in void.message
+        with lake.transaction() as txn:
+            txn.append("bank", [{"id": 9, "balance": 9}])
+        assert txn.result is not None
+        assert txn.result.versions["bank"] is not None
+    Path(f"{rewritten}.kept").rename(rewritten)
+    assert everywhere(place) == {0: 100, 1: 100, 2: 100, 3: 50, 9: 9}
 
 
 def rewrite_without(place: Place, column: str) -> None:

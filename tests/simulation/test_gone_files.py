@@ -1,0 +1,189 @@
+"""Decided commits whose files somebody cleans up: kept, or void and told (0019; hazard 38)."""
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.testing import foreign, foreign_iceberg, invariants
+from lakevilla.testing.reader import table_rows
+from lakevilla.testing.workloads import SCHEMA, context_of
+from lakevilla.transaction import doctor, gc, recovery, vacuum
+from lakevilla.transaction.finish import commit
+
+from .commits import TABLES, Process, add_to, alone, balances, begin, lake
+
+DAY = 24 * 3600
+FORMATS = {"delta": foreign, "iceberg": foreign_iceberg}
+
+
+def made(kind):
+    return lake(iceberg=TABLES if kind == "iceberg" else ())
+
+
+def append(txn, table, number):
+    rows = pa.table({"id": [number], "balance": [100], "items": [""]}, schema=SCHEMA)
+    return (yield from txn.append(table, rows.to_reader()))
+
+
+def appends_and_updates(client):
+    """Appends a row and changes it at once: the file that it appended is in no change."""
+    txn = begin(client)
+    yield from append(txn, "a", 7)
+    yield from add_to(txn, "a", 5, 7)
+    yield from add_to(txn, "a", 5, 0)
+    yield from commit(txn)
+
+
+def appends(client):
+    txn = begin(client)
+    yield from append(txn, "a", 7)
+    yield from commit(txn)
+
+
+def left_behind(simulation, program, kind, name="process"):
+    """A transaction that is decided and that its owner never publishes."""
+    Process(simulation, program, name).until("a/_delta_log" if kind == "delta" else "a/metadata/v")
+
+
+def recovered(simulation):
+    report = alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    # Nothing is blocked: a fresh client commits to each table, and is published.
+    alone(simulation, one_to_each, "fresh")
+    invariants.all_or_nothing(simulation.store, TABLES)
+    again = alone(simulation, lambda client: recovery.recover(context_of(client)), "again")
+    assert again.ok, again
+    return report
+
+
+def one_to_each(client):
+    txn = begin(client)
+    for table in TABLES:
+        yield from append(txn, table, 99)
+    result = yield from commit(txn)
+    assert None not in result.versions.values()
+
+
+def voided(report):
+    return [finding for finding in report.findings if finding.kind == "voided"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("who", ["gc", "vacuum"])
+def test_what_a_replay_begins_from_is_not_cleaned_up(kind, who):
+    simulation = made(kind)
+    left_behind(simulation, appends_and_updates, kind)
+    simulation.now += 10 * DAY
+
+    def clean_up(client):
+        context = context_of(client)
+        if who == "gc":
+            yield from gc.gc(context)
+        else:
+            yield from vacuum.vacuum(context, "a", dry_run=False)
+
+    def changed(client):
+        assert (yield from FORMATS[kind].rewrite(client, "a", dict))
+
+    alone(simulation, clean_up, "cleaner")
+    alone(simulation, changed, "other")
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 7: 105, 99: 100}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_append_whose_file_another_client_has_deleted_is_void_and_told(kind):
+    simulation = made(kind)
+    left_behind(simulation, appends, kind)
+    files = [key for key in simulation.store.objects if key.startswith("a/")]
+    simulation.now += 10 * DAY
+    tidy = foreign.vacuum if kind == "delta" else foreign_iceberg.remove_orphans
+    alone(simulation, lambda client: tidy(client, "a", 7 * DAY), "other")
+    deleted = set(files) - set(simulation.store.objects)
+    report = recovered(simulation)
+    (finding,) = voided(report)
+    assert not report.ok
+    assert finding.table == "a"
+    assert finding.txn_id in finding.message
+    assert any(key in finding.message for key in deleted)
+    assert "append" in finding.message
+    assert balances(simulation)["a"] == {0: 100, 1: 100, 99: 100}
+    # It stays in the history for who asks later.
+    later = alone(simulation, lambda client: doctor.doctor(context_of(client)), "doctor")
+    (told,) = voided(later)
+    assert told.severity == "warning"
+    assert told.txn_id == finding.txn_id
+
+
+def test_commits_behind_one_that_is_void_go_on():
+    simulation = lake()
+    left_behind(simulation, appends, "delta")
+
+    def behind(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from append(txn, "a", 8)
+        yield from commit(txn)
+
+    # Each is decided on top of the one before; none is published.
+    keys = set(simulation.store.objects)
+    left_behind(simulation, behind, "delta", "behind")
+    fresh = [key for key in set(simulation.store.objects) - keys if key.endswith(".parquet")]
+    assert len(fresh) == 2
+    simulation.now += 10 * DAY
+    gone = next(f for f in sorted(keys) if f.startswith("a/lv-h-") and _is_pending(simulation, f))
+    simulation.store.delete(gone)
+    (finding,) = voided(recovered(simulation))
+    assert gone in finding.message
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 8: 100, 99: 100}
+
+
+def _is_pending(simulation, key):
+    named = b"".join(
+        found.body for k, found in simulation.store.objects.items() if "/_delta_log/" in k
+    )
+    return key.rpartition("/")[2].encode() not in named
+
+
+def test_an_update_whose_new_file_is_gone_is_made_again():
+    simulation = lake()
+
+    def updates(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from commit(txn)
+
+    left_behind(simulation, updates, "delta")
+    simulation.now += 10 * DAY
+    alone(simulation, lambda client: foreign.vacuum(client, "a", 7 * DAY), "other")
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 99: 100}
+
+
+def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_told():
+    """The table is damaged whatever becomes of the commit; what is behind it goes on."""
+    simulation = lake()
+
+    def updates(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from commit(txn)
+
+    left_behind(simulation, updates, "delta")
+    assert all(row["balance"] == 100 for row in table_rows(simulation.store, "a"))
+
+    def changed(client):
+        assert (yield from foreign.rewrite(client, "a", dict))
+
+    alone(simulation, changed, "other")
+    rewritten = max(
+        (found.modified_seconds, key)
+        for key, found in simulation.store.objects.items()
+        if key.startswith("a/") and key.endswith(".parquet")
+    )[1]
+    kept = simulation.store.objects.pop(rewritten)
+    report = alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
+    (finding,) = voided(report)
+    assert rewritten in finding.message
+    simulation.store.objects[rewritten] = kept
+    assert voided(recovered(simulation)) == []
