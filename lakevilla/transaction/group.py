@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from lakevilla.errors import CommitOutcomeUnknown, ConflictError, LakeVillaError, StoreError
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError
 from lakevilla.formats.base import Layout
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
@@ -92,9 +92,13 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nobody could go on with it."""
+    """Nobody could go on with it.
 
-    error: LakeVillaError
+    ``error`` is of any type: what the examination of one candidate meets is its own caller's
+    to see, and no matter of the others nor of their leader.
+    """
+
+    error: Exception
 
 
 Answer = Settled | Declined | Failed
@@ -159,7 +163,7 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
         step: Head | Answer
         try:
             step = yield from _admit(base, head, candidate)
-        except LakeVillaError as error:
+        except Exception as error:
             step = Failed(error)
         if isinstance(step, Head):
             head = step
@@ -259,7 +263,7 @@ def _looked_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
         return None
     try:
         found = yield from own_commit(candidate.txn, base.head)
-    except LakeVillaError as error:
+    except Exception as error:
         return Failed(error)
     if found is not None:
         return Settled(base, found)
@@ -356,7 +360,7 @@ def _lost(
         txn = candidate.txn
         found = yield from _looked_for(candidate, newer)
         if in_doubt and isinstance(found, Failed):
-            found = _unknown(txn, found.error.message)  # it may be in what could not be read
+            found = _unknown(txn, str(found.error))  # it may be in what could not be read
         if found is not None:
             answers[candidate] = found
             continue

@@ -429,3 +429,40 @@ def test_what_an_interrupted_leader_has_sent_is_settled_before_anybody_is_refuse
     answer = run_now(simulation.store, reader())
     assert isinstance(answer, group.Settled)
     assert context.lanes.commits.unsettled is None
+
+
+# ------------------------------------------------------------- one that breaks
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_what_the_examination_of_one_meets_is_raised_to_it_and_the_others_go_on(place, monkeypatch):
+    """Whoever leads; an error that nobody has thought of is no reason to fail for others."""
+    for seed in range(5):
+        _breaks_one(place, seed, monkeypatch)
+
+
+def _breaks_one(place, seed, monkeypatch):
+    simulation = lake(seed=seed)
+    broken, examine = [], group.examine
+
+    def fails_for_one(txn, head, **options):
+        if txn in broken:
+            raise ZeroDivisionError("nobody has thought of that")
+        return (yield from examine(txn, head, **options))
+
+    monkeypatch.setattr(group, "examine", fails_for_one)
+
+    def one_that_breaks(context, client):
+        txn = begin(client, context=context)
+        broken.append(txn)
+        for table in TABLES:
+            yield from append(txn, table, 200)
+        with pytest.raises(ZeroDivisionError):
+            yield from commit(txn)
+        yield from end(txn)
+
+    threads = appenders(3)
+    threads.insert(place, one_that_breaks)
+    simulation.add("threads", process(*threads))
+    simulation.run()
+    assert rows_added(simulation) == {table: [100, 101, 102] for table in TABLES}
