@@ -2,6 +2,7 @@
 
 import contextlib
 
+import pyarrow as pa
 import pytest
 
 from lakevilla.errors import (
@@ -10,14 +11,16 @@ from lakevilla.errors import (
     ConflictError,
     ForeignConflict,
     TransactionAborted,
+    VersionNotFound,
 )
 from lakevilla.global_log import head as head_module
+from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get
 from lakevilla.testing import foreign, invariants
 from lakevilla.testing.mutations import MUTATIONS
-from lakevilla.testing.workloads import COLUMNS, context_of
-from lakevilla.transaction import gc, idempotency, outcome, recovery, saving
+from lakevilla.testing.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.transaction import gc, history, idempotency, outcome, recovery, saving
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 
@@ -557,3 +560,43 @@ def test_tip_of_before_a_suspend_is_not_relied_on():
     clean(simulation)
     alone(simulation, update, "after")
     assert balances(simulation)["a"] == {0: 110, 1: 100, 8: 0, 9: 0}
+
+
+# ------------------------------------------------------------------ the past
+
+
+def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
+    """The entry that publishes it holds a later one as well, so the log tells no such state."""
+    simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
+
+    def adds(table, number):
+        def program(client):
+            txn = begin(client)
+            rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+            yield from txn.append(table, rows.to_reader())
+            return (yield from commit(txn))
+
+        return program
+
+    def rows_at(version):
+        def program(client):
+            txn = begin(client, read_only=True)
+            yield from history.bind_to_past(txn, version=version)
+            return (yield from read(txn, "a"))
+
+        return program
+
+    Process(simulation, adds("a", 7), "first").until("a/_delta_log")
+    simulation.now += 300
+    version = alone(simulation, adds("b", 8), "second").global_version
+    expected = {0: 100, 1: 100, 7: 0}
+    assert alone(simulation, rows_at(version), "reader") == expected
+    simulation.now += 100
+    alone(simulation, adds("a", 9), "third")
+    assert alone(simulation, rows_at(version), "reader after") == expected
+    simulation.now += 400
+    # The first lets go of what is published, the second of the history of that.
+    for number in range(2):
+        alone(simulation, collect, f"collector {number}")
+    with pytest.raises(VersionNotFound, match="forgotten"):
+        alone(simulation, rows_at(version), "late reader")

@@ -364,6 +364,22 @@ def test_a_decided_update_of_a_file_that_is_gone_is_void_and_the_queue_goes_on(
     assert everywhere(place) == {0: 100, 1: 100, 2: 100, 3: 50, 9: 9}
 
 
+def test_rows_written_before_a_constraint_are_void_under_it_though_they_fit_the_rest(
+    place: Place,
+) -> None:
+    """What they were written for is asked, and that is not what the table's log says now."""
+    with place.connect() as lake:
+        lake.runner.store = NoEntries(lake.runner.store)
+        with lake.transaction() as txn:
+            txn.append("bank", [{"id": 9, "balance": -9}])
+    place.delta("bank").alter.add_constraint({"positive": "balance >= 0"})
+    with place.connect() as lake:
+        (void,) = [one for one in lake.recover().findings if one.kind == "voided"]
+        assert void.txn_id == txn.id
+        assert "no longer fit" in void.message
+    assert everywhere(place) == {0: 100, 1: 100, 2: 100, 3: 100}
+
+
 def rewrite_without(place: Place, column: str) -> None:
     rows = place.delta("bank").to_pyarrow_table().drop_columns([column])
     place.write("bank", rows, mode="overwrite", schema_mode="overwrite")
