@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.settings import is_unicode
 
 __all__ = ["Place", "convert", "storable", "without_nulls"]
 
@@ -179,6 +180,13 @@ def match_fields(source: list[str], target: list[str], describe: str, table: str
                     " matched without regard to case: rename one",
                     table=table,
                 )
+    for name in source:
+        if "\0" in name or not is_unicode(name):
+            raise InvalidOperation(
+                f"{describe}: column name {name!r} has a character that no table can store: "
+                "rename it",
+                table=table,
+            )
     return {name.lower(): position for position, name in enumerate(source)}
 
 

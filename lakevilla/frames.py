@@ -16,6 +16,7 @@ import pyarrow as pa
 from lakevilla.casting import Place, convert, match_fields, storable, without_nulls
 from lakevilla.errors import InvalidOperation
 from lakevilla.offsets import with_offsets
+from lakevilla.settings import shown
 
 __all__ = ["Source", "is_one_shot", "materialise", "open_data", "schema_of", "to_reader"]
 
@@ -96,7 +97,7 @@ def open_data(data: object) -> Source:
         return _open(data)
     except InvalidOperation:
         raise
-    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, LookupError) as error:
         raise InvalidOperation(
             f"data of type {_type_name(data)} cannot become Arrow: {error}"
         ) from error
@@ -351,7 +352,9 @@ def _check_zones(values: Sequence[object], name: str) -> None:
 def _check_names(names: Iterable[object]) -> None:
     for name in names:
         if not isinstance(name, str):
-            raise InvalidOperation(f"column name {name!r} is not a string: name columns by str")
+            raise InvalidOperation(
+                f"column name {shown(name)} is not a string: name columns by str"
+            )
 
 
 # ---------------------------------------------------------------- converting

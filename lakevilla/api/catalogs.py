@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakevilla.errors import InvalidOperation, TableNotFound
 from lakevilla.formats.iceberg.paths import place_of
 from lakevilla.formats.iceberg.pointer import decode_pointer, pointer_key
-from lakevilla.settings import Settings
+from lakevilla.settings import Settings, shown
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 from lakevilla.store.location import normalise_location
@@ -36,8 +36,8 @@ def check_catalogs(catalogs: object) -> Catalogs:
     for name, catalog in catalogs.items():
         if not isinstance(name, str) or not name or "." in name or "/" in name:
             raise InvalidOperation(
-                f"catalog name {name!r} must be a string without '.' and '/', since tables are "
-                "named catalog.namespace.table"
+                f"catalog name {shown(name)} must be a string without '.' and '/', since tables "
+                "are named catalog.namespace.table"
             )
         if not isinstance(catalog, Mapping) and not hasattr(catalog, "load_table"):
             raise InvalidOperation(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.scalars import plain
-from lakevilla.settings import MOST_SECONDS, shown
+from lakevilla.settings import MOST_SECONDS, is_unicode, shown
 
 __all__ = [
     "check_choice",
@@ -64,7 +64,7 @@ def check_text(name: str, value: object) -> str:
     ------
     InvalidOperation
     """
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value.strip() or not is_unicode(value):
         raise InvalidOperation(f"{name} must be text, not {shown(value)}")
     return str.__str__(value)
 
@@ -131,7 +131,9 @@ def check_texts(argument: str, given: object) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(
-        isinstance(text, str) and text.strip() for pair in given.items() for text in pair
+        isinstance(text, str) and text.strip() and "\0" not in text and is_unicode(text)
+        for pair in given.items()
+        for text in pair
     ):
         raise InvalidOperation(f"{argument} maps names to texts, not {shown(given)}")
     return {str.__str__(name): str.__str__(text) for name, text in given.items()}

@@ -28,6 +28,8 @@ from lakevilla.expressions.values import (
     value_of,
 )
 from lakevilla.scalars import plain
+from lakevilla.settings import is_unicode
+from lakevilla.settings import shown as in_short
 
 __all__ = [
     "LakeVillaSQL",
@@ -128,7 +130,9 @@ def read_assignments(assignments: object, reader: Reader) -> dict[str, Expr]:
         raise InvalidOperation("no assignments: name at least one column and its new value")
     for name in assignments:
         if not isinstance(name, str) or not name:
-            raise InvalidOperation(f"assignments have the name {name!r}: name columns by text")
+            raise InvalidOperation(
+                f"assignments have the name {in_short(name)}: name columns by text"
+            )
     return {
         name: parse_with(value, reader)
         if isinstance(value, str)
@@ -150,6 +154,10 @@ def parse_with(sql: str, reader: Reader) -> Expr:
             f"an expression is text, not {type(sql).__name__}: pass SQL, and values through params"
         )
     shown = sql if len(sql) < 200 else sql[:197] + "..."
+    if not is_unicode(sql):
+        raise InvalidOperation(
+            f"an expression has half of a surrogate pair: take it out of {shown!r}"
+        )
     if len(sql) > MAX_TEXT:
         raise InvalidOperation(
             f"an expression of {len(sql)} characters is too long (at most {MAX_TEXT}): pass long "

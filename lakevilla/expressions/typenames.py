@@ -17,6 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.types import MAX_PRECISION, arrow_type
+from lakevilla.settings import is_unicode, shown
 
 __all__ = ["columns_of", "describes_columns", "type_named"]
 
@@ -116,8 +117,10 @@ def columns_of(given: Mapping[Any, object]) -> pa.Schema:
     """
     fields = []
     for name, type_ in given.items():
-        if not isinstance(name, str) or not name:
-            raise InvalidOperation(f"column name {name!r} is not a string: name columns by str")
+        if not isinstance(name, str) or not name or not is_unicode(name):
+            raise InvalidOperation(
+                f"column name {shown(name)} is not a string: name columns by str, in Unicode"
+            )
         if isinstance(type_, str):
             type_ = type_named(type_, name)
         if not isinstance(type_, pa.DataType):

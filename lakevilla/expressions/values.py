@@ -29,6 +29,7 @@ from lakevilla.expressions.types import (
     is_numeric,
 )
 from lakevilla.scalars import plain
+from lakevilla.settings import is_unicode, shown
 
 __all__ = [
     "DECIMAL_CONTEXT",
@@ -97,6 +98,10 @@ def literal(value: object, what: str = "a value") -> Expr:
         return literal_of("timestamp_ntz" if value.tzinfo is None else "timestamp", value)
     if isinstance(value, time) and value.tzinfo is None:
         return literal_of("time", value)
+    if isinstance(value, str) and not is_unicode(value):
+        raise InvalidOperation(
+            f"{what} is {shown(value)}, which has half of a surrogate pair: take it out"
+        )
     for class_, name in ((float, "double"), (date, "date"), (str, "string")):
         if isinstance(value, class_):
             return literal_of(name, value)

@@ -27,7 +27,7 @@ from obstore.exceptions import (
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.settings import Settings
+from lakevilla.settings import Settings, shown
 from lakevilla.store.base import (
     Absent,
     AnyVersion,
@@ -310,6 +310,7 @@ _UNSAFE_WRITERS = {
     "aws_s3_locking_provider": "dynamodb",
 }
 _PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_OPTION = re.compile(r"[a-z0-9_.]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
 _memories: dict[str, MemoryStore] = {}
 
@@ -326,10 +327,14 @@ class _Options:
         for key, value in options.items():
             if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
                 raise InvalidOperation(
-                    f"storage option {key!r} is of type {type(value).__name__}: name options by "
+                    f"storage option {shown(key)} is of type {type(value).__name__}: name options by "
                     "text, and give each as text, a number or a boolean, or leave it out"
                 )
             name = key.lower()
+            if not _OPTION.fullmatch(name):
+                raise InvalidOperation(
+                    f"storage option {shown(key)} is not known: a name has letters, digits, _ and ."
+                )
             if name in self._config:
                 raise InvalidOperation(f"storage option {name!r} is given twice; keep one")
             if not _DELTALAKE_ONLY.fullmatch(name):
