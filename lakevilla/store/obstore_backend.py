@@ -325,10 +325,10 @@ class _Options:
         self._settings = settings
         self._config: dict[str, str] = {}
         for key, value in options.items():
-            if not isinstance(key, str) or not isinstance(value, str | bool | int | float):
+            if not isinstance(key, str) or not _is_option(value):
                 raise InvalidOperation(
-                    f"storage option {shown(key)} is of type {type(value).__name__}: name options by "
-                    "text, and give each as text, a number or a boolean, or leave it out"
+                    f"storage option {shown(key)} is of type {type(value).__name__}: name options "
+                    "by text, and give each as text, a number or a boolean, or leave it out"
                 )
             name = key.lower()
             if not _OPTION.fullmatch(name):
@@ -416,6 +416,11 @@ class _Options:
                 f"the store {provider}://{name} cannot be opened: {_first_line(error)}; "
                 f"correct storage_options"
             ) from None
+
+
+def _is_option(value: object) -> bool:
+    is_small = isinstance(value, int) and value.bit_length() <= 64
+    return is_small or isinstance(value, str | float)
 
 
 def session_of(session: Any) -> Any:
