@@ -22,6 +22,7 @@ from lakevilla.expressions.bind import bind, type_of
 from lakevilla.expressions.columns import columns
 from lakevilla.expressions.evaluate import compare, evaluate
 from lakevilla.expressions.functions import COMPARISONS
+from lakevilla.expressions.rising import mapped_bounds, rising_operand
 from lakevilla.expressions.statistics import (
     ColumnStatistics,
     PartitionColumn,
@@ -29,7 +30,7 @@ from lakevilla.expressions.statistics import (
     read_statistics,
 )
 from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
-from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, is_numeric, type_name
+from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, type_name
 from lakevilla.expressions.values import value_of
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ class _Follower:
 
     def _rising(self, expr: Expr) -> _Range:
         """A function that never falls keeps the order of its operand's bounds."""
-        at = _rising_operand(expr, self._schema)
+        at = rising_operand(expr, self._schema)
         if at is None:
             return self._unknown(expr)
         operand = expr.arg if isinstance(expr, Cast) else expr.args[at]  # type: ignore[union-attr]
@@ -333,8 +334,13 @@ class _Follower:
         if isinstance(inner.low, pa.Scalar) and not inner.low.is_valid:
             return self._unknown(expr)
         type_ = type_of(expr, self._schema)
-        low, high = (_mapped(expr, at, bound, type_) for bound in (inner.low, inner.high))
-        return _Range(low, high, inner.null, inner.value, nan=inner.nan and is_fractional(type_))
+        source = type_of(operand, self._schema)
+        low, high = (
+            mapped_bounds(expr, at, bound, source, type_) for bound in (inner.low, inner.high)
+        )
+        # A sum of infinities is NaN; a cast makes none that was not there.
+        nan = is_fractional(type_) and (inner.nan or not isinstance(expr, Cast))
+        return _Range(low, high, inner.null, inner.value, nan=nan)
 
 
 _CONDITIONS = frozenset({*COMPARISONS, "and", "or", "not", "is_null", "in", "like", "starts_with"})
@@ -463,51 +469,3 @@ def _once(
         return evaluate(expr, row), True
     except InvalidOperation:
         return None, False  # the engine will meet it, and raise
-
-
-def _rising_operand(expr: Expr, schema: pa.Schema) -> int | None:
-    """The operand in which an expression never falls, the others being constants."""
-    if isinstance(expr, Cast):
-        source, to = type_of(expr.arg, schema), expr.type
-        moments = ("date", "timestamp", "timestamp_ntz")
-        numbers = is_numeric(source) and is_numeric(to)
-        return 0 if numbers or (source in moments and to in moments) else None
-    if not isinstance(expr, Call):
-        return None
-    if expr.name in ("year", "floor", "ceil", "round", "add_interval", "date_add"):
-        return 0 if all(isinstance(arg, Literal) for arg in expr.args[1:]) else None
-    if expr.name == "date_trunc":
-        return 1
-    if expr.name in ("+", "-") and isinstance(expr.args[1], Literal):
-        return 0
-    return 1 if expr.name == "+" and isinstance(expr.args[0], Literal) else None
-
-
-def _mapped(expr: Expr, at: int, bounds: Any, type_: str) -> Any:
-    """The function over bounds; null where it raises, as no bound is known there."""
-    to = arrow_type(type_)
-    if isinstance(expr, Cast):
-        try:
-            return pc.cast(bounds, to, safe=True) if not pa.types.is_decimal(to) else _fail()
-        except pa.ArrowException:
-            pass
-    column = Column(("bound",))
-    if isinstance(expr, Cast):
-        call: Expr = Cast(column, expr.type)
-    else:
-        assert isinstance(expr, Call)
-        call = Call(expr.name, (*expr.args[:at], column, *expr.args[at + 1 :]))
-    scalar = isinstance(bounds, pa.Scalar)
-    values = [bounds.as_py()] if scalar else bounds.to_pylist()
-    found: list[Any] = []
-    for value in values:
-        try:
-            found.append(evaluate(call, {"bound": value}))
-        except InvalidOperation:
-            found.append(None)
-    found = [None if value != value else value for value in found]
-    return pa.scalar(found[0], to) if scalar else pa.array(found, to)
-
-
-def _fail() -> Any:
-    raise pa.ArrowInvalid("decimals round in Arrow's own way")

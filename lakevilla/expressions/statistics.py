@@ -291,11 +291,18 @@ def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Arra
     """Bounds that hold although writers cut them.
 
     Timestamps are cut to milliseconds. Decimals beyond 15 digits pass through doubles in
-    some writers, which lose the digits after the fifteenth.
+    some writers, which lose the digits after the fifteenth. A double may have been a float when
+    the file was written, and its bounds the shortest texts of floats: 0.1 stands for the
+    nearest float then, which is above it.
     """
     if type_ in ("timestamp", "timestamp_ntz"):
         step = pa.scalar(1000, pa.duration("us"))
         return _in_years(pc.subtract(low, step)), _in_years(pc.add(high, step))
+    if type_ == "double":
+        return (
+            pc.min_element_wise(low, _as_float(low), skip_nulls=False),
+            pc.max_element_wise(high, _as_float(high), skip_nulls=False),
+        )
     if is_decimal(type_) and decimal_parts(type_)[0] > 15:
         slack = Decimal("1e-14")
         return _moved(low, -slack, type_), _moved(high, slack, type_)
@@ -309,6 +316,10 @@ def _in_years(bounds: pa.Array) -> pa.Array:
     at = bounds.cast(pa.int64())  # as a number, for the type may have a zone or none
     within = pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last))
     return pc.if_else(within, bounds, pa.scalar(None, bounds.type))
+
+
+def _as_float(bounds: pa.Array) -> pa.Array:
+    return bounds.cast(pa.float32(), safe=False).cast(pa.float64())
 
 
 def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:

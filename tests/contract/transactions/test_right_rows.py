@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from datetime import date
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.types import DoubleType
 
+import lakevilla as lv
 from tests.builders import Place, make_place
 from tests.contract.other_clients.changes import newest, upgraded, write_entry
 
@@ -112,3 +114,40 @@ def test_nan_is_found_and_deleted_above_every_number(place: Place, own: bool) ->
         assert math.isnan(lake.snapshot().read("t")["x"][0].as_py())
         with lake.transaction() as txn:
             assert txn.delete("t", "s.y > 5").rows_deleted == 1
+
+
+PRICE = Decimal("9025684103.8753")
+
+
+@pytest.mark.parametrize("where", ["d = :f", "d = f", "cast(d as double) <= :f"])
+def test_a_decimal_is_found_by_the_double_that_it_is(place: Place, where: str) -> None:
+    rows = pa.table({"d": pa.array([PRICE], pa.decimal128(18, 4)), "f": [float(PRICE)]})
+    params = {"f": float(PRICE)} if ":f" in where else None
+    place.write("t", rows)
+    with place.connect() as lake:
+        assert lake.snapshot().read("t", where=where, params=params).num_rows == 1
+        with lake.transaction() as txn:
+            assert txn.delete("t", where, params=params).rows_deleted == 1
+
+
+def test_a_phantom_that_equals_a_double_is_a_conflict(place: Place) -> None:
+    rows = pa.table({"d": pa.array([PRICE], pa.decimal128(18, 4)), "n": [1]})
+    place.write("t", rows.slice(0, 0))
+    with place.connect() as lake, place.connect() as other:
+        txn = lake.transaction()
+        assert txn.read("t", where="d = :f", params={"f": float(PRICE)}).num_rows == 0
+        txn.append("t", {"d": [Decimal(1)], "n": [2]})
+        with other.transaction() as theirs:
+            theirs.append("t", rows)
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+
+
+def test_a_month_later_is_after_what_comes_a_month_later(place: Place) -> None:
+    moments = [datetime(2023, 1, 30, 23), datetime(2023, 1, 31, 1)]
+    place.write("t", pa.table({"ts": pa.array(moments, pa.timestamp("us", "UTC"))}))
+    where = "ts + interval '1' month > timestamp '2023-02-28 12:00:00'"
+    with place.connect() as lake:
+        assert lake.snapshot().read("t", where=where)["ts"].to_pylist() == [
+            moments[0].replace(tzinfo=UTC)
+        ]

@@ -334,3 +334,92 @@ def test_bounds_at_the_ends_of_time_keep_the_file(type_: str) -> None:
     for where in ("t + interval '1' day = :p", "date_trunc('year', t) < :p", "t >= :p"):
         value = datetime(2024, 2, 29, tzinfo=UTC if type_ == "timestamp" else None)
         assert file_may_match(file, layout(schema), parse_predicate(where, {"p": value}))
+
+
+def file_of(low: Any, high: Any, *, rows: int = 2) -> DataFile:
+    """A file with bounds for ``x`` and no NULL."""
+    stats = {"numRecords": rows, "minValues": {"col-x": low}, "maxValues": {"col-x": high},
+             "nullCount": {"col-x": 0}}  # fmt: skip
+    return DataFile("f", 1, 1, {}, json.dumps(stats))
+
+
+def stays(file: DataFile, kind: pa.DataType, where: str, **params: object) -> bool:
+    schema = pa.schema([("x", kind), ("y", pa.float64())])
+    predicate = bind(parse_predicate(where, params), schema)
+    return file_may_match(file, layout(schema), predicate)
+
+
+def test_months_are_no_monotone_shift_of_timestamps() -> None:
+    """Hazard 34: January 30 at 23:00 and January 31 at 01:00 change places by a month."""
+    where = "x + interval '1' month > timestamp '2023-02-28 12:00:00'"
+    file = file_of("2023-01-30T23:00:00.000", "2023-01-31T01:00:00.000")
+    assert stays(file, pa.timestamp("us"), where)
+    assert stays(file, pa.timestamp("us"), where.replace("month", "year").replace("2023", "2020"))
+    days = file_of("2023-01-30", "2023-01-31")
+    assert not stays(days, pa.date32(), "x + interval '1' month > date '2023-02-28'")
+    assert stays(days, pa.date32(), "x + interval '1' month >= date '2023-02-28'")
+    assert not stays(file, pa.timestamp("us"), where.replace("month", "day"))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "cast(x as double) <= :f",
+        "x = :f",
+        "x in (:f, 1e300)",
+        "x = y",
+        "cast(x as float) = cast(:f as float)",
+    ],
+)
+def test_a_decimal_meets_a_double_as_the_evaluator_has_it(where: str) -> None:
+    """Hazard 34: Arrow's cast of a decimal to a double is an ulp off."""
+    value = Decimal("9025684103.8753")
+    file = file_of(float(value), float(value))
+    params = {"f": float(value)} if ":f" in where else {}
+    assert stays(file, pa.decimal128(18, 4), where, **params)
+
+
+def test_a_function_of_null_is_null_though_its_operand_is_not() -> None:
+    assert stays(file_of(1, 2), pa.int64(), "(x + cast(null as long)) is null")
+
+
+@pytest.mark.parametrize("where", ["x + cast('-Infinity' as double) in (:nan)", "not x + :inf > 5"])
+def test_a_sum_of_infinities_is_nan(where: str) -> None:
+    params = {"nan": float("nan")} if ":nan" in where else {"inf": float("inf")}
+    nothing = DataFile("f", 1, 1, {}, json.dumps({"numRecords": 1}))
+    assert stays(nothing, pa.float64(), where, **params)
+
+
+def test_bounds_of_a_file_from_before_a_column_was_widened_are_those_of_floats() -> None:
+    """The shortest texts of the floats 0.1 and 0.7 are a double below and one above them."""
+    for text, value in ((0.1, 0.10000000149011612), (0.7, 0.699999988079071)):
+        file = file_of(text, text)
+        for held in (text, value):
+            assert stays(file, pa.float64(), "x = :f", f=held)
+            assert stays(file, pa.float64(), "x in (:f, 1e300)", f=held)
+        assert not stays(file, pa.float64(), "x = :f", f=text + 1e-6)
+    assert stays(file_of(0.7, 0.8), pa.float64(), "x < 0.7e0")
+    assert not stays(file_of(0.7, 0.8), pa.float64(), "x < 0.6999999e0")
+
+
+def test_zeros_are_equal_whatever_their_sign() -> None:
+    for zero in (0.0, -0.0):
+        assert not stays(file_of(zero, zero), pa.float64(), "x < 0e0")
+        for where in ("x = 0e0", "x = :z", "x >= :z and x <= :z", "x in (:z, 7)"):
+            params = {"z": -0.0} if ":z" in where else {}
+            assert stays(file_of(zero, zero), pa.float64(), where, **params), (zero, where)
+
+
+def test_bounds_at_the_ends_of_time_are_followed() -> None:
+    file = file_of("0001-01-01T00:00:00.000", "9999-12-31T23:59:59.999")
+    for where in ("date_trunc('day', x) > timestamp '9999-12-01 00:00:00'", "year(x) < 2"):
+        assert stays(file, pa.timestamp("us"), where)
+    listed = ", ".join(f"timestamp '2020-01-{day:02} 00:00:00'" for day in range(1, 12))
+    assert stays(file, pa.timestamp("us"), f"x in ({listed})")
+
+
+def test_infinities_are_within_no_bounds_that_do_not_say_so() -> None:
+    for low, high in (("-Infinity", "Infinity"), (None, None)):
+        file = file_of(low, high)
+        assert stays(file, pa.float64(), "x > 1e308")
+        assert stays(file, pa.float64(), "x = :inf", inf=float("inf"))
