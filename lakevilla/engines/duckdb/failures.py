@@ -15,7 +15,13 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    UnsupportedTableFeature,
+)
 
 __all__ = ["RULE_MARK", "Tap", "translated"]
 
@@ -37,6 +43,8 @@ _OURS = re.compile(
 )
 # A query has no names but its tables': DuckDB takes a file of theirs that is gone for a directory.
 _GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """)
+_MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
+_CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 
 
@@ -107,6 +115,23 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
         return StoreError(
             f"{where}data file {gone['path']} is gone; check that it was not vacuumed, "
             "then try again",
+            table=table,
+        )
+    missing = _MISSING.search(text)
+    if missing is not None:
+        return StoreError(
+            f"{where}data file {missing['path']} is gone; check that it was not vacuumed, "
+            "then try again",
+            table=table,
+        )
+    codec = _CODEC.search(text)
+    if codec is not None:
+        file = _FILE.search(text)
+        name = "a data file" if file is None else f"data file {file['path']}"
+        # LZ4 is Hadoop's framing of it, which the Parquet format gave up for LZ4_RAW.
+        return UnsupportedTableFeature(
+            f"{where}{name} is compressed by {codec['codec']}, which can't be read here: rewrite "
+            "it by snappy, zstd or LZ4_RAW with the client that wrote it",
             table=table,
         )
     lower = text.lower()
