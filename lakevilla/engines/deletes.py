@@ -135,6 +135,8 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
     by_id = {(f.metadata or {}).get(_ID): f.name for f in rows.schema}
     fields = {(f.metadata or {}).get(_ID): i for i, f in enumerate(layout.physical)}
     columns = {}
+    if not delete.equality_ids:
+        raise _corrupt(layout, delete, "its manifest does not say by which columns (equality_ids)")
     for number in delete.equality_ids:
         key = str(number).encode()
         if key not in fields:

@@ -289,9 +289,9 @@ def definition_of(metadata: Metadata) -> dict[str, Any]:
             listed = [field for spec in found["partition-specs"] for field in spec["fields"]]
             numbers = [field.get("field-id", 999) for field in listed]
             found["last-partition-id"] = max(numbers, default=999)
-        if not found["sort-orders"]:
-            found["sort-orders"] = [{"order-id": 0, "fields": []}]
-            found["default-sort-order-id"] = 0
+    if not found["sort-orders"]:  # some clients leave it out in version 2 as well
+        found["sort-orders"] = [{"order-id": 0, "fields": []}]
+        found["default-sort-order-id"] = 0
     found["schemas"] = [_without_nothing(schema) for schema in found["schemas"] or ()]
     found["properties"] = {
         name: value for name, value in metadata.properties.items() if not _is_own(name)
