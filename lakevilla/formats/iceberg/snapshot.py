@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, VersionNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
 from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
@@ -227,11 +233,17 @@ def listed_by(
         return ()
     place, table = snapshot.definition.place, snapshot.table
     uri = chosen.get("manifest-list")
+    if uri is None and chosen.get("manifests") is not None:
+        raise UnsupportedTableFeature(
+            f"snapshot {chosen.get('snapshot-id')} of table {table} keeps its manifests in the "
+            "metadata file, as version 1 could, which LakeVilla does not read: commit once with "
+            "the client that wrote it",
+            table=table,
+        )
     if uri is None:
         raise CorruptObject(
             f"snapshot {chosen.get('snapshot-id')} of table {table} names no manifest list: "
-            "LakeVilla does not read tables that keep manifests in their metadata file; rewrite "
-            "it with the client that wrote it",
+            "restore the metadata file from a copy",
             table=table,
         )
     key = place.key(place.path(str(uri)))

@@ -196,3 +196,22 @@ def test_the_directory_of_a_table_in_a_catalog(place: Place, name: str, numbered
     refused(
         place, lv.UnsupportedTableFeature, "table t is kept by a catalog: .*00001-0c9e2b4a.*reg"
     )
+
+
+@pytest.mark.parametrize(
+    ("manifests", "error", "match"),
+    [
+        (["m0.avro"], lv.UnsupportedTableFeature, "keeps its manifests in the metadata file"),
+        (None, lv.CorruptObject, "names no manifest list"),
+    ],
+)
+def test_a_snapshot_without_a_manifest_list(
+    place: Place, manifests: list[str] | None, error: type[Exception], match: str
+) -> None:
+    def without(document: Any) -> None:
+        snapshot = document["snapshots"][0]
+        snapshot.pop("manifest-list")
+        snapshot.update({} if manifests is None else {"manifests": manifests})
+
+    own(place).add(File("a.parquet", ROWS)).write(change=without)
+    refused(place, error, match)

@@ -1,0 +1,136 @@
+"""What else tables of other projects have: places, staged snapshots, types, foreign deletes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakevilla as lv
+from tests.builders import Place
+from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
+
+ROWS = of_ids(pa.table({"k": pa.array([1, 2], pa.int32())}), {"k": 1})
+
+
+def own(place: Place, *more: Any, **options: Any) -> Table:
+    return Table(Path(place.uri("t")), [column(1, "k", "int"), *more], **options)
+
+
+def keys(place: Place) -> list[int]:
+    with place.connect() as lake:
+        return sorted(lake.snapshot().read("t")["k"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("a b%20c.parquet", "{directory}/data/{name}"),
+        ("day=2024-01-01 10%3A00/ü.parquet", "file://{directory}/data/{name}"),
+        ("a[1]*?.parquet", "file:{directory}/data/{name}"),
+        ("0/1/0101/a.parquet", "file:///{relative}/data/{name}"),
+    ],
+)
+def test_data_files_by_any_name(place: Place, name: str, spelled: str) -> None:
+    """Names are what they are: nothing in them is decoded, and no pattern is meant."""
+    told = own(place)
+    relative = str(told.directory).lstrip("/")
+    uri = spelled.format(directory=told.directory, name=name, relative=relative)
+    told.add(File(name, ROWS, uri=uri)).write()
+    assert keys(place) == [1, 2]
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.delete("t", where="k = 1"))
+    assert [row["k"] for row in place.seen("t")] == [2]
+
+
+def test_a_data_file_outside_of_the_table_is_read(place: Place, tmp_path: Path) -> None:
+    """As ``write.data.path`` and ``write.object-storage.enabled`` leave it."""
+    elsewhere = tmp_path / "elsewhere.parquet"
+    pq.write_table(ROWS, elsewhere)
+    told = own(place)
+    told.add(File("a.parquet", ROWS, store=False, uri=str(elsewhere))).write()
+    assert keys(place) == [1, 2]
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.delete("t", where="k = 1"))
+    assert [row["k"] for row in place.seen("t")] == [2]
+    assert elsewhere.exists()
+
+
+def test_a_snapshot_that_waits_to_be_published_is_no_row_of_the_table(place: Place) -> None:
+    """Staged by ``wap.id``: the table's state is its current snapshot, and the staged one stays."""
+    told = own(place).add(File("a.parquet", ROWS))
+
+    def staged(document: Any) -> None:
+        other = {**document["snapshots"][0], "snapshot-id": 99, "sequence-number": 2}
+        other["summary"] = {"operation": "append", "wap.id": "review"}
+        document["snapshots"].append(other)
+        document["last-sequence-number"] = 2
+
+    told.write(change=staged)
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("t", [{"k": 3}]))
+    assert keys(place) == [1, 2, 3]
+    newest = json.loads((told.directory / "metadata" / "v2.metadata.json").read_text())
+    kept = {one["snapshot-id"]: one["summary"] for one in newest["snapshots"]}
+    assert kept[99]["wap.id"] == "review"
+    assert newest["last-sequence-number"] == 3
+
+
+@pytest.mark.parametrize(
+    "kind", ["unknown", "variant", "geometry", "geography(srid:4326)", "timestamptz_ns", "what"]
+)
+def test_types_that_are_not_known_are_refused(place: Place, kind: str) -> None:
+    told = own(place, column(2, "c", kind), version=3)
+    told.add(File("a.parquet", ROWS)).write()
+    match = rf"table t has column c of the Iceberg type {kind[:7]}"
+    with place.connect() as lake, pytest.raises(lv.UnsupportedTableFeature, match=match):
+        lake.snapshot().read("t")
+
+
+@pytest.mark.parametrize(("content", "format"), [(1, "AVRO"), (1, "ORC"), (2, "AVRO")])
+def test_delete_files_of_other_formats_are_refused(place: Place, content: int, format: str) -> None:
+    told = own(place).add(File("a.parquet", ROWS))
+    says = {"file_format": format, "equality_ids": [1] if content == 2 else None}
+    told.add(File("d.bin", ROWS, content=content, says=says), sequence=2).write()
+    match = rf"table t has delete file .*d\.bin of format {format}"
+    with place.connect() as lake, pytest.raises(lv.UnsupportedTableFeature, match=match):
+        lake.snapshot().read("t")
+
+
+@pytest.mark.parametrize("mode", ["none", "counts", "truncate(1)", "full"])
+def test_how_much_manifests_say_of_values(place: Place, mode: str) -> None:
+    """Whatever the table wants told of its values, by LakeVilla too: the same rows are found."""
+    properties = {"write.metadata.metrics.default": mode}
+    told = own(place, column(2, "v", "string"), properties=properties)
+    rows = of_ids(pa.table({"k": pa.array([1], pa.int32()), "v": ["apple"]}), {"k": 1, "v": 2})
+    says = {
+        "value_counts": {2: 1},
+        "null_value_counts": {2: 0},
+        "lower_bounds": {2: b"a"},
+        "upper_bounds": {2: b"b"},  # cut, and rounded up
+    }
+    told.add(File("a.parquet", rows, says=says)).write()
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("t", [{"k": 2, "v": "banana"}]))
+        state = lake.snapshot()
+        assert state.read("t", where="v = 'apple'")["k"].to_pylist() == [1]
+        assert state.read("t", where="v >= 'b'")["k"].to_pylist() == [2]
+    files = place.catalog().load_table("t").inspect.files().to_pylist()
+    bounds = {row["file_path"]: dict(row["lower_bounds"] or ()) for row in files}
+    ours = next(told for path, told in bounds.items() if not path.endswith("a.parquet"))
+    assert bool(ours) == (mode != "none")
+
+
+def test_a_name_that_is_not_the_first_of_its_version(place: Place) -> None:
+    """``v3.metadata.json`` alone, as after a clean-up of older ones, is version 2 of the lake."""
+    told = own(place).add(File("a.parquet", ROWS))
+    told.write("v3.metadata.json")
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("t", [{"k": 3}]))
+        assert lake.snapshot().versions["t"].version == 3
+    assert (told.directory / "metadata" / "v4.metadata.json").exists()
+    assert keys(place) == [1, 2, 3]

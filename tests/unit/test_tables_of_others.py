@@ -1,0 +1,45 @@
+"""What docs/tables-of-others.md says is tested is there, and every line says it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tables-of-others.md").read_text()
+
+#: A page's short name for a file of tests, within its section.
+SHORT = re.compile(r"`(\w+)` is\s+`(tests/[\w/]+\.py)`")
+NAMED = re.compile(r"`([\w/.]+)::(test_\w+)`")
+
+
+def sections() -> list[str]:
+    return re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+
+
+def missing(section: str) -> list[str]:
+    """The tests that a section names and that are not there."""
+    short = dict(SHORT.findall(section))
+    found = []
+    for place, name in NAMED.findall(section):
+        path = ROOT / short.get(place, place)
+        if not path.is_file() or not re.search(rf"^def {name}\(", path.read_text(), re.MULTILINE):
+            found.append(f"{place}::{name}")
+    return found
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    assert sections()
+    assert [name for section in sections() for name in missing(section)] == []
+
+
+def test_every_line_of_the_tables_names_a_test() -> None:
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith(("| feature |", "|---"))]
+    assert len(rows) > 50
+    assert [row for row in rows if not NAMED.search(row)] == []
+
+
+def test_a_test_that_is_not_there_would_be_told() -> None:
+    section = "`x` is `tests/unit/test_tables_of_others.py` `x::test_nothing` `y.py::test_a`"
+    assert missing(section) == ["x::test_nothing", "y.py::test_a"]
