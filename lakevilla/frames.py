@@ -197,7 +197,11 @@ def to_reader(
         if position is not None:
             nothing = pa.nulls(0, source.schema.field(position).type)
             convert(nothing, column.type, Place(table, column.name))
-    return pa.RecordBatchReader.from_batches(merged, _converted(source, merged, positions, table))
+    batches = _converted(source, merged, positions, table)
+    if not source.one_shot:
+        # What does not fit is told now, when the caller may still look at the table again.
+        batches = itertools.chain(list(itertools.islice(batches, 1)), batches)
+    return pa.RecordBatchReader.from_batches(merged, batches)
 
 
 def materialise(data: object, *, limit_bytes: int) -> pa.Table | pa.RecordBatchReader:

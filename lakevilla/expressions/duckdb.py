@@ -398,7 +398,22 @@ _INTERVALS = {
 def _add_interval(call: Call, args: list[str], types: list[str], type_: str) -> str:
     count, unit = (evaluate(arg, {}) for arg in call.args[1:])
     function, factor = _INTERVALS[unit]
-    return _moment(f"{_utc(args[0], type_)} + {function}({count * factor})", type_)
+    moved = _within_years(f"{_utc(args[0], type_)} + {function}({count * factor})", call)
+    return _moment(moved, type_)
+
+
+def _date_add(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    return _within_years(f"{args[0]} + CAST({args[1]} AS INTEGER)", call)
+
+
+def _within_years(sql: str, call: Call) -> str:
+    """A date or wall clock that raises beyond the years that the language has; DuckDB has more."""
+    message = f"{render_sql(call)} leaves the years 1 to 9999: leave such rows out with a case"
+    return (
+        f"list_extract(list_transform([{sql}], lambda __moment: "
+        "CASE WHEN __moment < DATE '0001-01-01' OR __moment >= DATE '10000-01-01' "
+        f"THEN error({_string(message)}) ELSE __moment END), 1)"
+    )
 
 
 def _array(call: Call, args: list[str], types: list[str], type_: str) -> str:
@@ -414,7 +429,6 @@ _TEMPLATES = {
     "trim": "trim({0}, ' ')",
     "ltrim": "ltrim({0}, ' ')",
     "rtrim": "rtrim({0}, ' ')",
-    "date_add": "{0} + CAST({1} AS INTEGER)",
 }
 
 _SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
@@ -436,5 +450,6 @@ _SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
     **dict.fromkeys(("year", "month", "day", "hour", "minute", "second"), _part),
     "date_trunc": _date_trunc,
     "add_interval": _add_interval,
+    "date_add": _date_add,
     "array": _array,
 }  # fmt: skip

@@ -5,7 +5,11 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
+import pyarrow as pa
+from pyiceberg.types import LongType
+
 import lakevilla as lv
+from tests.builders import Place, values
 
 
 def test_partitions_are_told_as_they_were_given(tmp_path: Path) -> None:
@@ -16,3 +20,16 @@ def test_partitions_are_told_as_they_were_given(tmp_path: Path) -> None:
         assert made.partition_by == lake.table("t").partition_by == parts
         again = lake.create_table("u", rows, format="iceberg", partition_by=made.partition_by)
         assert again.partition_by == parts
+
+
+def test_a_client_that_only_appends_learns_that_a_column_was_widened(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"), format="iceberg")
+    place.write("t", pa.table({"id": pa.array([1], pa.int32())}))
+    with place.connect() as lake:
+        with lake.transaction() as txn:
+            txn.append("t", [{"id": 2}])
+        with place.catalog().load_table(("t",)).update_schema() as update:
+            update.update_column("id", LongType())
+        with lake.transaction() as txn:
+            txn.append("t", pa.table({"id": [2**40]}))
+        assert values(lake.snapshot().read("t")) == [1, 2, 2**40]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -145,6 +146,27 @@ def test_what_engines_like_to_differ_in(sql: str, row: dict[str, Any], value: An
     table = pa.Table.from_pylist([whole], schema=NUMBERS).append_column("number", [[0]])
     connection.register("numbered", table)
     assert computed(connection, to_duckdb(tree, NUMBERS), 0) == value
+
+
+@pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_a_date_that_leaves_the_years_one_to_9999_raises(type_: pa.DataType) -> None:
+    schema = pa.schema([("m", type_)])
+    for year, sign in ((9999, "+"), (1, "-")):
+        row = {"m": datetime(year, 6, 1, tzinfo=UTC if getattr(type_, "tz", None) else None)}
+        if type_ == pa.date32():
+            row["m"] = row["m"].date()
+        table = pa.Table.from_pylist([row], schema=schema).append_column("number", [[0]])
+        connection = duckdb.connect()
+        connection.register("numbered", table)
+        units = ["interval '1' year", "interval '8' month", "interval '400' day"]
+        texts = [f"m {sign} {unit} <> m" for unit in units]
+        texts += [f"date_add(m, {sign}400) <> m"] if type_ == pa.date32() else []
+        for text in texts:
+            tree = bind(parse_expression(text), schema)
+            assert reference(tree, row) == RAISED
+            assert computed(connection, to_duckdb(tree, schema), 0) == RAISED, text
+        near = bind(parse_expression(f"m {sign} interval '1' month <> m"), schema)
+        assert reference(near, row) is computed(connection, to_duckdb(near, schema), 0) is True
 
 
 def test_a_filter_keeps_to_the_order_of_its_terms() -> None:
