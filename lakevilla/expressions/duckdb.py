@@ -155,7 +155,10 @@ class _Renderer:
         texts = [_opaque(arg) if compares else arg.text for arg in args]
         if expr.name in RAISING:
             texts = [_row_by_row(*pair) for pair in zip(expr.args, texts, strict=True)]
-        text = _call(expr, texts, types, type_)
+        if expr.name == "in" and args[0].raises and len(args) > 1:
+            text = _in_its_place(args[0].text, texts[1:])
+        else:
+            text = _call(expr, texts, types, type_)
         raises = expr.name in RAISING or any(arg.raises for arg in args)
         return _SQL(f"({text})", type_, raises)
 
@@ -314,6 +317,14 @@ def _in(call: Call, args: list[str], types: list[str], type_: str) -> str:
     return f"{args[0]} IN ({', '.join(args[1:])})"
 
 
+def _in_its_place(operand: str, items: Sequence[str]) -> str:
+    """``IN`` of an operand that can raise: of many constants DuckDB makes a join, whose operand
+    it computes for all rows, those too that a CASE around it has left out.
+    """
+    listed = ", ".join(items)
+    return f"list_extract(list_transform([{operand}], lambda __one: __one IN ({listed})), 1)"
+
+
 def _like(call: Call, args: list[str], types: list[str], type_: str) -> str:
     escape = f" ESCAPE {args[2]}" if len(args) == 3 else ""
     if call.name == "like":
@@ -380,7 +391,9 @@ def _moment(sql: str, type_: str) -> str:
 
 
 def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return _moment(f"date_trunc({args[0]}, {_utc(args[1], type_)})", type_)
+    # Out of the optimizer's sight: where no value can be equal to a constant, DuckDB (1.5) makes
+    # a comparison with it false, for NULL too, and then `not` true.
+    return _moment(f"list_extract([date_trunc({args[0]}, {_utc(args[1], type_)})], 1)", type_)
 
 
 _INTERVALS = {

@@ -18,7 +18,7 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.columns import children, columns
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.evaluate import compare, evaluate
-from lakevilla.expressions.parse import parse_expression
+from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Call, Expr
 from tests.unit.expressions.trees import ROWS, SCHEMA, any_tree, row_table
 
@@ -118,6 +118,9 @@ MOST = 2**63 - 1
         ("d <> 0 and n / d > 1", {"n": 4, "d": 2}, True),
         ("d <> 0 and n / d > 1", {"n": 4, "d": None}, None),
         ("n / d > 1", {"n": 4, "d": 0}, RAISED),
+        ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, 7)", {"n": 4, "d": 0}, False),
+        ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, null)", {"n": 14, "d": 2}, None),
+        ("d <> 0 and n / d in (1, 2, 3, 4, 5, 6, d)", {"n": 4, "d": 2}, True),
         ("n % d > 1", {"n": 4, "d": 0}, RAISED),
         ("n + 1 > 5", {"n": MOST}, RAISED),  # not rewritten to n > 4
         ("cast(n as byte) > 5", {"n": 300}, RAISED),
@@ -167,6 +170,22 @@ def test_a_date_that_leaves_the_years_one_to_9999_raises(type_: pa.DataType) -> 
             assert computed(connection, to_duckdb(tree, schema), 0) == RAISED, text
         near = bind(parse_expression(f"m {sign} interval '1' month <> m"), schema)
         assert reference(near, row) is computed(connection, to_duckdb(near, schema), 0) is True
+
+
+@pytest.mark.parametrize("name", ["=", "<>", "<=>", "<", ">="])
+@pytest.mark.parametrize("type_", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_a_null_that_is_cut_to_a_unit_stays_null(type_: pa.DataType, name: str) -> None:
+    schema = pa.schema([("m", type_)])
+    day = datetime(2024, 2, 29, 1, tzinfo=UTC if getattr(type_, "tz", None) else None)
+    value = day.date() if type_ == pa.date32() else day
+    tree = bind(parse_predicate(f"date_trunc('month', m) {name} :p", {"p": value}), schema)
+    rows = [{"m": None}, {"m": value}]
+    table = pa.Table.from_pylist(rows, schema=schema).append_column("number", [[0, 1]])
+    connection = duckdb.connect()
+    connection.register("given", table)
+    connection.execute("CREATE TABLE numbered AS FROM given")
+    for at, row in enumerate(rows):
+        assert computed(connection, to_duckdb(tree, schema), at) is reference(tree, row)
 
 
 def test_a_filter_keeps_to_the_order_of_its_terms() -> None:
