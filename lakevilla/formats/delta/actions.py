@@ -9,7 +9,7 @@ for ``protocol`` to say.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "add_line",
     "cdc_line",
     "change_of",
+    "check_definition",
     "compaction_of",
     "entry_of",
     "json_line",
@@ -41,56 +42,83 @@ __all__ = [
 ]
 
 
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
 class _Vector(msgspec.Struct, rename="camel"):
     storage_type: str
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
+    size_in_bytes: _Int
+    cardinality: _Long
+    offset: _Int | None = None
 
 
 class _Add(msgspec.Struct, rename="camel"):
     path: str
-    size: int
-    modification_time: int = 0
+    size: _Long
+    modification_time: _Long = 0
     partition_values: dict[str, str | None] | None = None
     data_change: bool = True
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: _Vector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: _Long | None = None
+    default_row_commit_version: _Long | None = None
     clustering_provider: str | None = None
 
 
 class _Remove(msgspec.Struct, rename="camel"):
     path: str
     data_change: bool = True
-    deletion_timestamp: int | None = None
+    deletion_timestamp: _Long | None = None
     partition_values: dict[str, str | None] | None = None
-    size: int | None = None
+    size: _Long | None = None
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: _Vector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: _Long | None = None
+    default_row_commit_version: _Long | None = None
 
 
 class _Cdc(msgspec.Struct, rename="camel"):
     path: str
-    size: int
+    size: _Long
     partition_values: dict[str, str | None] | None = None
 
 
 class _Txn(msgspec.Struct, rename="camel"):
     app_id: str
-    version: int
+    version: _Long
 
 
 class _Domain(msgspec.Struct):
     domain: str
     configuration: str
     removed: bool = False
+
+
+class _Format(msgspec.Struct):
+    provider: str = "parquet"
+
+
+class _MetaData(msgspec.Struct, rename="camel"):
+    """What a ``metaData`` action may say, for checking: it is kept as it is."""
+
+    schema_string: str
+    id: str | None = None
+    format: _Format | None = None
+    partition_columns: list[str] | None = None
+    configuration: dict[str, str | bool | int | float | None] | None = None
+
+
+class _Protocol(msgspec.Struct, rename="camel"):
+    """What a ``protocol`` action may say, for checking."""
+
+    min_reader_version: Annotated[int, msgspec.Meta(ge=0)]
+    min_writer_version: Annotated[int, msgspec.Meta(ge=0)]
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
 
 
 class Sidecar(msgspec.Struct, rename="camel"):
@@ -211,28 +239,55 @@ def change_of(actions: Iterable[Action], key: str) -> Change:
     domains: list[dict[str, Any]] = []
     try:
         for action in actions:
+            # A line holds one action; what else a line says of the table is read as well.
+            if action.add is not None and action.remove is not None:
+                raise CorruptObject(
+                    f"{key} is no valid delta log entry: one line adds {action.add.path} and "
+                    f"removes {action.remove.path}; restore the object",
+                    key=key,
+                )
             if action.add is not None:
                 adds.append(_data_file(action.add))
-            elif action.remove is not None:
+            if action.remove is not None:
                 removes.append(_removed_file(action.remove))
-            elif action.cdc is not None:
+            if action.cdc is not None:
                 path = decode_path(action.cdc.path)
                 values = _partition_values(action.cdc.partition_values) or {}
                 cdc.append(ChangeFile(path, action.cdc.size, values))
-            elif action.meta_data is not None:
+            if action.meta_data is not None:
                 metadata = action.meta_data
-            elif action.protocol is not None:
+            if action.protocol is not None:
                 protocol = action.protocol
-            elif action.domain_metadata is not None:
+            if action.domain_metadata is not None:
                 domains.append(msgspec.to_builtins(action.domain_metadata))
     except UnicodeDecodeError as error:
         raise CorruptObject(f"{key} has a path that is no utf-8: {error}", key=key) from None
+    check_definition(metadata, protocol, key)
     files = {file.ref: file for file in adds}
     gone = {file.ref: file for file in removes}
     _check_files(files, gone, key)
     return Change(
         tuple(files.values()), tuple(gone.values()), tuple(cdc), metadata, protocol, tuple(domains)
     )
+
+
+def check_definition(
+    metadata: dict[str, Any] | None, protocol: dict[str, Any] | None, key: str
+) -> None:
+    """Raise ``CorruptObject`` unless what is given can be a table's definition."""
+    for name, action, kind in (
+        ("metaData", metadata, _MetaData),
+        ("protocol", protocol, _Protocol),
+    ):
+        if action is None:
+            continue
+        try:
+            msgspec.convert(action, kind)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise CorruptObject(
+                f"{key} has a {name} action that cannot be read: {error}; restore the object",
+                key=key,
+            ) from None
 
 
 def _check_files(adds: Mapping[FileRef, DataFile], removes: Container[FileRef], key: str) -> None:

@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.delta.actions import Action, Sidecar, change_of, parse_actions
+from lakevilla.formats.delta.actions import (
+    Action,
+    Sidecar,
+    change_of,
+    check_definition,
+    parse_actions,
+)
 from lakevilla.formats.delta.parts import Part, fetch, open_part
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.store.base import Found
@@ -60,6 +66,13 @@ def open_checkpoint(location: str, version: int, keys: Sequence[str]) -> Program
     if keys[0].endswith(".json"):
         return (yield from _open_json(location, version, keys[0]))
     parts = yield from parallel([open_part(key) for key in keys])
+    for part in parts:
+        if part.columns(("add",)) and not part.columns(("add.path",)):
+            raise CorruptObject(
+                f"checkpoint part {part.key} has add actions without a path; remove the checkpoint "
+                "so that readers use an older one",
+                key=part.key,
+            )
     wanted = []
     for part in parts:
         for group in part.row_groups:
@@ -98,6 +111,7 @@ def _assemble(
             "use an older one",
             key=key,
         )
+    check_definition(metadata, protocol, key)
     sidecars = [a.sidecar for a in actions if a.sidecar is not None]
     files = yield from parallel([open_part(_sidecar_key(location, car)) for car in sidecars])
     domains = [a.domain_metadata for a in actions if a.domain_metadata is not None]

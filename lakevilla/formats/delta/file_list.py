@@ -310,14 +310,19 @@ def _pruned(
 
 
 def _files_table(add: pa.StructArray, key: str) -> pa.Table:
-    length = len(add)
     try:
-        paths, raw = decode_paths(add.field("path").cast(pa.string()))
-    except UnicodeDecodeError as error:
+        return _read_files(add)
+    except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptObject(
-            f"checkpoint part {key} has a path that is no utf-8: {error}; remove the checkpoint",
+            f"checkpoint part {key} has add actions that cannot be read: {error}; remove the "
+            "checkpoint so that readers use the log",
             key=key,
         ) from None
+
+
+def _read_files(add: pa.StructArray) -> pa.Table:
+    length = len(add)
+    paths, raw = decode_paths(add.field("path").cast(pa.string()))
     ids, vectors = vector_columns(_optional(add, "deletionVector"), length)
     columns: dict[str, pa.Array] = {
         "path": paths,

@@ -26,6 +26,8 @@ from lakevilla.formats.delta.protocol import (
     writer_features,
 )
 from lakevilla.formats.delta.schema import (
+    ID,
+    PHYSICAL,
     Field,
     MappingMode,
     arrow_schema,
@@ -128,6 +130,8 @@ class Definition:
 
     @cached_property
     def layout(self) -> Layout:
+        self._check_partitioning()
+        self._check_mapping()
         return Layout(
             location=self.location,
             table=self.table,
@@ -143,6 +147,29 @@ class Definition:
             compression=self._compression(),
             target_file_size_bytes=file_size(self.properties.get("delta.targetFileSize")),
         )
+
+    def _check_partitioning(self) -> None:
+        kinds = {field["name"]: field["type"] for field in self.fields}
+        for name in self.partition_by:
+            if isinstance(kinds.get(name), str):
+                continue
+            what = "a nested column" if name in kinds else "no column of its schema"
+            raise CorruptObject(
+                f"table {self.table} is partitioned by {name!r}, {what}; restore its log",
+                table=self.table,
+            )
+
+    def _check_mapping(self) -> None:
+        for path, field in walk(self.fields) if self.mode != "none" else ():
+            metadata = field.get("metadata") or {}
+            number, name = metadata.get(ID), metadata.get(PHYSICAL)
+            if not isinstance(name, str) or not isinstance(number, int):
+                raise CorruptObject(
+                    f"table {self.table} maps columns by {self.mode}, and its column "
+                    f"{'.'.join(path)!r} has the id {number!r} and the name {name!r} in files; "
+                    "restore its log",
+                    table=self.table,
+                )
 
     @cached_property
     def _schema(self) -> pa.Schema:

@@ -76,10 +76,19 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 
 
 def parse_schema(text: object, table: str) -> list[Field]:
-    """The fields of a ``schemaString``. Raises ``CorruptObject``."""
+    """The fields of a ``schemaString``.
+
+    Raises
+    ------
+    CorruptObject
+        It is no schema.
+    UnsupportedTableFeature
+        It has a type that LakeVilla does not know, or none of whose values can be told.
+    """
     try:
         root = msgspec.json.decode(text if isinstance(text, str | bytes) else b"")
         fields = root["fields"]
+        _check_fields(fields, "")
         for field in fields:
             arrow_type(field["type"], lambda f: str(f["name"]), {})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -93,7 +102,44 @@ def parse_schema(text: object, table: str) -> list[Field]:
             "use the client that wrote it",
             table=table,
         ) from None
+    except _Ambiguous as error:
+        raise UnsupportedTableFeature(
+            f"table {table} has {error.args[0]}, which LakeVilla cannot read; use the client that "
+            "wrote it, and change the schema there",
+            table=table,
+        ) from None
     return list(fields)
+
+
+def _check_fields(fields: Any, prefix: str) -> None:
+    """Raise unless this is a list of fields, each of its own name whatever the case."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        name = field["name"]
+        path = f"{prefix}{name}"
+        if not isinstance(name, str) or not isinstance(field.get("metadata") or {}, dict):
+            raise TypeError(f"the field {path!r} has a name or metadata of another kind")
+        other = seen.setdefault(name.lower(), name)
+        if other is not name:
+            raise _Ambiguous(f"columns {prefix}{other} and {path}, told apart by case alone")
+        _check_type(field["type"], path)
+    if not fields:
+        where = f"a struct without fields, {prefix[:-1]}" if prefix else "no columns"
+        raise _Ambiguous(where)
+
+
+def _check_type(kind: Any, path: str) -> None:
+    if isinstance(kind, str):
+        if kind == "void" and "." in path:
+            raise _UnknownType(f"void within another ({path})")
+        return
+    if kind["type"] == "struct":
+        _check_fields(kind["fields"], f"{path}.")
+    elif kind["type"] == "array":
+        _check_type(kind["elementType"], f"{path}.element")
+    elif kind["type"] == "map":
+        _check_type(kind["keyType"], f"{path}.key")
+        _check_type(kind["valueType"], f"{path}.value")
 
 
 def encode_schema(fields: list[Field]) -> str:
@@ -102,6 +148,10 @@ def encode_schema(fields: list[Field]) -> str:
 
 
 class _UnknownType(Exception):
+    pass
+
+
+class _Ambiguous(Exception):
     pass
 
 
@@ -172,7 +222,7 @@ def arrow_type(
         if known is not None:
             return known
         decimal = _DECIMAL.fullmatch(kind)
-        if decimal:
+        if decimal and 0 <= int(decimal[2]) <= int(decimal[1]) <= 38 and int(decimal[1]):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         if kind == "decimal":
             return pa.decimal128(10, 0)
@@ -262,6 +312,12 @@ def _delta_type(kind: pa.DataType, path: str, table: str) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         return _delta_type(kind.storage_type, path, table)
     if types.is_struct(kind):
+        if kind.num_fields == 0:
+            raise InvalidOperation(
+                f"column {path!r} of table {table} is a struct without fields, which parquet does "
+                "not have; leave it out, or give it a field",
+                table=table,
+            )
         return {
             "type": "struct",
             "fields": [_delta_field(f, f"{path}.{f.name}", table) for f in kind.fields],

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+import lakevilla as lv
 from tests.builders import bag
 from tests.interop.spark.beside import Beside
 
@@ -335,13 +336,15 @@ def test_odd_partition_values_both_ways(beside: Beside) -> None:
         read_alike(beside, "t", shifted(expected, 2000))
 
 
-def test_an_empty_string_as_a_partition_value_is_null_to_both(beside: Beside) -> None:
-    """Delta has no other way to say it: an empty partition value is null."""
+def test_an_empty_string_that_spark_stores_as_a_partition_value_is_null(beside: Beside) -> None:
+    """Delta has no other way to say it: an empty partition value is null. We refuse to."""
     beside.sql("CREATE TABLE {t} (k BIGINT, p STRING) USING delta PARTITIONED BY (p)", "t")
     beside.sql("INSERT INTO {t} VALUES (1, '')", "t")
     with beside.connect() as lake, lake.transaction() as txn:
-        txn.append("t", [{"k": 2, "p": ""}])
-    assert beside.both("t") == {(1, None): 1, (2, None): 1}
+        with pytest.raises(lv.InvalidOperation, match="column p must not be empty"):
+            txn.append("t", [{"k": 2, "p": ""}])
+        txn.update("t", {"k": "k + 1"}, "p IS NULL")
+    assert beside.both("t") == {(2, None): 1}
 
 
 def test_partition_values_of_every_type_both_ways(beside: Beside) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -66,9 +67,22 @@ def test_a_checkpoint_hint_that_is_damaged_is_passed_over(tables: Tables, body: 
         b'{"add": {"pat',
         b'{"txn": {"appId": 1, "version": 1}}',
         b'{"domainMetadata": {"domain": "d", "configuration": 5}}',
+        b'{"add": {"path": "a", "size": 1}, "remove": {"path": "b"}}',
+        b'{"add": {"path": "a", "size": 99999999999999999999}}',
+        b'{"add": {"path": "a", "size": 1.5}}',
+        b'{"add": {"path": "a", "size": 1, "tags": {"a": 5}}}',
+        b'{"add": {"path": "a", "size": 1, "deletionVector": {"storageType": "u"}}}',
+        b'{"remove": {"path": "a", "deletionTimestamp": 99999999999999999999}}',
+        b'{"txn": {"appId": "a"}}',
+        b'{"commitInfo": []}',
+        b'\xef\xbb\xbf{"commitInfo": {}}',
     ],
-    ids=["number", "text", "no utf-8", "deep", "deep unknown", "truncated", "app", "domain"],
-)
+    ids=[
+        "number", "text", "no utf-8", "deep", "deep unknown", "truncated", "app", "domain",
+        "two files in a line", "size too large", "size no whole number", "tags", "vector",
+        "time too large", "no version", "commitInfo", "a byte order mark",
+    ],
+)  # fmt: skip
 def test_a_log_entry_that_is_damaged_is_named(tables: Tables, body: bytes) -> None:
     tables.write_log(2)
     entry = tables.log() / f"{1:020}.json"
@@ -77,6 +91,122 @@ def test_a_log_entry_that_is_damaged_is_named(tables: Tables, body: bytes) -> No
         tables.open()
     assert raised.value.key == f"t/_delta_log/{1:020}.json"
     assert raised.value.key in raised.value.message
+
+
+DEFINITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "configuration a list": ("metaData", {"configuration": ["x"]}),
+    "configuration nested": ("metaData", {"configuration": {"a": {}}}),
+    "format text": ("metaData", {"format": "parquet"}),
+    "partition columns text": ("metaData", {"partitionColumns": "id"}),
+    "partition columns numbers": ("metaData", {"partitionColumns": [5]}),
+    "id a number": ("metaData", {"id": 5}),
+    "no schema": ("metaData", {"schemaString": None}),
+    "version text": ("protocol", {"minReaderVersion": "1"}),
+    "version a flag": ("protocol", {"minWriterVersion": True}),
+    "version below zero": ("protocol", {"minReaderVersion": -1}),
+    "version absent": ("protocol", {"minReaderVersion": None}),
+    "features text": ("protocol", {"readerFeatures": "x"}),
+    "features numbers": ("protocol", {"writerFeatures": [5]}),
+}
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_that_is_damaged_is_told_with_its_object(
+    tables: Tables, name: str, checkpoint: bool
+) -> None:
+    kind, changed = DEFINITIONS[name]
+    actions = {**protocol(), **metadata()}
+    actions[kind] = {k: v for k, v in {**actions[kind], **changed}.items() if v is not None}
+    lines = [{"protocol": actions["protocol"]}, {"metaData": actions["metaData"]}]
+    tables.write_entry(0, *lines)
+    key = f"t/_delta_log/{0:020}.json"
+    if checkpoint:
+        key = f"t/_delta_log/{0:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+        (tables.root / key).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(CorruptObject, match=kind) as raised:
+        tables.open()
+    assert raised.value.key == key
+
+
+FIELDS: dict[str, Any] = {
+    "no name": {"type": "long"},
+    "a name that is none": field("id") | {"name": 5},
+    "metadata that is none": field("id") | {"metadata": [1]},
+    "no type": {"name": "id"},
+    "a type that is none": field("id", 7),
+    "a list of nothing": field("id", {"type": "array"}),
+    "a map of nothing": field("id", {"type": "map", "keyType": "long"}),
+    "a struct of no list": field("id", {"type": "struct", "fields": 5}),
+    "a field that is none": 5,
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_that_is_damaged_is_told_with_the_table(tables: Tables, name: str) -> None:
+    tables.write_entry(0, protocol(), metadata([FIELDS[name]]))
+    with pytest.raises(CorruptObject, match="table t") as raised:
+        _ = tables.open().layout
+    assert raised.value.table == "t"
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"delta.columnMapping.id": 1},
+        {"delta.columnMapping.physicalName": "c"},
+        {"delta.columnMapping.id": "x", "delta.columnMapping.physicalName": "c"},
+        {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": 5},
+    ],
+)
+def test_a_mapped_column_that_says_not_where_it_lies_is_told(
+    tables: Tables, mode: str, said: dict[str, Any]
+) -> None:
+    """By its own name other columns' values would be read, once it was renamed."""
+    features = ["columnMapping"]
+    action = metadata([field("id", **said)], delta__columnMapping__mode=mode)
+    tables.write_entry(0, protocol(features, features), action)
+    with pytest.raises(CorruptObject, match=r"table t maps columns by .*'id'"):
+        _ = tables.open().layout
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [("p", "no column"), ("ID", "no column"), ("s", "a nested column")]
+)
+def test_a_partition_column_that_is_none_is_told(tables: Tables, named: str, told: str) -> None:
+    """Rows of another column were told by its values."""
+    fields = [field("id"), field("s", {"type": "struct", "fields": [field("a")]})]
+    tables.write_entry(0, protocol(), metadata(fields, [named]))
+    with pytest.raises(CorruptObject, match=f"partitioned by '{named}', {told}"):
+        _ = tables.open().layout
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"path": "f.parquet", "size": "x"},
+        {"path": "f.parquet", "size": 1, "modificationTime": [1]},
+        {"path": "f.parquet", "size": 1, "partitionValues": "x"},
+        {"path": "f.parquet", "size": 1, "deletionVector": "x"},
+        {"size": 1},
+    ],
+    ids=["size", "time", "partition values", "vector", "no path"],
+)
+def test_a_checkpoint_whose_files_are_damaged_is_told(tables: Tables, file: dict[str, Any]) -> None:
+    tables.write_entry(0, protocol(), metadata(), add("f.parquet"))
+    meta = {"id": "x", "schemaString": metadata()["metaData"]["schemaString"]}
+    key = f"t/_delta_log/{0:020}.checkpoint.parquet"
+    rows = {
+        "protocol": [protocol()["protocol"], None, None],
+        "metaData": [None, meta, None],
+        "add": [None, None, file],
+    }
+    pq.write_table(pa.table(rows), tables.root / key)
+    with pytest.raises(CorruptObject, match="add actions") as raised:
+        tables.paths(tables.open())
+    assert raised.value.key == key
 
 
 @texts
