@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla import frames
 from lakevilla.api.alteration import given_schema
@@ -335,7 +337,7 @@ class Workings(Generic[Frame]):
         for name in columns:
             if rows[name].null_count:
                 raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
-        if rows.group_by(columns).aggregate([]).num_rows != len(rows):
+        if _different(rows.select(columns)) != len(rows):
             raise InvalidOperation(TWO_ROWS)
         return rows.schema, lambda: self._stored_source(rows)
 
@@ -533,6 +535,16 @@ class Workings(Generic[Frame]):
             counts.append(part.num_rows)
         columns = rows.schema.serialize().to_pybytes()
         return StagedSource(tuple(keys), tuple(counts), columns)
+
+
+def _different(keys: pa.Table) -> int:
+    """How many of the rows are different by SQL: NaN equals itself, and -0.0 equals 0.0."""
+    for at, column in enumerate(keys.columns):
+        if pa.types.is_floating(column.type):
+            zero, nan = (pa.scalar(value, column.type) for value in (0.0, math.nan))
+            one = pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
+            keys = keys.set_column(at, keys.schema.field(at), one)
+    return int(keys.group_by(keys.column_names).aggregate([]).num_rows)
 
 
 def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:

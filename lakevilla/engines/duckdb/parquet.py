@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakevilla.engines.duckdb.sqltext import quote_name
@@ -25,8 +26,38 @@ def encode(rows: pa.Table, layout: Layout) -> bytes:
         # would be dead weight.
         store_schema=False,
         store_decimal_as_integer=True,
+        write_statistics=_told(rows),
     )
     return bytes(sink.getvalue())
+
+
+def _told(rows: pa.Table) -> bool | list[str]:
+    """The columns of which the file has statistics.
+
+    Statistics leave NaN out, and other readers, Spark's among them, then drop rows for which
+    ``x > 5`` is true. DuckDB writes none for a column with NaN either.
+    """
+    clean = [
+        name
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if not _has_nan(column)
+    ]
+    if len(clean) == rows.num_columns:
+        return True
+    # A nested column would be named by its leaves: it goes without.
+    return [name for name in clean if not pa.types.is_nested(rows.schema.field(name).type)]
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return bool(pc.any(pc.is_nan(column)).as_py())
+    if pa.types.is_struct(kind):
+        return any(_has_nan(part) for part in column.flatten())
+    if pa.types.is_map(kind):
+        parts = (part for chunk in column.chunks for part in (chunk.keys, chunk.items))
+        return any(_has_nan(pa.chunked_array([part])) for part in parts)
+    return bool(pa.types.is_nested(kind)) and _has_nan(pc.list_flatten(column))
 
 
 def copy_options(schema: pa.Schema, layout: Layout) -> str:

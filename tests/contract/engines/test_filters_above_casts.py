@@ -212,3 +212,23 @@ def test_tasks_of_a_spark_job_find_the_same_rows(spark: SparkSession, tmp_path: 
     assert sorted(found) == [-2.0, -2.0, 1.0]
     rewrite = lake.runner.run(lake.engine.delete(table, where, lake.name))
     assert rewrite.rows_deleted == 3
+
+
+def test_our_files_tell_nothing_of_columns_with_nan(tmp_path: Path) -> None:
+    """Other readers, Spark's among them, take their statistics for all that is there."""
+    lake = Lake(str(tmp_path))
+    data = pa.table(
+        {
+            "number": [1, 2],
+            "x": [1.0, NAN],
+            "y": [1.0, 2.0],
+            "s": [{"z": 1.0}, {"z": NAN}],
+            "l": [[1.0], [NAN]],
+            "m": pa.array([[("a", 1.0)], [("b", NAN)]], pa.map_(pa.string(), pa.float64())),
+        }
+    )
+    lake.make("t", data.slice(0, 0))
+    (written,) = lake.append("t", data)
+    group = pq.ParquetFile(f"{lake.root}/t/{written.file.path}").metadata.row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert {c.path_in_schema for c in columns if c.is_stats_set} == {"number", "y"}
