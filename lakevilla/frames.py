@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -24,6 +25,14 @@ __all__ = ["Source", "is_one_shot", "materialise", "open_data", "schema_of", "to
 _ROWS_PER_SLICE = 131_072
 
 SchemaMode = Literal["merge"] | None
+
+
+_READ_ALREADY = (
+    "the data is a stream and has been read already: hand over a new reader, or a pyarrow.Table"
+)
+
+#: The readers that callers still hold and that were read here.
+_READ: WeakSet[pa.RecordBatchReader] = WeakSet()
 
 
 @dataclass(slots=True)
@@ -56,10 +65,7 @@ class Source:
             It can be read once only and was, or reading it failed.
         """
         if self.one_shot and self._spent:
-            raise InvalidOperation(
-                "the data is a stream and has been read already: hand over a new reader, or"
-                " a pyarrow.Table"
-            )
+            raise InvalidOperation(_READ_ALREADY)
         self._spent = True
         return self._read()
 
@@ -97,7 +103,7 @@ def open_data(data: object) -> Source:
         return _open(data)
     except InvalidOperation:
         raise
-    except (pa.ArrowException, ValueError, TypeError, OverflowError, LookupError) as error:
+    except Exception as error:  # of whatever library the data comes from
         raise InvalidOperation(
             f"data of type {_type_name(data)} cannot become Arrow: {error}"
         ) from error
@@ -237,7 +243,10 @@ def materialise(data: object, *, limit_bytes: int) -> pa.Table | pa.RecordBatchR
 
 def _open(data: Any) -> Source:
     if isinstance(data, pa.RecordBatchReader):
-        return _stream(data)
+        if data in _READ:
+            # It would pass for data without rows, as in a function that is run again.
+            raise InvalidOperation(_READ_ALREADY)
+        return Source(data.schema, True, lambda: _read_now(data))
     if isinstance(data, pa.Table | pa.RecordBatch):
         return _in_memory(data)
     if isinstance(data, Mapping):
@@ -269,6 +278,11 @@ def _open(data: Any) -> Source:
         f"data of type {_type_name(data)} is not supported: hand over anything Arrow, a pandas"
         " or polars frame, a DuckDB relation, a list of dicts or a dict of lists"
     )
+
+
+def _read_now(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    _READ.add(reader)
+    return reader
 
 
 def _stream(reader: pa.RecordBatchReader) -> Source:

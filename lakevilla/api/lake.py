@@ -390,9 +390,9 @@ class Lake(Generic[Frame]):
         """
         _check_options(transaction_options)
         check_callable(fn)
-        if not query_id or type(query_id) is not str:
+        if type(query_id) is not str or not query_id:
             raise InvalidOperation("foreach_batch needs a query_id, the same after each restart")
-        if transaction_options.get("read_only"):
+        if check_flag("read_only", transaction_options.get("read_only", False)):
             raise InvalidOperation("foreach_batch writes: leave read_only out")
         if "idempotency_key" in transaction_options:
             raise InvalidOperation(

@@ -131,7 +131,7 @@ def _decimal_literal(value: Decimal) -> Literal:
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
         raise InvalidOperation(
-            f"number {value} has more than {MAX_PRECISION} digits: round it, or pass a float"
+            f"number {shown(value)} has more than {MAX_PRECISION} digits: round it, or pass a float"
         )
     return literal_of(decimal_type(precision, scale), value)
 
