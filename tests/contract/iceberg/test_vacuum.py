@@ -220,12 +220,17 @@ def test_files_of_others_that_are_at_work_have_a_day_whatever_the_table_says(
     assert lake.table("t").vacuum(24) == []
 
 
+def by_another(place: Place, properties: dict[str, str]) -> None:
+    """Properties set by a client that looks at no value."""
+    with place.catalog().load_table("t").transaction() as txn:
+        txn.set_properties(properties)
+
+
 @pytest.mark.parametrize("value", ["false", "FALSE", "no", "0", " false", ""])
 def test_a_table_whose_files_may_be_anothers_is_refused(
     place: Place, lake: lv.Lake, value: str
 ) -> None:
-    with lake.transaction() as txn:
-        txn.alter("t", set_properties={"gc.enabled": value})
+    by_another(place, {"gc.enabled": value})
     refused(place, lv.InvalidOperation, r"gc\.enabled is not true")
 
 
@@ -334,8 +339,7 @@ def test_metadata_of_which_nothing_can_be_concluded_is_refused(
 def test_a_number_that_is_none_or_too_large_is_no_reason_to_expire_sooner(
     place: Place, lake: lv.Lake, value: str
 ) -> None:
-    with lake.transaction() as txn:
-        txn.alter("t", set_properties={"history.expire.max-snapshot-age-ms": value})
+    by_another(place, {"history.expire.max-snapshot-age-ms": value})
     age(place, days=4)
     with place.connect() as other:
         assert other.table("t").vacuum(dry_run=False) == []
