@@ -12,11 +12,12 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
-.PHONY: help demo java test lint format soak integration bench-smoke clean
+.PHONY: help demo java test test-all lint format soak integration bench-smoke clean
 
 help:
 	@echo "make demo         what LakeVilla does, in two minutes, on local files"
 	@echo "make test         the test suite"
+	@echo "make test-all     the test suite, with thousands of random predicates over random tables"
 	@echo "make lint         ruff and mypy"
 	@echo "make soak         the long runs: simulation, kills, memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
@@ -38,6 +39,10 @@ java:
 
 test: java $(STAMP)
 	$(PYTEST) -m 'not soak and not integration'
+
+test-all: java $(STAMP)
+	LAKEVILLA_ROWS=$${LAKEVILLA_ROWS:-6000} LAKEVILLA_ROWS_ON_SPARK=$${LAKEVILLA_ROWS_ON_SPARK:-300} \
+		$(PYTEST) -m 'not soak and not integration'
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,420 @@
+"""A table and its history as data: drawn from a seed, made smaller step by step.
+
+Columns keep their number through renames and changes of type; rows are kept by those
+numbers, so what a table must hold is told without reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from lakevilla.expressions.types import arrow_type
+from tests.property.values import DELTA_WIDER, ICEBERG_WIDER, pool, widened
+
+Format: TypeAlias = Literal["delta", "iceberg"]
+Row = dict[int, Any]
+
+#: The columns that every table has: a key by which rows are told apart, and one to write to.
+KEY, MARK = 1, 2
+
+_SCALARS = ("integer", "long", "float", "double", "decimal(6,2)", "decimal(18,4)", "string",
+            "binary", "boolean", "date", "timestamp", "timestamp_ntz")  # fmt: skip
+_TYPES = {"delta": (*_SCALARS, "byte", "short", "decimal(38,10)"), "iceberg": _SCALARS}
+_NAMES = ("a", "b", "c", "Price", "x y", "date", "filename", "file_row_number", "ü", 'q"q', "x.y",
+          "value", "key", "element", "e", "select", "file_index", "list")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Col:
+    """A column, or a part of one: ``struct`` has fields, ``array`` one, ``map`` two."""
+
+    id: int
+    name: str
+    type: str
+    fields: tuple[Col, ...] = ()
+    #: The name in Delta's files.
+    physical: str = ""
+
+    def arrow(self, *, physical: bool = False, ids: bool = False) -> pa.Field:
+        name = self.physical if physical else self.name
+        metadata = {"PARQUET:field_id": str(self.id)} if ids else None
+        return pa.field(name, self._kind(physical, ids), metadata=metadata)
+
+    def _kind(self, physical: bool, ids: bool) -> pa.DataType:
+        parts = [part.arrow(physical=physical, ids=ids) for part in self.fields]
+        if self.type == "struct":
+            return pa.struct(parts)
+        if self.type == "array":
+            return pa.list_(parts[0].with_name("element"))
+        if self.type == "map":
+            return pa.map_(parts[0].with_name("key").with_nullable(False), parts[1])
+        return arrow_type(self.type)
+
+    def value(self, raw: Any, *, physical: bool = False) -> Any:
+        """A row's value under the names that its fields have now."""
+        if raw is None or not self.fields:
+            return raw
+        if self.type == "struct":
+            return {
+                (f.physical if physical else f.name): f.value(raw.get(f.id), physical=physical)
+                for f in self.fields
+            }
+        return raw
+
+    def walk(self) -> Iterable[Col]:
+        yield self
+        for part in self.fields:
+            yield from part.walk()
+
+
+def schema_of(cols: Iterable[Col], *, physical: bool = False, ids: bool = False) -> pa.Schema:
+    return pa.schema([col.arrow(physical=physical, ids=ids) for col in cols])
+
+
+def table_of(cols: Iterable[Col], rows: Iterable[Row], **how: bool) -> pa.Table:
+    """Rows as Arrow."""
+    cols = list(cols)
+    named = how.get("physical", False)
+    data = [
+        {
+            (c.physical if named else c.name): c.value(row.get(c.id), physical=named)
+            for c in cols
+        }
+        for row in rows
+    ]  # fmt: skip
+    return pa.Table.from_pylist(data, schema=schema_of(cols, **how))
+
+
+# -- steps ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Append:
+    """New rows; ``how`` is a number that chooses how their file is written."""
+
+    rows: tuple[Row, ...]
+    by: Literal["others", "lakevilla"] = "others"
+    how: int = 0
+
+
+@dataclass(frozen=True)
+class Widen:
+    id: int
+    type: str
+
+
+@dataclass(frozen=True)
+class Rename:
+    id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Add:
+    col: Col
+
+
+@dataclass(frozen=True)
+class Drop:
+    id: int
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Rows by key: a deletion vector where another client deletes."""
+
+    keys: tuple[int, ...]
+    by: Literal["others", "lakevilla"] = "others"
+
+
+@dataclass(frozen=True)
+class Respec:
+    """From now on Iceberg files are partitioned by these."""
+
+    partition: tuple[tuple[int, str], ...]
+
+
+Step: TypeAlias = Append | Widen | Rename | Add | Drop | Delete | Respec
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``partition``: columns with their transforms, all ``identity`` in Delta."""
+
+    format: Format
+    cols: tuple[Col, ...]
+    partition: tuple[tuple[int, str], ...]
+    mapped: bool
+    steps: tuple[Step, ...]
+    #: Of the format; "" leaves it to the writer. LakeVilla only reads Iceberg's first.
+    version: str = ""
+    #: Values by scalar column: what rows were made of, and more are.
+    pools: dict[int, list[Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def written(self) -> bool:
+        """Whether LakeVilla writes to it."""
+        return self.version != "1"
+
+    def smaller(self) -> Iterable[Plan]:
+        """Plans with a step less, or with fewer rows in one."""
+        for at in range(len(self.steps)):
+            yield replace(self, steps=self.steps[:at] + self.steps[at + 1 :])
+        for at, step in enumerate(self.steps):
+            if isinstance(step, Append) and len(step.rows) > 1:
+                for row in range(len(step.rows)):
+                    fewer = replace(step, rows=step.rows[:row] + step.rows[row + 1 :])
+                    yield replace(self, steps=(*self.steps[:at], fewer, *self.steps[at + 1 :]))
+        if self.partition:
+            yield replace(self, partition=())
+        for col in self.cols[2:]:
+            if all(col.id != id_ for id_, _ in self.partition):
+                yield replace(self, cols=tuple(c for c in self.cols if c.id != col.id))
+
+
+@dataclass
+class Model:
+    """What a table holds after the steps so far."""
+
+    cols: list[Col]
+    rows: list[Row] = field(default_factory=list)
+
+    def apply(self, step: Step) -> None:
+        match step:
+            case Append(rows=rows):
+                self.rows += [dict(row) for row in rows]
+            case Widen(id=id_, type=to):
+                self.cols = [_changed(col, id_, type=to) for col in self.cols]
+                for row in self.rows:
+                    _widen(self.cols, row, id_, to)
+            case Rename(id=id_, name=name):
+                self.cols = [_changed(col, id_, name=name) for col in self.cols]
+            case Add(col=col):
+                self.cols = [*self.cols, col]
+            case Drop(id=id_):
+                self.cols = [col for col in self.cols if col.id != id_]
+            case Delete(keys=keys):
+                self.rows = [row for row in self.rows if row[KEY] not in keys]
+            case Respec():
+                pass
+
+    def table(self) -> pa.Table:
+        return table_of(self.cols, self.rows)
+
+    def col(self, id_: int) -> Col:
+        return next(c for col in self.cols for c in col.walk() if c.id == id_)
+
+
+def _changed(col: Col, id_: int, **what: str) -> Col:
+    if col.id == id_:
+        return replace(col, **what)
+    return replace(col, fields=tuple(_changed(part, id_, **what) for part in col.fields))
+
+
+def _widen(cols: Iterable[Col], row: Row, id_: int, to: str) -> None:
+    for col in cols:
+        if col.id == id_ and id_ in row:
+            row[id_] = widened(row[id_], to)
+        elif col.type == "struct" and isinstance(row.get(col.id), dict):
+            row[col.id] = dict(row[col.id])
+            _widen(col.fields, row[col.id], id_, to)
+
+
+# -- drawing ----------------------------------------------------------------------------
+
+
+def draw(seed: int, format_: Format | None = None) -> Plan:
+    """The plan of a seed; even seeds are Delta tables."""
+    rng = Random(f"table {seed}")
+    return _Drawer(rng, format_ or ("iceberg" if seed % 2 else "delta")).plan()
+
+
+class _Drawer:
+    def __init__(self, rng: Random, format_: Format) -> None:
+        self.rng, self.format = rng, format_
+        self.ids = MARK
+        self.names = list(_NAMES)
+        rng.shuffle(self.names)
+        self.pools: dict[int, list[Any]] = {}
+        self.mapped = format_ == "iceberg" or rng.random() < 0.5
+        self.keys = 0
+
+    def plan(self) -> Plan:
+        rng = self.rng
+        cols = [
+            Col(KEY, "id", "long", physical="id"),
+            Col(MARK, "mark", "long", physical="mark"),
+            self.column(wider=rng.random() < 0.7),
+            *(self.column() for _ in range(rng.randint(1, 3))),
+        ]
+        if rng.random() < 0.5:
+            cols.append(self.nested())
+        partition = self.partition(cols)
+        for id_, how in partition:
+            if how == "identity":
+                self.pools[id_] = pool(self.type_of(cols, id_), rng, partition=True)[:4]
+        model = Model(list(cols))
+        steps: list[Step] = []
+        for _ in range(rng.randint(3, 9)):
+            step = self.step(model, partition)
+            if step is not None:
+                model.apply(step)
+                steps.append(step)
+        version = "" if self.format == "delta" else rng.choice("12222")
+        if version == "1":
+            steps = [
+                replace(s, by="others") if isinstance(s, Append | Delete) else s for s in steps
+            ]
+        return Plan(
+            self.format, tuple(cols), partition, self.mapped, tuple(steps), version, self.pools
+        )
+
+    @staticmethod
+    def type_of(cols: list[Col], id_: int) -> str:
+        return next(col.type for col in cols if col.id == id_)
+
+    def fresh(self, name: str, type_: str, fields: tuple[Col, ...] = ()) -> Col:
+        self.ids += 1
+        physical = f"col-{self.ids}" if self.mapped and self.format == "delta" else name
+        if not fields:
+            self.pools[self.ids] = pool(type_, self.rng)
+        return Col(self.ids, name, type_, fields, physical)
+
+    def column(self, *, wider: bool = False) -> Col:
+        """A column; ``wider``: of a type that may become another."""
+        known = tuple(DELTA_WIDER if self.format == "delta" else ICEBERG_WIDER)
+        return self.fresh(
+            self.names.pop(), self.rng.choice(known if wider else _TYPES[self.format])
+        )
+
+    def nested(self) -> Col:
+        rng = self.rng
+        name, kinds = self.names.pop(), _TYPES[self.format]
+        kind = rng.choice(["struct", "struct", "struct", "array", "map"])
+        if kind == "struct":
+            inner = [self.fresh(n, rng.choice(kinds)) for n in ("n", "Text", "v w")]
+            if rng.random() < 0.4:
+                inner.append(self.fresh("deep", "struct", (self.fresh("d", rng.choice(kinds)),)))
+            return self.fresh(name, "struct", tuple(inner))
+        if kind == "array":
+            return self.fresh(name, "array", (self.fresh("element", rng.choice(kinds)),))
+        parts = (self.fresh("key", "string"), self.fresh("value", rng.choice(kinds)))
+        return self.fresh(name, "map", parts)
+
+    def partition(self, cols: list[Col]) -> tuple[tuple[int, str], ...]:
+        rng = self.rng
+        if rng.random() < 0.35:
+            return ()
+        able = [col for col in cols[2:] if not col.fields]
+        if self.format == "delta":
+            able = [col for col in able if col.type != "binary"]
+            chosen = rng.sample(able, min(len(able), rng.choice([1, 1, 2])))
+            return tuple((col.id, "identity") for col in chosen)
+        chosen = rng.sample(able, min(len(able), rng.choice([1, 1, 2])))
+        able_by = {col.id: transforms(col.type, self.pools[col.id]) for col in chosen}
+        return tuple((id_, rng.choice(how)) for id_, how in able_by.items())
+
+    def step(self, model: Model, partition: tuple[tuple[int, str], ...]) -> Step | None:
+        rng = self.rng
+        if not model.rows or rng.random() < 0.5:
+            by: Any = "lakevilla" if rng.random() < 0.2 else "others"
+            return Append(tuple(self.rows(model)), by, rng.randrange(1 << 16))
+        kind = rng.choice(["widen", "widen", "widen", "rename", "add", "drop", "delete", "respec"])
+        if kind == "widen":
+            return self.widen(model)
+        if kind == "delete":
+            keys = [row[KEY] for row in model.rows]
+            by = "others" if self.format == "delta" and rng.random() < 0.7 else "lakevilla"
+            return Delete(tuple(rng.sample(keys, rng.randint(1, min(3, len(keys))))), by)
+        if kind == "add":
+            fresh = self.nested() if rng.random() < 0.2 else self.column()
+            return Add(fresh)
+        if kind == "respec":
+            if self.format == "delta" or rng.random() < 0.5:
+                return None
+            named = self.partition(model.cols)
+            return Respec(tuple((id_, how) for id_, how in named if how != "void"))
+        if not self.mapped:
+            return None
+        free = [col for col in model.cols[2:] if col.id not in dict(partition)]
+        if kind == "drop":
+            if self.format == "iceberg" or len(free) < 2:
+                return None
+            return Drop(rng.choice(free).id)
+        # Any column at any depth, but for the parts of lists and maps, which have no names.
+        named = [c for col in model.cols[2:] for c in _named(col)]
+        return Rename(rng.choice(named).id, self.names.pop()) if named and self.names else None
+
+    def widen(self, model: Model) -> Step | None:
+        wider = DELTA_WIDER if self.format == "delta" else ICEBERG_WIDER
+        able = [c for col in model.cols[2:] for c in _named(col) if c.type in wider]
+        if not able:
+            return None
+        col = self.rng.choice(able)
+        to = self.rng.choice(wider[col.type])
+        values = [widened(value, to) for value in self.pools[col.id]]
+        self.pools[col.id] = values + [v for v in pool(to, self.rng)[:3] if v not in values]
+        return Widen(col.id, to)
+
+    def rows(self, model: Model) -> Iterable[Row]:
+        near = {id_: self.window(values) for id_, values in self.pools.items()}
+        for _ in range(self.rng.choice([1, 1, 2, 3, 5])):
+            self.keys += 1
+            row: Row = {KEY: self.keys, MARK: self.rng.choice([None, 0, 1])}
+            for col in model.cols[2:]:
+                row[col.id] = value_for(col, near, self.rng)
+            yield row
+
+    def window(self, values: list[Any]) -> list[Any]:
+        """Values that stand together: the bounds of a file are near those of others."""
+        size = self.rng.choice([1, 2, 2, 3, len(values)])
+        if self.rng.random() < 0.3:
+            return self.rng.sample(values, min(size, len(values)))
+        start = self.rng.randint(0, max(0, len(values) - size))
+        return values[start : start + size]
+
+
+def _by_others(step: Step) -> Step:
+    return replace(step, by="others") if isinstance(step, Append | Delete) else step
+
+
+def _named(col: Col) -> Iterable[Col]:
+    yield col
+    if col.type == "struct":
+        for part in col.fields:
+            yield from _named(part)
+
+
+def value_for(col: Col, pools: dict[int, list[Any]], rng: Random) -> Any:
+    """A value of the column, NULL now and then."""
+    if rng.random() < 0.12:
+        return None
+    if col.type == "struct":
+        return {part.id: value_for(part, pools, rng) for part in col.fields}
+    if col.type == "array":
+        return [value_for(col.fields[0], pools, rng) for _ in range(rng.randint(0, 3))]
+    if col.type == "map":
+        able = pools[col.fields[0].id]
+        keys = rng.sample(able, min(len(able), rng.randint(0, 2)))
+        return [(key, value_for(col.fields[1], pools, rng)) for key in keys]
+    return rng.choice(pools[col.id])
+
+
+def transforms(type_: str, values: Sequence[Any]) -> list[str]:
+    """Iceberg's, for a column; pyiceberg fails where one leaves the digits of a decimal."""
+    found = ["identity", "identity", "void"]
+    if type_ in ("date", "timestamp", "timestamp_ntz"):
+        found += ["year", "month", "day"] + ([] if type_ == "date" else ["hour"])
+    narrow = type_.startswith("decimal") and all(abs(value) < 9000 for value in values)
+    if type_ in ("integer", "long", "string", "binary") or narrow:
+        found += ["truncate[2]", "truncate[10]"]
+    if type_ not in ("boolean", "float", "double"):
+        found += ["bucket[3]"]
+    else:
+        found = [how for how in found if how != "identity" or type_ == "boolean"] or ["void"]
+    return found

@@ -1,0 +1,55 @@
+"""Reads, updates, deletes and conflict checks find the rows for which a predicate is true.
+
+Each case is a predicate over a table with a history; see the package. ``LAKEVILLA_ROWS`` and
+``LAKEVILLA_ROWS_ON_SPARK`` set how many, ``LAKEVILLA_ROWS_SEED`` the first seed, which is
+another one each day. A failure names the command that replays it and makes it smaller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.property.running import EACH, Failure, Tally, run, shrunk, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CASES = int(os.environ.get("LAKEVILLA_ROWS", "300"))
+ON_SPARK = int(os.environ.get("LAKEVILLA_ROWS_ON_SPARK", "12"))
+#: Set once for all workers of a run, in tests/conftest.py.
+FIRST = int(os.environ["LAKEVILLA_ROWS_SEED"])
+#: Tables of one test; predicates over one table on Spark, where each takes its time.
+BLOCK, EACH_ON_SPARK = 4, 6
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("block", range(0, CASES // EACH, BLOCK))
+def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
+    tally: Tally = Counter()
+    for seed in range(FIRST + block, FIRST + min(block + BLOCK, CASES // EACH)):
+        checked(seed, tally)
+    # The draw is worth its time: most predicates bind, and many find rows.
+    assert tally["cases"] > 4 * tally["refused"]
+    assert tally["matching"] * 4 > tally["cases"]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("table", range(ON_SPARK // EACH_ON_SPARK))
+def test_on_spark_a_predicate_finds_the_rows_for_which_it_is_true(
+    table: int, spark: SparkSession
+) -> None:
+    how = ("python", "auto")[table // 2 % 2]
+    checked(FIRST + table, Counter(), each=EACH_ON_SPARK, beside=1, spark=spark, spark_reader=how)
+
+
+def checked(seed: int, tally: Tally, **options: object) -> None:
+    try:
+        run(seed, tally, **options)
+    except Failure as failure:
+        smaller = failure if "spark" in options else shrunk(failure)
+        spark = " --spark" if "spark" in options else ""
+        pytest.fail(f"{told(smaller)}{spark}", pytrace=False)
