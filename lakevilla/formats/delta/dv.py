@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import DeletionVector
+from lakevilla.formats.delta.paths import decode_path
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
@@ -61,7 +62,8 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
 def vector_key(location: str, vector: DeletionVector) -> str:
     """The object that holds a vector that is not inline."""
     if vector.storage_type == "p":
-        return vector.path_or_inline
+        # Spelt as the path of a data file is.
+        return decode_path(vector.path_or_inline)
     if vector.storage_type != "u" or len(vector.path_or_inline) < _UUID_LENGTH:
         where = f"a deletion vector of {location}"
         raise _corrupt(where, None, f"its storage type {vector.storage_type!r} is not known")

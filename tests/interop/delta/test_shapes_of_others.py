@@ -199,6 +199,15 @@ def _(table: Handmade) -> None:
     table.begin([ID, field("ts", "timestamp")], table.add("f.parquet"))
 
 
+@shape("dates of Spark's legacy calendar", with_("d", dt.date(1000, 1, 6), dt.date(1900, 1, 1)))
+def _(table: Handmade) -> None:
+    """As they lie in the file: Spark alone shifts those before 15 October 1582."""
+    rows = pa.table({"id": [1, 2], "d": [dt.date(1000, 1, 6), dt.date(1900, 1, 1)]})
+    said = {"org.apache.spark.version": "3.5.0", "org.apache.spark.legacyDateTime": ""}
+    table.data("f.parquet", rows.replace_schema_metadata(said))
+    table.begin([ID, field("d", "date")], table.add("f.parquet"))
+
+
 for _unit, _zone in (("ms", None), ("ms", "UTC"), ("us", None), ("ns", "UTC")):
 
     @shape(f"timestamps in {_unit} with zone {_zone}", with_("ts", *OLD))
