@@ -12,7 +12,7 @@ from functools import partial
 from typing import get_args
 
 from lakevilla.testing.campaign import figures, replay
-from lakevilla.testing.plan import LakeFormat, draw_formats
+from lakevilla.testing.plan import LakeFormat, Plan, draw_formats, draw_reshaped
 
 __all__ = ["main"]
 
@@ -28,17 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     many.add_argument("--processes", type=int, default=1)
     for command in (again, many):
         command.add_argument("--formats", choices=get_args(LakeFormat), default="delta")
+    again.add_argument("--reshaped", action="store_true", help="tables change their columns")
     given = parser.parse_args(arguments)
     if given.command == "replay":
-        return _replay(given.seed, given.formats)
+        drawn = draw_reshaped if given.reshaped else draw_formats
+        return _replay(given.seed, drawn(given.seed, given.formats))
     first, _, end = given.seeds.partition("..")
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         parser.error(f"--seeds takes two numbers, such as 0..1000, not {given.seeds!r}")
     return _run(range(int(first), int(end)), max(1, given.processes), given.formats)
 
 
-def _replay(seed: int, formats: LakeFormat) -> int:
-    outcome, trace, error = replay(seed, plan=draw_formats(seed, formats), hashing=True)
+def _replay(seed: int, plan: Plan) -> int:
+    outcome, trace, error = replay(seed, plan=plan, hashing=True)
     print(outcome.plan)
     for line in trace:
         print(line)

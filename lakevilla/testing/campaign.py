@@ -14,7 +14,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
-from lakevilla.testing import foreign, foreign_iceberg, verdict
+from lakevilla.testing import foreign, foreign_iceberg, reshaping, verdict
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, swarm
 from lakevilla.testing.meetings import Meeting, meetings
@@ -140,7 +140,8 @@ def replay(
 
 
 def _formats(plan: Plan) -> str:
-    return "" if plan.formats == "delta" else f" --formats {plan.formats}"
+    formats = "" if plan.formats == "delta" else f" --formats {plan.formats}"
+    return formats + (" --reshaped" if plan.reshaped else "")
 
 
 def figures(
@@ -191,6 +192,9 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         if kind == "iceberg" and plan.few_versions:
             properties = {**properties, **_FEW_VERSIONS}
         clients = _CLIENTS[kind]
+        if plan.reshaped:
+            yield from reshaping.set_up(client, clients, kind, table, rows, properties)
+            continue
         yield from clients.create(client, table, COLUMNS, rows[:3], properties=properties)
         yield from clients.append(client, table, rows[3:])
     client.simulation.fired.clear()
@@ -251,6 +255,8 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
         case "clean":
             yield from foreign.write_checkpoint(client, table)
             yield from foreign.clean_log(client, table, _LOG_RETENTION_SECONDS)
+        case "reshape":
+            yield from reshaping.foreign_act(world, client, clients, form, table)
         case "restore":
             yield from clients.restore(client, table, client.random.randint(1, 2))
 

@@ -18,7 +18,9 @@ from lakevilla.store.effects import Program, get, list_objects, parallel
 from lakevilla.testing.bare import Unreadable
 from lakevilla.testing.rows import Row, decode_rows
 
-__all__ = ["LoggedTable", "read_log", "read_rows"]
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+
+__all__ = ["PHYSICAL_NAME", "LoggedTable", "read_log", "read_rows"]
 
 
 @dataclass
@@ -39,6 +41,11 @@ class LoggedTable:
     def schema(self) -> list[dict[str, Any]]:
         """The columns, as the schema string lists them."""
         return list(json.loads(self.metadata["schemaString"])["fields"])
+
+    @property
+    def physical(self) -> dict[str, str]:
+        """The names of columns in data files, by those that readers know them by."""
+        return {f["name"]: f["metadata"].get(PHYSICAL_NAME, f["name"]) for f in self.schema}
 
     @property
     def table_id(self) -> str:
@@ -89,7 +96,7 @@ class LoggedTable:
             case "metaData":
                 self.metadata = value
             case "protocol":
-                if value["minReaderVersion"] > 1 and value.get("readerFeatures"):
+                if set(value.get("readerFeatures") or ()) - {"columnMapping"}:
                     raise Unreadable(f"{self.location}: reader features {value['readerFeatures']}")
                 self.protocol = value
             case "txn":
@@ -144,7 +151,7 @@ def read_rows(table: LoggedTable) -> Program[list[Row]]:
     paths = sorted(table.files)
     bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
     partitions = [f for f in table.schema if f["name"] in table.metadata["partitionColumns"]]
-    names = [column["name"] for column in table.schema]
+    names = table.physical
     rows: list[Row] = []
     for path, found in zip(paths, bodies, strict=True):
         if not isinstance(found, Found):
@@ -152,7 +159,7 @@ def read_rows(table: LoggedTable) -> Program[list[Row]]:
         texts = table.files[path].get("partitionValues") or {}
         constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
         for row in decode_rows(found.body):
-            rows.append({name: constants.get(name, row.get(name)) for name in names})
+            rows.append({n: constants.get(n, row.get(stored)) for n, stored in names.items()})
     return rows
 
 

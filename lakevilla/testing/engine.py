@@ -56,7 +56,10 @@ class RowEngine:
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
     ) -> Program[tuple[Written, ...]]:
         yield from ()
-        return self._files(layout, data.read_all().to_pylist(), name)
+        # Simulated clients leave out the columns that they have nothing to say of.
+        blank = dict.fromkeys(layout.schema.names)
+        rows = [{**blank, **row} for row in data.read_all().to_pylist()]
+        return self._files(layout, rows, name)
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None

@@ -19,17 +19,19 @@ import pyarrow.parquet as pq
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
 from lakevilla.store.effects import Program, delete, head, list_objects, put, sleep
 from lakevilla.testing.bare import Unreadable
-from lakevilla.testing.delta_reader import LoggedTable, read_log, read_rows
+from lakevilla.testing.delta_reader import PHYSICAL_NAME, LoggedTable, read_log, read_rows
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.rows import Row, encode_rows
 from lakevilla.testing.scheduler import Client
 
 __all__ = [
+    "add_column",
     "append",
     "clean_log",
     "create",
     "delete_table",
     "drop_and_recreate",
+    "name_fields",
     "optimize",
     "restore",
     "rewrite",
@@ -50,24 +52,29 @@ def create(
     *,
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
+    mapped: bool = False,
 ) -> Program[bool]:
-    """Create a table of ``columns`` (name to Delta type), with rows; False if there is one."""
+    """Create a table of ``columns`` (name to Delta type), with rows; False if there is one.
+
+    ``mapped``: its columns can be renamed.
+    """
     schema = [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in columns.items()
+        _field(name, kind, number if mapped else None)
+        for number, (name, kind) in enumerate(columns.items(), 1)
     ]
+    mapping = {_MODE: "name", _LAST_ID: str(len(schema))} if mapped else {}
     metadata = {
         "id": client.ids.uuid(),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": schema}),
         "partitionColumns": list(partition_by),
-        "configuration": dict(properties or {}),
+        "configuration": {**mapping, **(properties or {})},
         "createdTime": int(client.clock.now() * 1000),
     }
     table = LoggedTable(location, metadata=metadata)
     actions: Actions = [
         _commit_info(client, "CREATE TABLE"),
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"protocol": dict(zip(_VERSIONS, (2, 5) if mapped else (1, 2), strict=True))},
         {"metaData": metadata},
         *(yield from _write(client, table, rows)),
     ]
@@ -157,6 +164,34 @@ def set_property(client: Client, location: str, name: str, value: str) -> Progra
     return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
 
 
+def add_column(client: Client, location: str, name: str) -> Program[bool]:
+    """Add a column of whole numbers to a table that maps columns."""
+
+    def actions(table: LoggedTable) -> Program[Actions]:
+        yield from ()
+        last = int(table.metadata["configuration"][_LAST_ID]) + 1
+        schema = [*table.schema, _field(name, "long", last, f"{client.ids.uuid()}")]
+        return _reshaped(client, table, schema, {_LAST_ID: str(last)})
+
+    return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Program[bool]:
+    """Give columns, by what they are called in data files, other names."""
+
+    def actions(table: LoggedTable) -> Program[Actions]:
+        yield from ()
+        if any(key.startswith("delta.constraints.") for key in table.metadata["configuration"]):
+            return []  # their names would go on meaning what they meant
+        schema = [
+            {**f, "name": names.get(f["metadata"].get(PHYSICAL_NAME, ""), f["name"])}
+            for f in table.schema
+        ]
+        return _reshaped(client, table, schema, {})
+
+    return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
 def drop_and_recreate(
     client: Client, location: str, columns: Columns, rows: Sequence[Row]
 ) -> Program[bool]:
@@ -234,6 +269,26 @@ def vacuum(client: Client, location: str, retention_seconds: float) -> Program[i
 # ------------------------------------------------------------------ inside
 
 
+def _field(name: str, kind: str, number: int | None, physical: str = "") -> dict[str, Any]:
+    metadata = (
+        {}
+        if number is None
+        else {"delta.columnMapping.id": number, PHYSICAL_NAME: physical or f"col-{name}"}
+    )
+    return {"name": name, "type": kind, "nullable": True, "metadata": metadata}
+
+
+def _reshaped(
+    client: Client, table: LoggedTable, schema: Actions, configuration: Mapping[str, str]
+) -> Actions:
+    metadata = {
+        **table.metadata,
+        "schemaString": json.dumps({"type": "struct", "fields": schema}),
+        "configuration": {**table.metadata["configuration"], **configuration},
+    }
+    return [_commit_info(client, "ALTER TABLE"), {"metaData": metadata}]
+
+
 def _commit(
     client: Client,
     location: str,
@@ -281,13 +336,15 @@ def _write(client: Client, table: LoggedTable, rows: Sequence[Row]) -> Program[A
     """Store rows, a file for each partition; the ``add`` actions."""
     partition_by = table.metadata["partitionColumns"]
     columns = [f for f in table.schema if f["name"] not in partition_by]
-    schema = pa.schema([(f["name"], _ARROW_TYPES[f["type"]]) for f in columns])
+    physical = table.physical
+    schema = pa.schema([(physical[f["name"]], _ARROW_TYPES[f["type"]]) for f in columns])
     groups: dict[tuple[str | None, ...], list[Row]] = {}
     for row in rows:
         values = tuple(_partition_text(row[name]) for name in partition_by)
         groups.setdefault(values, []).append(row)
     adds: Actions = []
-    for values, group in groups.items():
+    for values, some in groups.items():
+        group = [{physical[name]: row[name] for name in row} for row in some]
         body = encode_rows(group, schema)
         path = f"part-{client.ids.uuid()}.parquet"
         yield from put(f"{table.location}/{path}", body, ANY)
@@ -362,7 +419,10 @@ def _cleaned(client: Client, deleted: int) -> int:
     return deleted
 
 
-_WRITER_FEATURES = {"appendOnly", "invariants"}
+_WRITER_FEATURES = {"appendOnly", "invariants", "columnMapping"}
+_VERSIONS = ("minReaderVersion", "minWriterVersion")
+_MODE = "delta.columnMapping.mode"
+_LAST_ID = "delta.columnMapping.maxColumnId"
 
 _ARROW_TYPES = {
     "string": pa.string(),

@@ -45,10 +45,12 @@ from lakevilla.testing.iceberg_reader import (
 from lakevilla.testing.rows import Row, encode_rows
 
 __all__ = [
+    "add_column",
     "append",
     "create",
     "drop_and_recreate",
     "expire",
+    "name_fields",
     "optimize",
     "remove_orphans",
     "restore",
@@ -183,6 +185,29 @@ def set_property(client: Client, location: str, name: str, value: str) -> Progra
     return (yield from _commit(client, location, change))
 
 
+def add_column(client: Client, location: str, name: str) -> Program[bool]:
+    """Add a column of whole numbers."""
+
+    def change(table: IcebergTable) -> Program[Metadata]:
+        yield from ()
+        last = table.metadata["last-column-id"] + 1
+        field = {"id": last, "name": name, "required": False, "type": "long"}
+        return {**_reshaped(table, [*table.schema, field]), "last-column-id": last}
+
+    return (yield from _commit(client, location, change))
+
+
+def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Program[bool]:
+    """Give columns, by their ids, other names."""
+
+    def change(table: IcebergTable) -> Program[Metadata]:
+        yield from ()
+        renamed = [{**f, "name": names.get(str(f["id"]), f["name"])} for f in table.schema]
+        return _reshaped(table, renamed)
+
+    return (yield from _commit(client, location, change))
+
+
 def expire(client: Client, location: str, retention_seconds: float) -> Program[bool]:
     """Let snapshots go that are old enough, then delete what they alone have named."""
     before = _now_ms(client) - int(1000 * retention_seconds)
@@ -280,6 +305,14 @@ def _commit(
         if not isinstance(outcome, Refused):
             return False
     return False
+
+
+def _reshaped(table: IcebergTable, fields: list[dict[str, Any]]) -> Metadata:
+    """The metadata with a new schema as the current one."""
+    schemas = table.metadata["schemas"]
+    number = max(schema["schema-id"] for schema in schemas) + 1
+    schema = {"type": "struct", "schema-id": number, "fields": fields}
+    return {**table.metadata, "schemas": [*schemas, schema], "current-schema-id": number}
 
 
 def _publish(client: Client, location: str, version: int, metadata: Metadata) -> Program[Any]:

@@ -31,6 +31,7 @@ __all__ = [
     "draw",
     "draw_formats",
     "draw_mix",
+    "draw_reshaped",
     "small_limits",
 ]
 
@@ -89,6 +90,9 @@ _KINDS = (
     "optimize",
 )
 
+#: What is done beside changes of schema.
+_BESIDE = ("transfer", "lists", "add", "take", "snapshot", "shared", "merge", "optimize", "keyed")
+
 _FOREIGN = ("append", "rewrite", "optimize", "property", "checkpoint", "clean", "touch")
 _HARSH = ("restore", "recreate")
 
@@ -135,6 +139,8 @@ class Plan:
         What transactions do; see ``workloads``.
     formats : str
         Of the tables; see ``format_of``.
+    reshaped : bool
+        Tables have two columns more, whose names change; see ``reshaping``.
     few_versions : bool
         Whoever commits to an Iceberg table deletes its old metadata files but for four.
     levels : tuple of Level
@@ -171,6 +177,7 @@ class Plan:
     settings: Settings = field(default_factory=Settings)
     formats: LakeFormat = "delta"
     few_versions: bool = False
+    reshaped: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """The format of a table of the lake."""
@@ -234,6 +241,17 @@ def draw(seed: int) -> Plan:
 def draw_mix(seed: int) -> Plan:
     """The plan of a seed, but for who takes part: each kind of transaction, and others too."""
     return _with_everyone(draw(seed), random.Random(f"{seed}/mix"))
+
+
+def draw_reshaped(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for tables whose columns change, by clients of all kinds."""
+    source = random.Random(f"{seed}/reshaped")
+    plan = draw_formats(seed, formats)
+    foreign = tuple(kind for kind in plan.foreign if kind not in _HARSH)
+    if source.random() < 0.5:
+        foreign = (*foreign, "reshape")
+    kinds = ("reshape", "reshape", *source.sample(_BESIDE, 2))
+    return replace(plan, reshaped=True, kinds=kinds, foreign=foreign)
 
 
 def draw_formats(seed: int, formats: LakeFormat) -> Plan:

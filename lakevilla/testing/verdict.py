@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.heads import is_head
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.codec import decode
-from lakevilla.testing import elle, invariants
+from lakevilla.testing import elle, invariants, reshaping
 from lakevilla.testing.client import Client
 from lakevilla.testing.faults import Fault
 from lakevilla.testing.history import Txn
@@ -70,6 +71,11 @@ def check(world: World) -> None:
     if plan.harsh:
         return
     rows = rows_by_table(world)
+    if plan.reshaped:
+        reshaping.marks_are_kept(world, rows)
+        reshaping.columns_are_filled(world, rows, winners)
+    if _voided(world):
+        return  # told to their owners, and not to those who had read their commits before
     _check_rows(world, winners, rows, head)
     _check_sums(world, rows)
     _check_isolation(world, winners, rows, commits)
@@ -115,6 +121,15 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Attemp
             # Had one that lost left its entry, the id would be there twice, or its rows would.
             winners[core.id] = attempt
     return winners
+
+
+def _voided(world: World) -> bool:
+    """Whether any decided commit could not be replayed."""
+    return any(
+        mutation.key.startswith(f"{COMMITS_PREFIX}/") and _VOIDED.search(mutation.after.body)
+        for mutation in world.simulation.store.journal
+        if mutation.after is not None
+    )
 
 
 def _check_told(
@@ -411,4 +426,5 @@ def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
 
 #: A log entry, or a metadata file.
 _ENTRY = re.compile(r"[^/]+/(_delta_log/\d{20}\.json|metadata/v\d+\.metadata\.json)")
+_VOIDED = re.compile(rb'"voided":\[\[')
 _TXNS = re.compile(rb'"txns":(\[[^\]]*\])')

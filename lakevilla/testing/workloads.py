@@ -57,6 +57,7 @@ from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.history import Key, Txn, Value
 from lakevilla.testing.iceberg_reader import uri_of
 from lakevilla.testing.plan import TABLES, Level, Plan
+from lakevilla.testing.reshaping import reshape
 from lakevilla.testing.scheduler import Simulation
 from lakevilla.transaction import optimizing, recovery, saving
 from lakevilla.transaction.context import Context, Event
@@ -108,6 +109,8 @@ class Attempt:
     added: list[tuple[str, int]] = field(default_factory=list)
     taken: list[tuple[str, int]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
+    #: Columns that it has added, with the one row that has a value there.
+    filled: list[tuple[str, str, int, int]] = field(default_factory=list)
     sums: list[int] = field(default_factory=list)
     counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
     status: Status = "unknown"
@@ -130,6 +133,8 @@ class World:
     attempts: list[Attempt] = field(default_factory=list)
     saved: list[Attempt] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
+    #: Columns that somebody may have dropped.
+    dropped: set[tuple[str, str]] = field(default_factory=set)
     foreign_rows: list[tuple[str, int]] = field(default_factory=list)
     #: Tables that a client without LakeVilla was at work on, from when, until when.
     foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
@@ -184,8 +189,8 @@ class Hand:
         self.attempt = attempt
         self.core = attempt.core
 
-    def read(self, table: str, key: int) -> Program[None]:
-        rows = yield from self.look(table, f"id = {key}")
+    def read(self, table: str, key: int, *, by: str = "id") -> Program[None]:
+        rows = yield from self.look(table, f"{by} = {key}")
         if len(rows) != 1:
             assert self.world.plan.harsh, f"{self.attempt.id} found {rows} in {table}"
             return
@@ -197,9 +202,9 @@ class Hand:
         rows: list[dict[str, Any]] = reader.read_all().to_pylist()
         return rows
 
-    def push(self, table: str, key: int) -> Program[None]:
+    def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
         value = self.world.value()
-        yield from self.update(table, "items", f"items || ',{value}'", f"id = {key}")
+        yield from self.update(table, "items", f"items || ',{value}'", f"{by} = {key}")
         self.attempt.record.append(_key(table, key), value)
 
     def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
@@ -212,9 +217,11 @@ class Hand:
         yield from self.save_if_due()
         return done
 
-    def add(self, table: str) -> Program[None]:
+    def add(self, table: str, *, mark: str | None = None) -> Program[None]:
         number = 100 + self.world.value()
         rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+        if mark is not None:
+            rows = rows.append_column(mark, rows["id"])
         self.attempt.tables.add(table)
         yield from self.core.append(table, rows.to_reader())
         self.attempt.added.append((table, number))
@@ -430,6 +437,7 @@ _BODIES: dict[str, Body] = {
     "keyed": keyed,
     "numbered": keyed,
     "shared": lists,
+    "reshape": reshape,
 }
 
 

@@ -2,10 +2,21 @@
 
 import pytest
 
-from lakevilla.testing import campaign, iceberg_mutations, leaf_mutations, queue_mutations
+from lakevilla.testing import (
+    campaign,
+    iceberg_mutations,
+    leaf_mutations,
+    queue_mutations,
+    reshape_mutations,
+)
 
 LIMIT = 5000
-MUTATIONS = leaf_mutations.MUTATIONS | queue_mutations.MUTATIONS | iceberg_mutations.MUTATIONS
+MUTATIONS = (
+    leaf_mutations.MUTATIONS
+    | queue_mutations.MUTATIONS
+    | iceberg_mutations.MUTATIONS
+    | reshape_mutations.MUTATIONS
+)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, m in MUTATIONS.items() if m.for_histories))

@@ -1,0 +1,41 @@
+"""Planted bugs of tables whose columns change: names that are taken for columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakevilla.expressions import fields
+from lakevilla.expressions.columns import columns, substitute
+from lakevilla.expressions.tree import Column, Expr
+from lakevilla.testing.mutations import MUTATIONS, _instead, _planted
+
+__all__ = ["MUTATIONS"]
+
+
+@_planted(kinds=("reshape", "lists"), reshaped=True)
+def located_by_name() -> Iterator[None]:
+    """A predicate means what its names mean on whatever schema it is held against."""
+
+    def located(expr: Expr, *_: Any, **__: Any) -> Expr:
+        return substitute(expr, lambda column: Column(column.path, column.table))
+
+    with _instead(fields.located, located):
+        yield
+
+
+@_planted(8, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
+def judged_on_the_older_schema() -> Iterator[None]:
+    """As ``located_by_name``, where it is held against what came in between.
+
+    A name that this state does not have asks for all rows: only one that both have goes wrong.
+    """
+
+    def as_of(where: Expr | None, layout: Any) -> Expr | None:
+        names = set(layout.schema.names)
+        if where is None or not all(column.path[0] in names for column in columns(where)):
+            return None
+        return substitute(where, lambda column: Column(column.path, column.table))
+
+    with _instead(fields.as_of, as_of):
+        yield
