@@ -113,8 +113,8 @@ def _is_known(arg: Expr) -> bool:
 def mapped_bounds(expr: Expr, at: int, bounds: Any, source: str, type_: str) -> Any:
     """An expression of ``type_`` over bounds of ``source``; null where it is not known."""
     to = arrow_type(type_)
-    if isinstance(expr, Cast) and _is_exact(source, type_):
-        return pc.cast(bounds, to)
+    if isinstance(expr, Cast) and _is_the_same_in_arrow(source, type_):
+        return pc.cast(bounds, to, safe=False)
     column = Column(("bound",))
     if isinstance(expr, Cast):
         call: Expr = Cast(column, expr.type)
@@ -128,13 +128,11 @@ def mapped_bounds(expr: Expr, at: int, bounds: Any, source: str, type_: str) -> 
     return pa.array(values, to).take(encoded.indices)
 
 
-def _is_exact(source: str, to: str) -> bool:
-    """Casts in which nothing is rounded and nothing raises: Arrow's are the same."""
+def _is_the_same_in_arrow(source: str, to: str) -> bool:
+    """Casts that raise nowhere, and are exact or, from long to double, one IEEE 754 conversion."""
     if is_integer(source) and is_integer(to):
         return INTEGERS[source] <= INTEGERS[to]
-    if is_integer(source):
-        return to == "double" and source != "long"
-    return (source, to) == ("float", "double")
+    return to == "double" and (is_integer(source) or source == "float")
 
 
 def _value(call: Expr, bound: Any) -> Any:

@@ -142,6 +142,7 @@ def two_files(lake: Lake, old: pa.Array, wide: pa.DataType) -> TableInput:
 
 @pytest.mark.parametrize("case", WIDENED)
 def test_a_widened_column_meets_filters_above_the_cast(lake: Lake, case: str) -> None:
+    """Hazard 33: a reader narrows the constant to the file's old type."""
     old, wide, constants = WIDENED[case]
     checked(lake, two_files(lake, old, wide), asked("x", constants))
 
@@ -168,6 +169,7 @@ def rewritten(lake: Lake, table: TableInput, how: Callable[[str], None]) -> Tabl
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 def test_nan_is_above_every_number_whatever_statistics_say(lake: Lake, kind: pa.DataType) -> None:
+    """Hazard 34: statistics in a file leave NaN out."""
     values = [1.0, NAN, -0.0, math.inf, None, 1.0]
     data = pa.table(
         {
@@ -232,3 +234,63 @@ def test_our_files_tell_nothing_of_columns_with_nan(tmp_path: Path) -> None:
     group = pq.ParquetFile(f"{lake.root}/t/{written.file.path}").metadata.row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     assert {c.path_in_schema for c in columns if c.is_stats_set} == {"number", "y"}
+
+
+def test_fields_and_columns_that_old_files_lack_or_hold_narrower(lake: Lake) -> None:
+    """Within structs too; a column that a file lacks has its default there, or NULL."""
+    old = pa.table(
+        {
+            "number": pa.array([0, 1, 2, 3], pa.int64()),
+            "s": pa.array(
+                [{"y": 1, "t": {"z": 1}}, {"y": 2, "t": {"z": 2}}, {"y": None, "t": None}, None],
+                pa.struct([("y", pa.int32()), ("t", pa.struct([("z", pa.float32())]))]),
+            ),
+        }
+    )
+    lake.make("t", old)
+    within = pa.struct([("z", pa.float64()), ("new", pa.float64())])
+    schema = pa.schema(
+        [
+            ("number", pa.int64()),
+            ("s", pa.struct([("y", pa.decimal128(12, 2)), ("t", within), ("new", pa.int64())])),
+            ("absent", pa.float64()),
+            ("half", pa.decimal128(5, 2)),
+            ("nan", pa.float64()),
+            ("seen", pa.timestamp("us")),
+        ]
+    )
+    table = lake.input("t")
+    defaults = (("half", "0.50"), ("nan", "NaN"), ("seen", "2020-01-01 00:00:00.5"))
+    layout = dataclasses.replace(table.layout, schema=schema, physical=schema, defaults=defaults)
+    wheres = asked("s.y", ["1.60", "1.40"]) + asked("s.t.z", ["1.6", "1e300"])
+    wheres += asked("s.t.new", ["1.6", "2.0"]) + asked("s.new", ["1", "2"])
+    wheres += asked("absent", ["1.6", "2.0"]) + asked("half", ["0.50", "0.49"])
+    wheres += asked("nan", ["1.6", "cast('NaN' as double)"])
+    wheres += asked("seen", [f"timestamp '2020-01-01 00:00:00{part}'" for part in ("", ".5")])
+    wheres += ["cast(number as double) <= 1.6", "cast(number as double) > 1.6", "s is null"]
+    checked(lake, TableInput(layout, table.files), wheres)
+
+
+def test_more_partitions_than_branches_are_filtered_alike(lake: Lake) -> None:
+    count = 70
+    data = pa.table(
+        {
+            "number": pa.array(range(count), pa.int64()),
+            "p": pa.array(range(count), pa.int64()),
+            "x": pa.array([n if n % 7 else None for n in range(count)], pa.int32()),
+        }
+    )
+    lake.make("t", data, partition_by=["p"])
+    table = lake.input("t")
+    schema = table.layout.schema
+    at = schema.get_field_index("x")
+    wide = schema.set(at, pa.field("x", pa.float64()))
+    layout = dataclasses.replace(table.layout, schema=wide, physical=wide)
+    wheres = [
+        "x <= 1.6",
+        "x > 67.5",
+        "x = 3e0 or p = 5",
+        "x < 9.5e0 and p > 4",
+        "p = 3 and x > 2.5",
+    ]
+    checked(lake, TableInput(layout, table.files), wheres)

@@ -300,3 +300,17 @@ def test_maintenance_serves_a_lake_of_spark(spark: SparkSession, lake: Any) -> N
     lake.table("bank").optimize()
     assert rows(lake.snapshot().read("bank")) == rows(accounts(spark))
     assert lake.doctor().ok
+
+
+def test_keys_that_are_equal_by_sql_are_one_key(spark: SparkSession, lake: Any) -> None:
+    lake.create_table(
+        "t", spark.sql("SELECT 0.0D AS x, 1L AS n UNION ALL SELECT double('NaN'), 2L")
+    )
+    twice = spark.sql("SELECT 0.0D AS x, 1L AS n UNION ALL SELECT -0.0D, 2L")
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="two rows for one"):
+        txn.upsert("t", twice, "x")
+    with lake.transaction() as txn:
+        txn.upsert(
+            "t", spark.sql("SELECT -0.0D AS x, 3L AS n UNION ALL SELECT double('NaN'), 4L"), "x"
+        )
+    assert sorted(row["n"] for row in lake.snapshot().read("t").collect()) == [3, 4]

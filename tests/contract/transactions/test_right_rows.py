@@ -249,3 +249,35 @@ def test_zeros_and_infinities_are_found_whatever_statistics_say(place: Place) ->
                         "t", where=f"{column} {operator} :v", params={"v": value}
                     )
                     assert sorted(found["n"].to_pylist()) == wanted, (column, operator, value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys", "rows"),
+    [
+        ("integer", "double", [1.6, 2.0, NAN], {1.0: 0, 2.0: 9, 1.6: 9, "nan": 9}),
+        ("integer", "long", [3_000_000_000, 2], {1: 0, 2: 9, 3_000_000_000: 9}),
+        (
+            "integer",
+            "decimal(12,1)",
+            [Decimal("1.6"), Decimal("2.0")],
+            {Decimal(1): 0, Decimal(2): 9, Decimal("1.6"): 9},
+        ),
+    ],
+    ids=["double", "long", "decimal"],
+)
+def test_an_upsert_finds_the_keys_of_old_files(
+    request: pytest.FixtureRequest, old: str, new: str, keys: list[Any], rows: dict[Any, int]
+) -> None:
+    place = make_place("local", request)
+    place.write("t", pa.table({"x": pa.array([1, 2], pa.int32()), "n": [0, 0]}))
+    widen(place, "x", old, new)
+    kinds = {"double": pa.float64(), "long": pa.int64(), "decimal(12,1)": pa.decimal128(12, 1)}
+    data = pa.table({"x": pa.array(keys, kinds[new]), "n": [9] * len(keys)})
+    with place.connect() as lake:
+        for _ in range(2):
+            with lake.transaction() as txn:
+                txn.upsert("t", data, "x")
+        read = lake.snapshot().read("t").to_pylist()
+    found = {("nan" if row["x"] != row["x"] else row["x"]): row["n"] for row in read}
+    assert found == rows
+    assert len(read) == len(rows)

@@ -379,6 +379,14 @@ def test_a_decimal_meets_a_double_as_the_evaluator_has_it(where: str) -> None:
     assert stays(file, pa.decimal128(18, 4), where, **params)
 
 
+def test_a_long_meets_a_double_as_the_evaluator_has_it() -> None:
+    held = 2**53 + 1
+    for number in (held, held + 2, -held, 2**63 - 1):
+        file = file_of(number, number)
+        assert stays(file, pa.int64(), "cast(x as double) = :f", f=float(number))
+        assert not stays(file, pa.int64(), "cast(x as double) = :f", f=float(number) * 1.001)
+
+
 def test_a_function_of_null_is_null_though_its_operand_is_not() -> None:
     assert stays(file_of(1, 2), pa.int64(), "(x + cast(null as long)) is null")
 
