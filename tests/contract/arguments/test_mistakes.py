@@ -19,8 +19,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from typer.testing import CliRunner
 
 import lakevilla as lv
+from lakevilla.cli.app import app
 
 ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
 TXN = "01a20414-3970-7e0c-a807-b2d83d4f7006"
@@ -377,3 +379,36 @@ def test_an_argument_that_there_is_not_is_refused(lake: lv.Lake, name: str) -> N
     call, given = CALLS[name]
     with pytest.raises((TypeError, lv.InvalidOperation), match="misspelt"):
         call(lake, **given, misspelt=1)
+
+
+COMMANDS: dict[str, list[str]] = {
+    "tables": [],
+    "register": ["nope"],
+    "sql": ["select * from t"],
+    "log": [],
+    "snapshot": [],
+    "txns": [],
+    "abort": [TXN],
+    "guard": ["nope"],
+    "unguard": ["nope"],
+    "optimize": ["t"],
+    "vacuum": ["t"],
+    "doctor": [],
+    "recover": [],
+    "gc": ["--dry-run"],
+}
+WORDS = ["", "a\ud800", "-1", "a=b", "\0", "select ?"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_mistake_in_a_command_ends_without_a_traceback(
+    lake: lv.Lake, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = COMMANDS[name]
+    for word in WORDS:
+        for wrong in ([str(root), *given, word], [str(root), *given, "-o", word], [word, *given]):
+            result = CliRunner().invoke(app, [name, *wrong])
+            assert result.exit_code in (0, 1, 2), wrong
+            assert result.exception is None or isinstance(result.exception, SystemExit), wrong
+            assert "Traceback" not in result.stderr, wrong
