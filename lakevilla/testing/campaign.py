@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
+from lakevilla.ids import NO_TXN
+from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.testing import foreign, foreign_iceberg, reshaping, verdict
 from lakevilla.testing.client import Client
-from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, swarm
+from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, outages, swarm
 from lakevilla.testing.meetings import Meeting, meetings
 from lakevilla.testing.plan import (
     RECREATED,
@@ -32,13 +36,23 @@ from lakevilla.testing.scheduler import Simulation
 from lakevilla.testing.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.testing.store import SimulatedStore
 from lakevilla.testing.trace import Line
-from lakevilla.testing.workloads import BALANCE, COLUMNS, FREQUENT, World, context_of, user
+from lakevilla.testing.workloads import (
+    BALANCE,
+    COLUMNS,
+    FREQUENT,
+    SCHEMA,
+    World,
+    context_of,
+    user,
+)
 from lakevilla.transaction import gc, recovery, vacuum
 from lakevilla.transaction.core import Transaction
 from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 
 __all__ = ["HistoryFailed", "Outcome", "alone", "figures", "play_clients", "replay", "run"]
+
+T = TypeVar("T")
 
 #: VACUUM's retention; far above ``max_age_seconds``, as hazard 6 asks.
 _VACUUM_SECONDS = 7 * 24 * 3600.0
@@ -108,7 +122,7 @@ def replay(
     simulation = simulation or Simulation(
         seed,
         schedule=PrioritySchedule(source) if seed % 2 else RandomSchedule(source),
-        faults=RandomFaults(swarm(faults, plan.intensity), faults, plan.settings.lease_seconds)
+        faults=RandomFaults(_rates(plan, faults), faults, plan.settings.lease_seconds)
         if plan.intensity
         else NoFaults(),
         settings=plan.settings,
@@ -137,6 +151,12 @@ def replay(
     )
     simulation.dispose()
     return outcome, simulation.trace, error
+
+
+def _rates(plan: Plan, faults: random.Random) -> dict[Fault, float]:
+    # From a source of its own, and the last: what strikes else is as it is without.
+    lost = outages(random.Random(f"{plan.seed}/outages"), plan.intensity)
+    return {**swarm(faults, plan.intensity), **lost}
 
 
 def _formats(plan: Plan) -> str:
@@ -291,8 +311,15 @@ def _finish(world: World) -> None:
     def recover(client: Client) -> Program[Any]:
         return recovery.recover(context_of(client))
 
-    alone(world, "recoverer", recover)
+    if world.plan.neglected:
+        _neglect(world)
+    known = verdict.voided(world)
+    report = alone(world, "recoverer", recover)
+    verdict.voids_are_told(world, known, report)
     verdict.check(world)
+    writer = Client(simulation, "writer", f"{simulation.seed}/writer", 1.0)
+    if not world.plan.reshaped:  # where columns have other names
+        verdict.nothing_is_blocked(world, lambda tables: _one_row_each(writer, tables))
     verdict.queues_are_empty(world)
     helper = Client(simulation, "helper", f"{simulation.seed}/helper", 1.0)
     verdict.recovered_once_is_enough(world, lambda: recover(helper))
@@ -315,6 +342,41 @@ def _finish(world: World) -> None:
     verdict.same_rows(world, before)
 
 
+def _neglect(world: World) -> None:
+    """A week later: all clean up around what is pending, and then others rewrite each table."""
+    simulation, plan = world.simulation, world.plan
+    simulation.now += _VACUUM_SECONDS + 24 * 3600
+    tables = [t for t in TABLES if not ("recreate" in plan.foreign and t == RECREATED)]
+
+    def ours(client: Client) -> Program[Any]:
+        yield from gc.gc(context_of(client))
+        yield from parallel([_vacuum(client, table) for table in tables])
+
+    def others(client: Client) -> Program[Any]:
+        if plan.neglected == "others":
+            yield from parallel([_tidy(plan, client, table) for table in tables])
+        for table in tables:
+            clients = _CLIENTS[plan.format_of(table)]
+            yield from clients.rewrite(client, table, dict)
+
+    if "recreate" not in plan.foreign:
+        alone(world, "neglectful", ours)
+    alone(world, "others", others)
+
+
+def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult]:
+    """A fresh client adds a row to each table."""
+    context = context_of(client)
+    held = yield from context.head()
+    floor = NO_TXN if held is None else held.head.floor
+    txn = Transaction(context, Feature.R | Feature.I, context.ids.txn_id(above=floor))
+    txn.through_head = True
+    rows = pa.table({"id": [0], "balance": [0], "items": [""]}, schema=SCHEMA)
+    for table in tables:
+        yield from txn.append(table, rows.to_reader())
+    return (yield from commit(txn))
+
+
 def _tidy(plan: Plan, client: Client, table: str) -> Program[int]:
     """What another client deletes that no version names any more."""
     if plan.format_of(table) == "iceberg":
@@ -331,14 +393,16 @@ def _vacuum(client: Client, table: str) -> Program[None]:
             raise
 
 
-def alone(world: World, name: str, program: Callable[[Client], Program[Any]]) -> None:
-    """Run one more client to its end, when nobody else is there, without faults."""
+def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T:
+    """Run one more client to its end, when nobody else is there, without faults: its result."""
     fired = Counter(world.simulation.fired)
-    world.simulation.add(name, program, faulty=False)
+    client = world.simulation.add(name, program, faulty=False)
     world.simulation.run()
     # What this brings about is not what clients had to live with.
     world.simulation.fired.clear()
     world.simulation.fired.update(fired)
+    result: T = client.result
+    return result
 
 
 def _check_reading(world: World, expected: dict[str, list[Any]]) -> None:

@@ -59,6 +59,7 @@ class Client:
         self.faulty = True
         self.paused_until = 0.0
         self.paused_at = 0
+        self.offline_until = 0.0
         self.restart: Callable[[Client], Program[Any]] | None = None
         self.mains = 0
 

@@ -1,4 +1,4 @@
-"""The twelve faults, how often they strike, and how often they really did."""
+"""The thirteen faults, how often they strike, and how often they really did."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ __all__ = [
     "RandomFaults",
     "ScriptedFaults",
     "Strike",
+    "outages",
     "swarm",
 ]
 
 
 class Fault(StrEnum):
-    """What can go wrong. The last two strike by actors of their own (``testing.foreign``)."""
+    """What can go wrong. Two strike by actors of their own (``testing.foreign``)."""
 
     APPLIED_503 = "applied but answered 503"
     APPLIED_CUT = "applied but connection cut"
@@ -38,6 +39,7 @@ class Fault(StrEnum):
     STALE_LIST = "stale list"
     CLEAN_UP = "clean-up in between"
     FOREIGN_COMMIT = "foreign commit in between"
+    NETWORK_LOST = "network lost for a while"
 
 
 #: What becomes of the request that a client was sending when it crashed.
@@ -66,6 +68,9 @@ class Faults(Protocol):
     def pause_seconds(self) -> float:
         """How long a paused client stands still."""
 
+    def outage_seconds(self) -> float:
+        """How long a client that has lost the network can reach nothing."""
+
     def offset_seconds(self) -> float:
         """How far a skewed clock is off."""
 
@@ -87,6 +92,9 @@ class NoFaults:
 
     def pause_seconds(self) -> float:
         return 100.0
+
+    def outage_seconds(self) -> float:
+        return 30.0
 
     def offset_seconds(self) -> float:
         return -3600.0
@@ -155,6 +163,9 @@ class RandomFaults:
         longest = self._random.choice((4 * self._lease_seconds, 2 * 3600.0, 30 * 3600.0))
         return self._log_uniform(self._lease_seconds * 1.05, longest)
 
+    def outage_seconds(self) -> float:
+        return self._log_uniform(0.1, 300)
+
     def offset_seconds(self) -> float:
         return self._log_uniform(0.01, 2 * 3600) * self._random.choice((-1, 1))
 
@@ -176,6 +187,13 @@ def swarm(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
         for fault, (low, high) in _USUAL_RATES.items()
         if source.random() < 0.6
     }
+
+
+def outages(source: random.Random, intensity: float = 1.0) -> dict[Fault, float]:
+    """The rate of lost networks in one history: none in most."""
+    if source.random() < 0.7:
+        return {}
+    return {Fault.NETWORK_LOST: min(0.05, intensity * math.exp(source.uniform(-6.5, -4.0)))}
 
 
 _USUAL_RATES: dict[Fault, tuple[float, float]] = {

@@ -86,6 +86,8 @@ class Mutation:
             "levels": (SERIALIZABLE,),
             "settings": Settings(),
             "formats": "delta",
+            "commits_again": False,
+            "neglected": "",
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

@@ -27,6 +27,7 @@ __all__ = [
     "TABLES",
     "LakeFormat",
     "Level",
+    "Neglect",
     "Plan",
     "draw",
     "draw_formats",
@@ -38,6 +39,8 @@ __all__ = [
 TABLES = ("a", "b", "c")
 #: The format of all tables, or of some this one and of some the other.
 LakeFormat = Literal["delta", "iceberg", "mixed"]
+#: Who cleans up around what is pending.
+Neglect = Literal["", "ours", "others"]
 #: The Iceberg tables of a mixed lake.
 _OTHERS = ("b", "n2")
 #: The one that a client without LakeVilla may delete and make anew.
@@ -131,6 +134,11 @@ class Plan:
 
     Attributes
     ----------
+    commits_again : bool
+        Commits are interrupted, and called again after that and after an unknown answer.
+    neglected : str
+        What is left pending lies for a week and is cleaned up around (``ours``), by other
+        clients too (``others``), and then each table is rewritten by one, before it is recovered.
     attempts : int
         How often a transaction that loses is run again, as ``lake.run`` does.
     features : tuple of Feature
@@ -178,6 +186,8 @@ class Plan:
     formats: LakeFormat = "delta"
     few_versions: bool = False
     reshaped: bool = False
+    commits_again: bool = False
+    neglected: Neglect = ""
 
     def format_of(self, table: str) -> FormatName:
         """The format of a table of the lake."""
@@ -234,8 +244,17 @@ def draw(seed: int) -> Plan:
     levels = random.Random(f"{seed}/levels")
     if levels.random() < 0.3:
         plan = replace(plan, levels=levels.choice(_LEVELS))
+    plan = _with_ends(plan, random.Random(f"{seed}/again"))
     mix = random.Random(f"{seed}/mix")
     return _with_everyone(plan, mix) if mix.random() < 0.1 else plan
+
+
+def _with_ends(plan: Plan, source: random.Random) -> Plan:
+    """How commits end, and what becomes of what is left."""
+    commits_again = source.random() < 0.3
+    neglected: Neglect = source.choice(("ours", "others")) if source.random() < 0.15 else ""
+    kinds = (*plan.kinds, "revise") if source.random() < 0.2 or neglected else plan.kinds
+    return replace(plan, commits_again=commits_again, neglected=neglected, kinds=kinds)
 
 
 def draw_mix(seed: int) -> Plan:

@@ -284,6 +284,10 @@ class Simulation:
     # ------------------------------------------------- a request and a fault
 
     def _perform(self, client: Client, attempt: Effect, strike: Strike | None) -> Answer:
+        if client.offline_until > self.now:
+            self.fired[Fault.NETWORK_LOST] += 1
+            self._log(client.name, verb_of(attempt), key_of(attempt), "no network")
+            return Failure("no network")
         fault = None if strike is None else strike.fault
         match fault:
             case Fault.APPLIED_503 | Fault.APPLIED_CUT:
@@ -310,6 +314,12 @@ class Simulation:
                 answer = Failure("timed out")
             case Fault.STALE_LIST:
                 answer = self._stale(attempt)
+            case Fault.NETWORK_LOST:
+                self.fired[fault] += 1
+                if strike is not None and strike.landing == "now":
+                    self.store.apply(attempt)
+                client.offline_until = self.now + self.faults.outage_seconds()
+                answer = Failure("the network is gone")
             case Fault.CLOCK_SKEW:
                 client.clock.skew(self.faults.offset_seconds())
                 answer = self.store.apply(attempt)

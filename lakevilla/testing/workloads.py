@@ -56,6 +56,7 @@ from lakevilla.testing.faults import Fault
 from lakevilla.testing.heartbeat import Heartbeat
 from lakevilla.testing.history import Key, Txn, Value
 from lakevilla.testing.iceberg_reader import uri_of
+from lakevilla.testing.interrupts import Moment, interrupted
 from lakevilla.testing.plan import TABLES, Level, Plan
 from lakevilla.testing.reshaping import reshape
 from lakevilla.testing.scheduler import Simulation
@@ -68,6 +69,7 @@ from lakevilla.transaction.idempotency import KeyUse
 from lakevilla.transaction.outcome import fence, is_forgotten, outcome
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.rerun import rerun
+from lakevilla.transaction.tail import refresh
 
 __all__ = [
     "BALANCE",
@@ -319,6 +321,16 @@ def add(hand: Hand, client: Client) -> Program[None]:
         yield from hand.add(table)
 
 
+def revise(hand: Hand, client: Client) -> Program[None]:
+    """Add a row and change it at once: the file that it was in is named by no log."""
+    table = _tables(hand, client, 1)[0]
+    yield from hand.add(table)
+    if not _single(hand):
+        number = hand.attempt.added[-1][1]
+        yield from hand.update(table, "balance", "balance + 0", f"id = {number}")
+        yield from hand.push(table, 0)
+
+
 def take(hand: Hand, client: Client) -> Program[None]:
     """Delete a row that some transaction has added."""
     table = _tables(hand, client, 1)[0]
@@ -427,6 +439,7 @@ _BODIES: dict[str, Body] = {
     "lists": lists,
     "contended": contended,
     "add": add,
+    "revise": revise,
     "take": take,
     "skew": skew,
     "snapshot": snapshot,
@@ -590,10 +603,10 @@ def _conclude(
     again: _Ending = "again"
     try:
         yield from body
-        decided_only = client.random.random() < 0.15
-        yield from commit(core, publish=not decided_only)
+        decided_only = client.random.random() < (0.6 if world.plan.neglected else 0.15)
+        yield from _commit(world, client, core, publish=not decided_only)
         world.end(attempt, "committed")
-        if decided_only and core.decided is not None:
+        if decided_only and core.decided is not None and not world.plan.neglected:
             for location in core.decided.summary.tables:
                 publishing = publish_table(context, core.decided.held.head, location)
                 client.simulation.spawn(client, _quietly(publishing))
@@ -643,6 +656,43 @@ def _conclude(
         again = "over"
     yield from _quietly(_undo(core))
     return again
+
+
+#: How often a commit is called, at most.
+_COMMITS = 4
+#: A commit makes few more requests than that: Ctrl-C strikes at one of them.
+_REQUESTS = 12
+
+
+def _commit(world: World, client: Client, core: Transaction, *, publish: bool) -> Program[None]:
+    """Commit; in some histories with Ctrl-C, and again after that and after no answer."""
+    if not world.plan.commits_again:
+        yield from commit(core, publish=publish)
+        return
+    source = client.random
+    for number in range(1, _COMMITS + 1):
+        strikes = number < _COMMITS and source.random() < 0.5
+        at = source.randint(1, _REQUESTS) if strikes else 0
+        moment: Moment = source.choice(("before", "after"))
+        try:
+            yield from interrupted(commit(core, publish=publish), at, moment)
+            return
+        except KeyboardInterrupt:
+            world.events["interrupted"] += 1
+            if core.state == "committed":
+                return  # in its publishing: whoever comes next goes on with it
+            if source.random() < 0.2:
+                yield from _quietly(_undo(core) if source.random() < 0.5 else core.context.head())
+                raise _GoneAwayError from None
+        except CommitOutcomeUnknown:
+            if number == _COMMITS or core.state != "open":
+                raise
+        world.events["commit again"] += 1
+        if source.random() < 0.6:
+            # Others of the process look what has come.
+            looks = [_quietly(refresh(core.context, table)) for table in core.tables]
+            yield from parallel([*looks, _quietly(core.context.head())])
+        yield from sleep(source.choice((0.0, 1.0, 100.0)) * source.random())
 
 
 def _undo(core: Transaction) -> Program[None]:

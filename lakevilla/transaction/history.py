@@ -213,6 +213,7 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
         if not waiting or logged < tail.tip or probed:
             break
         tail, probed = (yield from probe(context, tail)), True
+    yield from _refuse_replaced(past, location)
     if entry is not None and application in entry.applications:
         yield from _refuse_forgotten(past, entry, waiting)
     overlay, parts = yield from _parts(context, waiting, location)
@@ -255,6 +256,19 @@ def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]
     known = {commit.txn for commit in (*waiting, *later)}
     if not known.issuperset(entry.txn_ids):
         raise VersionNotFound("what was pending then is forgotten")
+
+
+def _refuse_replaced(past: Past, location: str) -> Program[None]:
+    """As ``_refuse_forgotten``, of what a later ``reconcile`` commit has taken the place of.
+
+    It was pending at this version, and of what it was the log knows nothing.
+    """
+    start = past.head.history_start
+    if not start:
+        return
+    for commit in (yield from past.timeline.after(past.sequence)):
+        if location in commit.tables and any(sequence <= start for sequence in commit.replaces):
+            raise VersionNotFound("what was pending then is forgotten")
 
 
 def _parts(

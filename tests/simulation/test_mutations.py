@@ -3,6 +3,7 @@
 import pytest
 
 from lakevilla.testing import (
+    again_mutations,
     campaign,
     iceberg_mutations,
     leaf_mutations,
@@ -16,6 +17,7 @@ MUTATIONS = (
     | queue_mutations.MUTATIONS
     | iceberg_mutations.MUTATIONS
     | reshape_mutations.MUTATIONS
+    | again_mutations.MUTATIONS
 )
 
 

@@ -600,3 +600,32 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
         alone(simulation, collect, f"collector {number}")
     with pytest.raises(VersionNotFound, match="forgotten"):
         alone(simulation, rows_at(version), "late reader")
+
+
+def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_told_without_it():
+    """A client without LakeVilla came first, so its publishing is another commit's."""
+    simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
+
+    def rows_at(version):
+        def program(client):
+            txn = begin(client, read_only=True)
+            yield from history.bind_to_past(txn, version=version)
+            return (yield from read(txn, "a"))
+
+        return program
+
+    Process(simulation, one_update(5), "first").until("a/_delta_log")
+    simulation.now += 300
+    version = alone(simulation, one_update(1, "b"), "second").global_version
+    assert alone(simulation, rows_at(version), "reader") == {0: 105, 1: 100}
+
+    def rewrite(client):
+        assert (yield from foreign.rewrite(client, "a", dict))
+
+    alone(simulation, rewrite, "other")
+    assert settled(simulation)["a"] == {0: 105, 1: 100}
+    simulation.now += 500
+    for number in range(2):
+        alone(simulation, collect, f"collector {number}")
+    with pytest.raises(VersionNotFound, match="forgotten"):
+        alone(simulation, rows_at(version), "late reader")
