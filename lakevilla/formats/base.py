@@ -436,6 +436,8 @@ class Layout:
     constants : tuple of (str, str)
         Columns, and keys of ``DataFile.partition_values`` that have their value for all rows
         of a file which lacks the column, as its footer tells.
+    constants_within : tuple of (int, str)
+        The same of fields within columns, by field id: files that lack one are not read.
     defaults : tuple of (str, str)
         Columns, and the value (in the text of partition values) that rows have there whose
         files lack the column and have no constant for it.
@@ -464,6 +466,7 @@ class Layout:
     known_as: pa.Schema | None = None
     partition_fields: tuple[PartitionField, ...] = ()
     constants: tuple[tuple[str, str], ...] = ()
+    constants_within: tuple[tuple[int, str], ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
     uri: str = ""
     data_directory: str = ""

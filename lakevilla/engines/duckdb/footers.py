@@ -41,12 +41,14 @@ class Called:
 
     ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
     columns' types, with the file's names for what is within them; None where they are the
-    table's. ``lacks``: columns that the file has not got.
+    table's. ``lacks``: columns that the file has not got; ``lacks_within``: ids of fields within
+    columns, of those that partitions have a value for.
     """
 
     names: tuple[str | None, ...] | None = None
     kinds: tuple[pa.DataType, ...] | None = None
     lacks: frozenset[str] = frozenset()
+    lacks_within: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -119,7 +121,9 @@ def _called(
             _refuse_twins(node, own.name, layout, file)
         kinds.append(physical.type if node is None else _as_called(physical.type, node))
     same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
-    return Called(names, None if same else tuple(kinds), frozenset(lacks))
+    held = {node.number for node in _all(root)}
+    within = frozenset(number for number, _ in layout.constants_within if number not in held)
+    return Called(names, None if same else tuple(kinds), frozenset(lacks), within)
 
 
 def _all(node: _Node) -> Iterator[_Node]:

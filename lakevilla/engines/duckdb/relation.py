@@ -34,7 +34,7 @@ from lakevilla.engines.duckdb.sqltext import (
     renamed,
     sql_type,
 )
-from lakevilla.errors import CorruptObject
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
@@ -90,6 +90,7 @@ class Files:
     deleted: Deleted
     name: str
     chosen: tuple[int, ...]
+    within: tuple[frozenset[int], ...] = ()
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
 
     def only(self, ordinals: Iterable[int]) -> Files:
@@ -164,6 +165,7 @@ class Files:
             if self.layout.known_as is not None:
                 called = self.called.get(self.paths[ordinal], _AS_IN_TABLE)
                 constants = tuple(one for one in constants if one[0] in called.lacks)
+                self._check_within(ordinal, called)
             groups.setdefault((constants, called), []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
@@ -173,6 +175,15 @@ class Files:
         else:
             sql = self._joined(cursor, reading)
         return self._without_deleted(cursor, sql)
+
+    def _check_within(self, ordinal: int, called: Called) -> None:
+        if not called.lacks_within.isdisjoint(self.within[ordinal]):
+            raise UnsupportedTableFeature(
+                f"table {self.layout.table} is partitioned by a field of a struct that data file "
+                f"{self.paths[ordinal]} does not hold: LakeVilla does not fill it in; rewrite the "
+                "file with the client that wrote it",
+                table=self.layout.table,
+            )
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
         if self.deleted.positions is not None:
@@ -322,6 +333,7 @@ def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]
         deleted=deleted,
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),
+        within=_within(table),
     )
 
 
@@ -344,6 +356,17 @@ def _constants(table: TableInput, keys: Sequence[PartitionKey]) -> list[Constant
         known = dict(values or ())
         found.append(tuple((c, known[key]) for c, key in layout.constants if key in known))
     return found
+
+
+def _within(table: TableInput) -> tuple[frozenset[int], ...]:
+    """The fields within columns, by id, for which each file's partition has a value."""
+    told = table.layout.constants_within
+    if not told:
+        count: int = table.files.num_rows
+        return (frozenset(),) * count
+    values = table.files.column("partition_values").to_pylist()
+    known: list[dict[str, str | None]] = [dict(one or ()) for one in values]
+    return tuple(frozenset(number for number, key in told if key in one) for one in known)
 
 
 def _written_keys(table: TableInput) -> list[PartitionKey | None]:

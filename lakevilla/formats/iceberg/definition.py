@@ -186,6 +186,7 @@ class Definition:
             known_as=arrow_schema(self.fields, self.table, named=lambda f: str(f["id"])),
             partition_fields=self._partition_fields(),
             constants=self._constants(),
+            constants_within=self._constants_within(),
             defaults=self._defaults(),
             uri=self.place.uri,
             data_directory="data",
@@ -369,6 +370,15 @@ class Definition:
                     if str(field.transform) == "identity" and field.source_id in by_id
                 }
             )
+        )
+
+    def _constants_within(self) -> tuple[tuple[int, str], ...]:
+        """The same of fields of structs."""
+        return tuple(
+            (field.source_id, str(field.field_id))
+            for spec in self.specs.values()
+            for field in spec.fields
+            if str(field.transform) == "identity" and len(self._paths.get(field.source_id, ())) > 1
         )
 
     def _defaults(self) -> tuple[tuple[str, str], ...]:

@@ -77,7 +77,7 @@ class Maker:
             found.append(column(self.number(), f"n{self.random.randrange(6)}", kind))
         self.random.shuffle(found)
         by_name = {one["name"]: one for one in found}
-        return list(by_name.values())
+        return list(by_name.values()) or fields
 
     def widened(self, kind: Any) -> Any:
         if isinstance(kind, str):

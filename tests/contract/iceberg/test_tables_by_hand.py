@@ -95,6 +95,18 @@ def test_a_default_value_gives_way_to_a_partition_value(place: Place) -> None:
     assert {r["p"] for r in rows(place)} == {"x", None}
 
 
+@pytest.mark.parametrize("value", ["x", None])
+def test_a_partition_value_of_a_field_that_the_data_file_does_not_hold(
+    place: Place, value: str | None
+) -> None:
+    """It is not filled in within a struct, and not taken for NULL."""
+    kind = struct(column(2, "p", "string"), column(3, "q", "int"))
+    own = table(place, [column(1, "s", kind)], partitioned=BY_P, partition_types={"p": "string"})
+    held = pa.table({"s": pa.array([(1,)], pa.struct([("q", INT)]))})
+    own.add(File("a.parquet", of_ids(held, {"s": 1, "s.q": 3}), {"p": value})).write()
+    refuses(place, "partitioned by a field of a struct that data file .*a.parquet does not hold")
+
+
 @pytest.mark.parametrize(
     "fields",
     [
