@@ -54,6 +54,7 @@ _BRANCH_LIMIT = 64
 # Up to this many footers are read before a query, for its plan.
 _FOOTER_LIMIT = 1000
 _UNION = "union_by_name = true"
+_AS_TEXT = ", binary_as_string = true"
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
@@ -287,7 +288,9 @@ class Files:
 
     def _read(self, members: Sequence[int], how: str) -> str:
         paths = ", ".join(quote_text(self.paths[i]) for i in members)
-        return f"read_parquet([{paths}], {how}, hive_partitioning = false)"
+        # Text of old Hive and Impala files has no annotation: DuckDB would spell its bytes out.
+        text = "" if any(map(_has_bytes, self.layout.physical.types)) else _AS_TEXT
+        return f"read_parquet([{paths}], {how}, hive_partitioning = false{text})"
 
     def _joined(self, cursor: duckdb.DuckDBPyConnection, reading: _Reading) -> str:
         helper = f"{self.name}_partitions"
@@ -443,6 +446,12 @@ def _default(value: str | None, kind: pa.DataType) -> str:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    return _is_bytes(kind) or isinstance(kind, pa.UuidType)
 
 
 def _binary(value: str | None) -> bytes | None:

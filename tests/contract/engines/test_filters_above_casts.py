@@ -294,3 +294,15 @@ def test_more_partitions_than_branches_are_filtered_alike(lake: Lake) -> None:
         "p = 3 and x > 2.5",
     ]
     checked(lake, TableInput(layout, table.files), wheres)
+
+
+def test_text_that_a_file_does_not_mark_as_text_is_text(lake: Lake) -> None:
+    texts = ["é", "A", "\\x41", None]
+    number = pa.array(range(4), pa.int64())
+    lake.make("t", pa.table({"number": number, "x": texts}))
+    held = pa.table({"number": number, "x": pa.array(texts).cast(pa.binary())})
+    table = rewritten(
+        lake, lake.input("t"), lambda file: pq.write_table(held, file, store_schema=False)
+    )
+    assert [row["x"] for row in rows(lake, table, None)] == texts
+    checked(lake, table, asked("x", ["'A'", "'é'", "'\\x41'"]))
