@@ -17,7 +17,7 @@ from lakevilla.engines.spark.session import check_session
 from lakevilla.engines.spark.tasks import Place
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings, shown
-from lakevilla.store.location import root_location
+from lakevilla.store.location import refuse_half_scheme, root_location
 from lakevilla.store.obstore_backend import open_store, session_of
 from lakevilla.transaction.context import Event
 
@@ -113,6 +113,7 @@ def connect(
             f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
             "directory"
         )
+    refuse_half_scheme(root)
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise InvalidOperation("storage_options maps names to values, as deltalake takes them")
     if settings is not None and not isinstance(settings, Settings):

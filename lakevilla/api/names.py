@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.store.location import normalise_location
+from lakevilla.store.location import normalise_location, refuse_half_scheme
 
 __all__ = ["resolve"]
 
@@ -22,6 +22,7 @@ def resolve(root: str, names: Mapping[str, str], table: str) -> str:
         raise InvalidOperation(f"a table is named by a string, not {type(table).__name__}")
     if table in names:
         return names[table]
+    refuse_half_scheme(table)
     location = normalise_location(root, table)
     kept = {"_lakevilla", "_delta_log"}.intersection(location.split("/"))
     if kept:

@@ -23,6 +23,7 @@ __all__ = [
     "is_plain",
     "normalise_location",
     "parse_location",
+    "refuse_half_scheme",
     "root_location",
 ]
 
@@ -167,6 +168,21 @@ def root_location(root: str) -> Location:
         return _local(os.path.abspath(os.path.expanduser(root)))
     location = parse_location(root)
     return _local(unquote(location.path)) if location.scheme == "file" else location
+
+
+def refuse_half_scheme(text: str) -> None:
+    """Refuse ``s3:/bucket/path``, which would be a directory ``s3:`` here.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    scheme, colon, path = text.partition(":")
+    if colon and scheme.lower() in _SCHEMES and not path.startswith("//"):
+        raise InvalidOperation(
+            f"location {text!r} is half a URI: write {scheme}://{path.lstrip('/')}, with two "
+            "slashes, and a third where no host is named"
+        )
 
 
 def is_in_catalog(key: str) -> bool:

@@ -381,6 +381,13 @@ def test_an_argument_that_there_is_not_is_refused(lake: lv.Lake, name: str) -> N
         call(lake, **given, misspelt=1)
 
 
+@pytest.mark.parametrize("place", ["s3:/bucket/x", "S3:bucket", "gs:/b", "abfss:/c@a/x", "file:x"])
+def test_half_a_uri_is_no_directory_here(lake: lv.Lake, place: str) -> None:
+    for act in (lv.connect, lake.table, lambda name: lake.create_table(name, ROWS)):
+        with pytest.raises(lv.InvalidOperation, match="half a URI"):
+            act(place)  # type: ignore[operator]
+
+
 COMMANDS: dict[str, list[str]] = {
     "tables": [],
     "register": ["nope"],
