@@ -71,10 +71,7 @@ def check(world: World) -> None:
     _check_told(world, commits, winners)
     _check_counts(world)
     _check_keys(world, commits)
-    if not plan.neglected:
-        # States in which a commit was pending that gc has let go of since are not looked at
-        # here: some of them are still told, without it, where they should be refused.
-        _check_past(world)
+    _check_past(world)
     if plan.harsh:
         return
     rows = rows_by_table(world)
@@ -157,7 +154,10 @@ def _check_past(world: World) -> None:
         client.random,
         count=_VERSIONS_LOOKED_AT,
         passing=[RECREATED] if "recreate" in plan.foreign else [],
-        may_be_gone="clean" in plan.foreign or plan.collects or plan.few_versions,
+        may_be_gone="clean" in plan.foreign
+        or plan.collects
+        or plan.few_versions
+        or bool(plan.neglected),
     )
 
 
