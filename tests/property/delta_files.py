@@ -291,7 +291,7 @@ def partition_text(value: Any, rng: Random) -> str | None:
 
 def statistics(cols: Iterable[Col], rows: list[Any], rng: Random) -> dict[str, Any] | None:
     """What the log says of a file."""
-    how = rng.choice(["spark", "spark", "parquet", "counts", "few", None])
+    how = rng.choice(["spark", "parquet", "parquet", "counts", "few", None])
     if how is None:
         return None
     if how == "counts":

@@ -406,12 +406,13 @@ def value_for(col: Col, pools: dict[int, list[Any]], rng: Random) -> Any:
 
 
 def transforms(type_: str, values: Sequence[Any]) -> list[str]:
-    """Iceberg's, for a column; pyiceberg fails where one leaves the digits of a decimal."""
+    """Iceberg's, for a column; truncation is refused where it leaves the type's values."""
     found = ["identity", "identity", "void"]
     if type_ in ("date", "timestamp", "timestamp_ntz"):
         found += ["year", "month", "day"] + ([] if type_ == "date" else ["hour"])
-    narrow = type_.startswith("decimal") and all(abs(value) < 9000 for value in values)
-    if type_ in ("integer", "long", "string", "binary") or narrow:
+    numeric = type_ in ("integer", "long") or type_.startswith("decimal")
+    narrow = numeric and all(abs(value) < 9000 for value in values)
+    if type_ in ("string", "binary") or narrow:
         found += ["truncate[2]", "truncate[10]"]
     if type_ not in ("boolean", "float", "double"):
         found += ["bucket[3]"]

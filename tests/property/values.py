@@ -45,6 +45,10 @@ def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
     values = [_value(type_, rng) for _ in range(rng.randint(3, 7))]
     if type_ in ("float", "double") and rng.random() < 0.5:
         values += [_NAN, rng.choice([_INFINITY, -0.0, 0.0])]
+    if type_.startswith("timestamp") and rng.random() < 0.5:
+        # A month later they change places.
+        zone = UTC if type_ == "timestamp" else None
+        values += [datetime(2023, 1, 30, 23, tzinfo=zone), datetime(2023, 1, 31, 1, tzinfo=zone)]
     for value in list(values):
         if rng.random() < 0.4:
             values += [v for v in neighbours(value, type_) if _fits(v, type_)][:2]
