@@ -728,15 +728,22 @@ class Lake(Generic[Frame]):
         told = f"{self.root} has no lake yet: the first transaction that writes makes one"
         return Report(True, (Finding("note", "empty", told),))
 
-    def doctor(self, *, adopt: bool = False) -> Report:
+    def doctor(self, *, adopt: bool = False, files: bool = False) -> Report:
         """Tell what is wrong, pending or left over. Changes nothing, but for ``adopt``.
 
-        ``adopt``: give a copied or moved lake a new identity, so that it can be written.
+        Parameters
+        ----------
+        adopt : bool
+            Give a copied or moved lake a new identity, so that it can be written.
+        files : bool
+            Look at every live data file, too: that it is there, has the logged size, and a
+            footer with the logged number of rows; and at all that deletes rows. Two requests
+            a file. What lies between is not read: a bit that has flipped there is not found.
         """
         if check_flag("adopt", adopt):
             self.ensure_safe_store()
             self.runner.run(recovery.adopt_lake(self.context))
-        return self.runner.run(doctor.doctor(self.context))
+        return self.runner.run(doctor.doctor(self.context, files=files))
 
     # -- inside ------------------------------------------------------------------
 

@@ -388,12 +388,16 @@ def doctor(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Give a copied or moved lake a new identity.")
     ] = False,
+    files: Annotated[
+        bool,
+        typer.Option("--files", help="Look at every live data file, too: two requests each."),
+    ] = False,
     option: Options = None,
     as_json: Json = False,
 ) -> Report:
     """Look for what is pending, left over or wrong; change nothing, but for --adopt."""
     with _open(root, option) as lake:
-        return lake.doctor(adopt=adopt)
+        return lake.doctor(adopt=adopt, files=files)
 
 
 @command

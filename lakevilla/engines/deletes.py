@@ -155,7 +155,7 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
 
 def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
     try:
-        return pq.read_table(io.BytesIO(body))
+        return pq.read_table(io.BytesIO(body), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise _corrupt(layout, delete, str(error)) from None
 

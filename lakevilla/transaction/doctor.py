@@ -13,6 +13,7 @@ from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.announcing import report_behind
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.doctor_files import look_at_files
 from lakevilla.transaction.doctor_objects import look_at_objects
 from lakevilla.transaction.emptied import report_emptied
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
@@ -26,8 +27,11 @@ __all__ = ["doctor"]
 _DAY_SECONDS = 24 * 3600.0
 
 
-def doctor(context: Context) -> Program[Report]:
-    """Look at HEAD, every table in it, its queue, saved transactions and the lake's history."""
+def doctor(context: Context, *, files: bool = False) -> Program[Report]:
+    """Look at HEAD, every table in it, its queue, saved transactions and the lake's history.
+
+    With ``files`` at every live data file, too.
+    """
     try:
         held = yield from context.head()
     except LakeVillaError as error:
@@ -70,6 +74,8 @@ def doctor(context: Context) -> Program[Report]:
     known = {finding.key for finding in findings if finding.key is not None}
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
+    if files:
+        findings.extend((yield from look_at_files(context, head, there)))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
 

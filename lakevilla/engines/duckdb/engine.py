@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -19,6 +20,7 @@ from lakevilla.engines.base import (
     Written,
     projection,
 )
+from lakevilla.engines.duckdb.damage import looked_into, watched
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.digest import digest
 from lakevilla.engines.duckdb.merge import merge, numbered
@@ -86,8 +88,10 @@ class DuckDBEngine:
         if where is not None:
             condition = f" WHERE {expression_sql(where, table.layout.schema, 't')}"
         names = name_list(schema.names) or "1"
-        sql = f"SELECT {names} FROM ({files.bind(cursor, where=where)}) AS t{condition}"
-        rows = stream(cursor, sql, schema, table.layout.table)
+        with self._looked_into(table):
+            sql = f"SELECT {names} FROM ({files.bind(cursor, where=where)}) AS t{condition}"
+            rows = stream(cursor, sql, schema, table.layout.table)
+        rows = watched(self._data, self._database, table, rows)
         return pa.RecordBatchReader.from_batches(schema, rows)
 
     def update(
@@ -133,19 +137,20 @@ class DuckDBEngine:
             layout = replace(layout, sort_by=(), sort_order_id=None)
         writer = self._writer(layout, name)
         files = yield from read_files(self._data, table, "compact")
-        if z_order_by:
-            rows = in_z_order(self._database, files, writer, z_order_by)
-            writer.keeps_order = True
-        else:
-            cursor = self._database.cursor()
-            names = name_list(layout.schema.names)
-            rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
-            writer.target_bytes = files.bytes() * _ANY_SIZE
         try:
-            partition = files.partitions[0]
-            if partition is None:  # of an older spec: its rows may belong to several now
-                return (yield from writer.rows(rows))
-            return (yield from writer.ordered(writer.in_order(rows), partition))
+            with self._looked_into(table):
+                if z_order_by:
+                    rows = in_z_order(self._database, files, writer, z_order_by)
+                    writer.keeps_order = True
+                else:
+                    cursor = self._database.cursor()
+                    names = name_list(layout.schema.names)
+                    rows = writer.stream(cursor, f"SELECT {names} FROM ({files.bind(cursor)})")
+                    writer.target_bytes = files.bytes() * _ANY_SIZE
+                partition = files.partitions[0]
+                if partition is None:  # of an older spec: its rows may belong to several now
+                    return (yield from writer.rows(rows))
+                return (yield from writer.ordered(writer.in_order(rows), partition))
         except (Exception, KeyboardInterrupt):
             yield from writer.withdraw()
             raise
@@ -157,16 +162,18 @@ class DuckDBEngine:
         rewriter = yield from self._rewriter(table, name)
         cursor = self._database.cursor()
         names = name_list(table.layout.schema.names)
-        sql = (
-            f"SELECT {names}, {quote_text(change_type)} AS {CHANGE_TYPE.name} "
-            f"FROM ({rewriter.files.bind(cursor)})"
-        )
+        with self._looked_into(table):
+            sql = (
+                f"SELECT {names}, {quote_text(change_type)} AS {CHANGE_TYPE.name} "
+                f"FROM ({rewriter.files.bind(cursor)})"
+            )
         return (yield from self._whole(rewriter, rewriter.record(cursor, sql)))
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
         """A digest of the multiset of rows for which ``where`` is true."""
         files = yield from read_files(self._data, table, "digest")
-        return digest(self._database.cursor(), files, where)
+        with self._looked_into(table):
+            return digest(self._database.cursor(), files, where)
 
     def query(
         self,
@@ -179,7 +186,8 @@ class DuckDBEngine:
         inputs = {}
         for number, (table_name, table) in enumerate(tables.items()):
             inputs[table_name] = yield from read_files(self._data, table, f"table{number}")
-        return query(self._database, sql, inputs, views, params)
+        with self._looked_into(*tables.values(), name=None):
+            return query(self._database, sql, inputs, views, params)
 
     def _rows(self, source: pa.RecordBatchReader | StagedRows) -> pa.RecordBatchReader:
         return read_staged(self._data, source) if isinstance(source, StagedRows) else source
@@ -213,12 +221,20 @@ class DuckDBEngine:
     def _whole(self, rewriter: Rewriter, program: Program[T]) -> Program[T]:
         """Run a rewrite; if it fails, take back what it has stored."""
         try:
-            return (yield from program)
+            with self._looked_into(rewriter.table):
+                return (yield from program)
         except (Exception, KeyboardInterrupt):
             yield from rewriter.writer.withdraw()
             if rewriter.changes is not None:
                 yield from rewriter.changes.withdraw()
             raise
+
+    def _looked_into(
+        self, *tables: TableInput, name: str | None = ""
+    ) -> AbstractContextManager[None]:
+        """A block whose errors are laid to a damaged file of ``tables`` if there is one."""
+        named = tables[0].layout.table if name == "" else name
+        return looked_into(self._data, self._database, tables, named)
 
     def _now_ms(self) -> int:
         # An id begins with its maker's clock, which the engine has no other way to read.

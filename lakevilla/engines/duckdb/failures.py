@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import duckdb
 import pyarrow as pa
@@ -23,7 +24,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-__all__ = ["RULE_MARK", "Tap", "translated"]
+__all__ = ["RULE_MARK", "Tap", "doubt_of", "translated"]
 
 #: Begins the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
@@ -46,6 +47,14 @@ _GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
+#: What DuckDB says of bytes that are no Parquet.
+_UNDECODABLE = re.compile(
+    r"parquet|thrift|TProtocol|TTransport|snappy|zstd|gzip|brotli|lz4|decompress|out of buffer"
+    r"|failed to read|page|dictionary|encoding|RLE|varint|delta binary|offset|not enough bytes",
+    re.IGNORECASE,
+)
+#: The attribute of an error that a damaged data file may have caused.
+_DOUBT = "_in_doubt"
 
 
 class Tap:
@@ -86,7 +95,17 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         match = _PREFIX.match(str(error))
         if match is None and not isinstance(error, duckdb.Error):
             raise
-        raise _explain(str(error), match, table) from None
+        explained = _explain(str(error), match, table)
+        if RULE_MARK not in str(error):
+            doubt = "decoding" if _UNDECODABLE.search(str(error)) else "values"
+            setattr(explained, _DOUBT, doubt)
+        raise explained from None
+
+
+def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:
+    """Whether a damaged data file may be the cause: by what DuckDB says, or by its values alone."""
+    found: Literal["decoding", "values"] | None = getattr(error, _DOUBT, None)
+    return found
 
 
 def _interruption(error: Exception) -> BaseException | None:

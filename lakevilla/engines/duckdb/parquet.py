@@ -27,6 +27,9 @@ def encode(rows: pa.Table, layout: Layout) -> bytes:
         store_schema=False,
         store_decimal_as_integer=True,
         write_statistics=_told(rows),
+        # It costs a few per cent (bench/page_checksums.py). Whoever verifies them (pyarrow, Spark,
+        # our own look at a file after a failure) finds a bit that has flipped.
+        write_page_checksum=True,
     )
     return bytes(sink.getvalue())
 

@@ -19,7 +19,7 @@ from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.session import STOPPED
 from lakevilla.engines.spark.tasks import Report, ScanTask, StagedTask, Task
-from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +29,8 @@ __all__ = ["failure", "numbers", "parallelism", "run_job", "scanned"]
 
 #: The last line of a Python traceback within Spark's message.
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
+#: How our error about one begins.
+_DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is gone|ends before)")
 
 
 def run_job(
@@ -100,6 +102,10 @@ def failure(error: Exception, job: str) -> LakeVillaError:
         return InvalidOperation(f"{job}: {STOPPED}")
     raised = _RAISED.findall(text)
     reason = raised[-1].strip()[:500] if raised else first_line(error)
+    kind, _, told = reason.partition(": ")
+    if kind == CorruptObject.__name__:
+        file = _DATA_FILE.match(told)
+        return CorruptObject(f"{job}: {told}", key=None if file is None else file["key"])
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")
 
 

@@ -240,7 +240,11 @@ class _Writer:
         self._schema = pa.schema([pa.field(name, kind) for name, kind in self._types.items()])
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(
-            self._sink, self._schema, compression="zstd", store_schema=False
+            self._sink,
+            self._schema,
+            compression="zstd",
+            store_schema=False,
+            write_page_checksum=True,
         )
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0

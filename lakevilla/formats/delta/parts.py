@@ -123,7 +123,11 @@ class Fetched:
             source = pa.PythonFile(self, mode="r")
             # Buffered, a column chunk is not copied whole before it is decoded.
             reader = pq.ParquetFile(
-                source, metadata=self.part.footer, pre_buffer=False, buffer_size=_BUFFER_BYTES
+                source,
+                metadata=self.part.footer,
+                pre_buffer=False,
+                buffer_size=_BUFFER_BYTES,
+                page_checksum_verification=True,
             )
             yield from reader.iter_batches(
                 batch_rows, row_groups=[row_group], columns=list(columns), use_threads=False

@@ -1,0 +1,112 @@
+"""Which data file is damaged, once a statement over several of them has failed.
+
+DuckDB says what it could not decode, and mostly not in which file; and what it reads out of a
+damaged one may look like a mistake of whoever wrote the statement. So each file is read
+alone, after the failure: nothing is asked where nothing fails (hazard 41).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
+from lakevilla.engines.duckdb.failures import doubt_of, translated
+from lakevilla.engines.duckdb.files import readable_path
+from lakevilla.engines.duckdb.sqltext import quote_text
+from lakevilla.errors import CorruptObject, LakeVillaError
+from lakevilla.formats.paths import file_key
+
+__all__ = ["looked_into", "watched"]
+
+#: What is read again where the error does not say that a file could not be decoded.
+_LOOK_BYTES = 256 * 1024 * 1024
+
+
+@contextmanager
+def looked_into(
+    data: DataAccess, database: Database, tables: Iterable[TableInput], name: str | None
+) -> Iterator[None]:
+    """Raise ``CorruptObject`` for an error inside the block that a damaged file has caused.
+
+    ``name`` is the table's in messages, None where there may be several.
+    """
+    try:
+        with translated(name):
+            yield
+    except LakeVillaError as error:
+        doubt = doubt_of(error)
+        if doubt is None:
+            raise
+        limit = None if doubt == "decoding" else _LOOK_BYTES
+        found = _first_damaged(data, database, tables, limit)
+        if found is None:
+            raise
+        raise found from error
+
+
+def watched(
+    data: DataAccess, database: Database, table: TableInput, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows as they come, with the same care."""
+    with looked_into(data, database, [table], table.layout.table):
+        yield from rows
+
+
+def _first_damaged(
+    data: DataAccess, database: Database, tables: Iterable[TableInput], limit: int | None
+) -> CorruptObject | None:
+    looked = 0
+    for table in tables:
+        columns = (table.files[name].to_pylist() for name in ("path", "size"))
+        for path, size in zip(*columns, strict=True):
+            looked += size
+            if limit is not None and looked > limit:
+                return None
+            key = file_key(table.layout.location, path)
+            try:
+                why = _damage(data, database, key, size)
+            except CorruptObject as error:  # it is gone, or shorter than the log says
+                why = error.message
+            if why is not None:
+                return CorruptObject(
+                    f"data file {key} of table {table.layout.table} can't be decoded "
+                    f"({why}): restore it from a backup, or restore the table to a version "
+                    "without it; `lakevilla doctor ROOT --files` looks at all files",
+                    key=key,
+                    table=table.layout.table,
+                )
+    return None
+
+
+def _damage(data: DataAccess, database: Database, key: str, size: int) -> str | None:
+    """What is wrong with a file, read whole; None if it can be decoded.
+
+    By pyarrow, which verifies the checksums of pages that have some, and by DuckDB, which
+    checks text.
+    """
+    try:
+        with (
+            data.open_input(key, size) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            for _ in file.iter_batches():
+                pass
+    except pa.ArrowNotImplementedError:
+        pass  # sound, and of a kind that pyarrow lacks
+    except (pa.ArrowException, OSError) as error:
+        return str(error).strip().splitlines()[0]
+    try:
+        with closing(database.cursor()) as cursor:
+            path = quote_text(readable_path(data, key, size))
+            rows = cursor.execute(f"SELECT * FROM read_parquet({path})")
+            for _ in rows.to_arrow_reader(BATCH_ROWS):
+                pass
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        return str(error).strip().splitlines()[0]
+    return None
