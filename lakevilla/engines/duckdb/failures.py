@@ -96,10 +96,17 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         if match is None and not isinstance(error, duckdb.Error):
             raise
         explained = _explain(str(error), match, table)
-        if RULE_MARK not in str(error):
+        if not _is_told_surely(str(error), explained):
             doubt = "decoding" if _UNDECODABLE.search(str(error)) else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None
+
+
+def _is_told_surely(text: str, explained: LakeVillaError) -> bool:
+    """Whether the cause is known: a rule of the table, a codec, a file that is gone."""
+    if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
+        return True
+    return bool(_GONE.search(text) or _MISSING.search(text))
 
 
 def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:

@@ -114,6 +114,8 @@ def test_a_damaged_file_is_named_or_its_rows_are_read(
             except lv.CorruptObject as error:
                 blamed = path.name in str(error.key) and error.table == "t"
                 ended["named" if blamed else f"unnamed: {where}: {error}"] += 1
+            except lv.UnsupportedTableFeature:
+                ended["named"] += 1  # a bit of the codec's number has flipped
             except BaseException as error:
                 raise AssertionError(where) from error
             else:
