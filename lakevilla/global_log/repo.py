@@ -81,15 +81,15 @@ class HeldHead(msgspec.Struct, frozen=True):
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
 
-    ``name`` is the first that the table was registered under, if it is not its path, and
-    ``catalog`` the key of its pointer in a catalog: what would be lost with HEAD.
+    ``aliases`` are names that the table was registered under beside its path, and
+    ``catalog`` is the key of its pointer in a catalog: what would be lost with HEAD.
     """
 
     format: int
     nonce: str
     lake_id: str
     root: str
-    name: str = ""
+    aliases: tuple[str, ...] = ()
     catalog: str = ""
 
     def names(self, head: Head) -> bool:
@@ -369,18 +369,19 @@ def lake_key(location: str) -> str:
 
 
 def claim_table(
-    location: str, head: Head, ids: Ids, *, name: str = "", catalog: str = ""
+    location: str, head: Head, ids: Ids, *, aliases: tuple[str, ...] = (), catalog: str = ""
 ) -> Program[None]:
     """Make ``lake.json`` say that this lake rules the table, or refuse a table of another lake."""
     key = lake_key(location)
-    name = "" if name == location else name
-    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root, name, catalog)
+    ours = LakeFile(FORMAT, ids.nonce(), head.lake_id, head.root, aliases, catalog)
     outcome = yield from put(key, encode(ours), ABSENT)
     match outcome:
         case Stored():
             return
         case Refused():
             yield from check_lake(location, head, head.root)
+            if aliases and not head.as_log:
+                yield from _note_aliases(location, head, ids, aliases)
         case Unknown(reason=reason):
             # A claim that lands late is as good as one that did at once.
             raise StoreError(
@@ -388,6 +389,22 @@ def claim_table(
                 "try again",
                 table=location,
             )
+
+
+def _note_aliases(location: str, head: Head, ids: Ids, aliases: tuple[str, ...]) -> Program[None]:
+    """Add names to what ``lake.json`` tells. A hint: one that is refused is left out.
+
+    Under ``Match``, so that a claim that was let go meanwhile does not come back.
+    """
+    key = lake_key(location)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        return
+    owner = decode(key, outcome.body, LakeFile)
+    told = tuple(dict.fromkeys((*owner.aliases, *aliases)))
+    if owner.names(head) and told != owner.aliases:
+        noted = msgspec.structs.replace(owner, nonce=ids.nonce(), aliases=told)
+        yield from put(key, encode(noted), Match(outcome.token))
 
 
 def check_lake(location: str, head: Head | None, root: str) -> Program[None]:

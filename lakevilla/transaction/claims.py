@@ -43,7 +43,7 @@ def _restore(context: Context, head: Head, location: str) -> Program[Finding | N
             yield from claim_table(location, head, context.ids, catalog=catalog)
         else:
             ours = LakeFile(
-                FORMAT, context.ids.nonce(), head.lake_id, head.root, owner.name, owner.catalog
+                FORMAT, context.ids.nonce(), head.lake_id, head.root, owner.aliases, owner.catalog
             )
             yield from put(lake_key(location), encode(ours), ANY)
         held = yield from context.head()

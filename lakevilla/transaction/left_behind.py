@@ -10,11 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import msgspec
-
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
-from lakevilla.global_log.head import PAGES_PREFIX, Page, TableState
+from lakevilla.global_log.head import PAGES_PREFIX, NameMap, Page, TableMap, TableState
 from lakevilla.global_log.heads import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
@@ -160,21 +158,27 @@ def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]
     # The newest last: its word stands. Nothing that must be right rests on it.
     for key, body in (yield from _read(left, sorted(leaves, key=lambda info: made_of(info.key)))):
         try:
-            entries = decode(key, body, Leaf[object]).entries
-            for name, value in entries.items():
-                if isinstance(value, str):
-                    left.names[name] = value
-                    left.named.add(value)
-                    continue
-                state = left.states[name] = msgspec.convert(value, TableState)
-                left.named.add(name)
-                for ref in state.pending:
-                    left.sequence = max(left.sequence, ref.sequence)
-                    left.meet_id(ref.txn)
+            states, names = _entries(key, body)
         except (CorruptObject, UnsupportedFormat) as error:
             _damaged(left, key, error)
-        except msgspec.ValidationError as error:
-            _damaged(left, key, CorruptObject(f"{key} is not a valid leaf: {error}", key=key))
+            continue
+        left.names.update(names)
+        left.states.update(states)
+        left.named.update(states, names.values())
+        for state in states.values():
+            for ref in state.pending:
+                left.sequence = max(left.sequence, ref.sequence)
+                left.meet_id(ref.txn)
+
+
+def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, str]]:
+    """What a leaf holds: its key does not say of which map it is."""
+    try:
+        tables: Leaf[TableState] = decode(key, body, TableMap.leaf)
+        return tables.entries, {}
+    except CorruptObject:
+        names: Leaf[str] = decode(key, body, NameMap.leaf)
+        return {}, names.entries
 
 
 def _read_commits(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:

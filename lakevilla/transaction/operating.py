@@ -86,11 +86,18 @@ def register(
         held = yield from context.make_head()
     context.refuse_foreign_root()
     head = held.head
-    claimed = {location: name for name, location in reversed([*locations.items()])}
+    aliases: dict[str, tuple[str, ...]] = {}
+    for name, location in locations.items():
+        if name != location:
+            aliases[location] = (*aliases.get(location, ()), name)
     yield from parallel(
         [
             claim_table(
-                location, head, context.ids, name=claimed[location], catalog=tail.snapshot.catalog
+                location,
+                head,
+                context.ids,
+                aliases=aliases.get(location, ()),
+                catalog=tail.snapshot.catalog,
             )
             for location, tail in tails.items()
         ]

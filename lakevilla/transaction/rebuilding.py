@@ -333,8 +333,8 @@ def _names(left: LeftBehind, rebuilt: _Rebuilt, present: Head | None) -> dict[st
     names = {} if present is None else dict(present.names.items())
     names.update((name, where) for name, where in left.names.items() if name not in names)
     for location, claim in left.claims.items():
-        if claim.name:
-            names.setdefault(claim.name, location)
+        for name in claim.aliases:
+            names.setdefault(name, location)
     live = {location for location, state in rebuilt.states.items() if not state.dropped}
     kept: dict[str, str | None] = {name: where for name, where in names.items() if where in live}
     return kept

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
+from lakevilla.global_log import head as head_module
+from lakevilla.global_log import leaves
 from lakevilla.transaction import context as context_module
 from lakevilla.transaction import finish
 from tests.builders import Place, make_place, values
@@ -297,12 +299,13 @@ def test_registered_names_come_back_with_their_tables(place: Place, tmp_path: Pa
     filled(place)
     with place.connect() as lake:
         lake.register({"orders": elsewhere.uri("t")})
+        lake.register({"second": elsewhere.uri("t"), "of_a": place.uri("a")})
         lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
     lose(place)
     with place.connect() as lake:
         lake.recover(rebuild_head=True)
-        assert sorted(t.name for t in lake.tables()) == ["a", "orders", "sales/b"]
-        assert values(lake.snapshot().read("orders")) == [1, 2]
+        for name, rows in (("orders", [1, 2]), ("second", [1, 2]), ("of_a", [1, 2, 3])):
+            assert values(lake.snapshot().read(name)) == rows
 
 
 def test_a_new_lake_costs_one_list_and_one_with_a_head_none(place: Place) -> None:
@@ -314,3 +317,62 @@ def test_a_new_lake_costs_one_list_and_one_with_a_head_none(place: Place) -> Non
     with place.connect() as lake, lake.runner.requests.counting() as requests:
         assert lake.exists()
     assert (requests.list, requests.get) == (0, 1)
+
+
+def test_names_and_tables_that_lie_in_leaves_come_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "INLINE_BYTES", 200)
+    monkeypatch.setattr(leaves, "LEAF_BYTES", 400)
+    filled(place)
+    with place.connect() as lake:
+        for number in range(8):
+            lake.register({f"another_name_of_the_table_a_{number}": place.uri("a")})
+        assert lake.context.held is not None
+        assert lake.context.held.head.names.refs
+    old = head_of(place)
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        assert values(lake.snapshot().read("another_name_of_the_table_a_5")) == [1, 2, 3]
+        lake.run(lambda txn: txn.append("another_name_of_the_table_a_5", [{"id": 4}]))
+        assert lake.recover(confirm_head=True).ok
+        assert lake.gc().ok
+        assert lake.doctor().ok
+    assert head_of(place)["replacement"] > old["replacement"] + 1000
+    assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
+
+
+def test_a_table_that_a_page_says_was_dropped_stays_out(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_module, "PAGE_LENGTH", 4)
+    monkeypatch.setattr(head_module, "COMMITS_IN_HEAD", 8)
+    filled(place)
+    with place.connect() as lake:
+        lake.create_table("gone", [{"id": 1}])
+        lake.drop_table("gone")
+        for number in range(4, 16):
+            lake.run(lambda txn, n=number: txn.append("a", [{"id": n}]))
+    old = head_of(place)
+    assert old["page"]["last_sequence"] > 6
+    lose(place)
+    with place.connect() as lake:
+        report = lake.recover(rebuild_head=True)
+        assert [f.table for f in report.findings if f.kind == "dropped"] == ["gone"]
+        assert [f for f in report.findings if f.severity == "error"] == []
+        assert sorted(t.name for t in lake.tables()) == ["a", "sales/b"]
+        assert head_of(place)["sequence"] >= old["sequence"] + 1000
+        lake.register("gone")
+        assert values(lake.snapshot().read("gone")) == [1]
+
+
+def test_damaged_remains_are_told_and_do_not_stop_it(place: Place) -> None:
+    filled(place)
+    commit = sorted(Path(place.root, "_lakevilla/commits").iterdir())[0]
+    commit.write_bytes(b"{")
+    lose(place)
+    with place.connect() as lake:
+        report = lake.recover(rebuild_head=True)
+        assert f"_lakevilla/commits/{commit.name}" in [f.key for f in report.findings]
+        assert values(lake.snapshot().read("a")) == [1, 2, 3]
