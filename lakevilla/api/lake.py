@@ -34,6 +34,7 @@ from lakevilla.api.transaction import Transaction
 from lakevilla.api.workings import is_callers
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine
+from lakevilla.engines.deletes import read_deletes
 from lakevilla.engines.duckdb import DuckDBEngine
 from lakevilla.errors import (
     CorruptObject,
@@ -743,7 +744,8 @@ class Lake(Generic[Frame]):
         if check_flag("adopt", adopt):
             self.ensure_safe_store()
             self.runner.run(recovery.adopt_lake(self.context))
-        return self.runner.run(doctor.doctor(self.context, files=files))
+        read = read_deletes if files else None
+        return self.runner.run(doctor.doctor(self.context, files=read))
 
     # -- inside ------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.announcing import report_behind
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.doctor_files import look_at_files
+from lakevilla.transaction.doctor_files import ReadDeletes, look_at_files
 from lakevilla.transaction.doctor_objects import look_at_objects
 from lakevilla.transaction.emptied import report_emptied
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
@@ -27,10 +27,10 @@ __all__ = ["doctor"]
 _DAY_SECONDS = 24 * 3600.0
 
 
-def doctor(context: Context, *, files: bool = False) -> Program[Report]:
+def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Report]:
     """Look at HEAD, every table in it, its queue, saved transactions and the lake's history.
 
-    With ``files`` at every live data file, too.
+    With ``files``, which reads what deletes rows, at every live data file, too.
     """
     try:
         held = yield from context.head()
@@ -74,8 +74,8 @@ def doctor(context: Context, *, files: bool = False) -> Program[Report]:
     known = {finding.key for finding in findings if finding.key is not None}
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
-    if files:
-        findings.extend((yield from look_at_files(context, head, there)))
+    if files is not None:
+        findings.extend((yield from look_at_files(context, head, there, files)))
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
 

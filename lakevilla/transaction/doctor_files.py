@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.deletes import read_deletes
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.formats.base import Layout
 from lakevilla.formats.paths import file_key
@@ -27,7 +26,10 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import open_tail, probe
 from lakevilla.transaction.view import build_view
 
-__all__ = ["look_at_files"]
+__all__ = ["ReadDeletes", "look_at_files"]
+
+#: Reads all that deletes rows of some files, or raises what is wrong with it.
+ReadDeletes = Callable[[TableInput], Program[object]]
 
 #: Files asked for in one round.
 _AT_ONCE = 128
@@ -45,7 +47,9 @@ class _File:
     rows: int | None
 
 
-def look_at_files(context: Context, head: Head, locations: Iterable[str]) -> Program[list[Finding]]:
+def look_at_files(
+    context: Context, head: Head, locations: Iterable[str], read_deletes: ReadDeletes
+) -> Program[list[Finding]]:
     """Look at every live file of the tables, one table after the other."""
     findings: list[Finding] = []
     for location in locations:
@@ -60,7 +64,7 @@ def look_at_files(context: Context, head: Head, locations: Iterable[str]) -> Pro
             rows = pa.Table.from_batches([part])
             told = yield from parallel([_look(location, file) for file in _files(layout, rows)])
             findings.extend(finding for finding in told if finding is not None)
-            findings.extend((yield from _deletes(layout, location, rows)))
+            findings.extend((yield from _deletes(read_deletes, layout, location, rows)))
     return list(dict.fromkeys(findings))  # one delete file is of many data files
 
 
@@ -119,7 +123,9 @@ def _rows_in_footer(file: _File) -> Program[int | None]:
         raise CorruptObject(f"has a footer that can't be read ({told})", key=file.key) from None
 
 
-def _deletes(layout: Layout, location: str, files: pa.Table) -> Program[list[Finding]]:
+def _deletes(
+    read_deletes: ReadDeletes, layout: Layout, location: str, files: pa.Table
+) -> Program[list[Finding]]:
     try:
         yield from read_deletes(TableInput(layout, files))
         return []
@@ -130,7 +136,8 @@ def _deletes(layout: Layout, location: str, files: pa.Table) -> Program[list[Fin
             return [Finding("error", "damaged_file", error.message, table=location, key=error.key)]
     findings = []
     for place in range(len(files)):
-        findings.extend((yield from _deletes(layout, location, files.slice(place, 1))))
+        one = files.slice(place, 1)
+        findings.extend((yield from _deletes(read_deletes, layout, location, one)))
     return findings
 
 
