@@ -116,7 +116,7 @@ def is_forgotten(head: Head, txn_id: str) -> bool:
 def check_id(txn_id: object) -> None:
     if not isinstance(txn_id, str) or not is_txn_id(txn_id):
         raise InvalidOperation(
-            f"a transaction id is a UUIDv7 in canonical form, not {shown(txn_id)}: "
+            f"not a transaction id: {shown(txn_id)}; one is a UUIDv7 in canonical form, as "
             "`lake.transactions()` lists them"
         )
 
