@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.delta.protocol import READER_FEATURES, WRITER_FEATURES
 from lakevilla.formats.delta.schema import Field, needed_features
+from lakevilla.settings import shown
 
 __all__ = [
     "COMPRESSIONS",
@@ -210,7 +211,7 @@ def _checked(name: str, value: str, table: str) -> str:
     stored = check(value)
     if stored is None:
         raise InvalidOperation(
-            f"property {name} of table {table} cannot be {value!r}: it may be {allowed}",
+            f"property {name} of table {table} cannot be {shown(value)}: it may be {allowed}",
             table=table,
         )
     if name in _ONLY_FALSE and stored == "true":
@@ -288,7 +289,7 @@ def _feature(name: str, value: str, table: str) -> str:
         )
     if value.lower() not in ("supported", "enabled"):
         raise InvalidOperation(
-            f"property {_FEATURE}{feature} of table {table} cannot be {value!r}: it may be "
+            f"property {_FEATURE}{feature} of table {table} cannot be {shown(value)}: it may be "
             "supported",
             table=table,
         )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.settings import shown
 
 __all__ = ["check_settable", "whole_number"]
 
@@ -117,7 +118,7 @@ def check_settable(properties: Mapping[str, str], table: str) -> None:
             pattern, wanted = _VALUES["write.metadata.metrics.default"]
         if pattern is not None and pattern.fullmatch(value) is None:
             raise InvalidOperation(
-                f"property {name} of table {table} can't be {value!r}: set it to {wanted}",
+                f"property {name} of table {table} can't be {shown(value)}: set it to {wanted}",
                 table=table,
             )
 
