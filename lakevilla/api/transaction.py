@@ -41,6 +41,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction import core, finish, optimizing, saving
 from lakevilla.transaction.changes import changes_seen
+from lakevilla.transaction.creation import whole_or_not_at_all
 from lakevilla.transaction.history import refuse_missing_files
 from lakevilla.transaction.turn import take_turn
 from lakevilla.transaction.view import View
@@ -434,16 +435,18 @@ class Transaction(Workings[Frame]):
             texts = property_texts("properties", properties)
             self._lake.ensure_safe_store()
             created = self._core.create(location, schema, partition, texts, format)
-            self._run(created)
-            if source is not None:
-                rows, _ = self._incoming(location, source, None)
-                self._run(self._core.append(location, rows))
+            with whole_or_not_at_all(self._core, location):
+                self._run(created)
+                if source is not None:
+                    rows, _ = self._incoming(location, source, None)
+                    self._run(self._core.append(location, rows))
+            self._written_down()
 
     def drop_table(self, name: str) -> None:
         """Take a table out of the lake; its data stays."""
         with self._alone("drop_table", name):
             location = self._written(name, "drop_table")
-            self._run(self._core.drop(location))
+            self._done(self._core.drop(location))
 
     def alter(
         self,

@@ -230,8 +230,7 @@ class Workings(Generic[Frame]):
 
     def _done(self, program: Program[core.Done]) -> OperationResult:
         done = self._run(program)
-        if self._durability == "every_op" or saving.is_due(self._core):
-            self._write_down()
+        self._written_down()
 
         def counts() -> Counts:
             if done.deferred:
@@ -259,10 +258,14 @@ class Workings(Generic[Frame]):
                     txn_id=self.id,
                 )
 
-    def _write_down(self) -> None:
-        """Save after a verb. A verb that raises has had no effect, so a save that fails is not
-        the verb's failure unless saving each operation was asked for: then nothing can commit.
+    def _written_down(self) -> None:
+        """Save after a verb, if that is due.
+
+        A verb that raises has had no effect, so a save that fails is not the verb's failure
+        unless saving each operation was asked for: then nothing can commit.
         """
+        if not (self._durability == "every_op" or saving.is_due(self._core)):
+            return
         try:
             self._run(saving.save(self._core))
         except StoreError as error:

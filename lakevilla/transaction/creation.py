@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from lakevilla.transaction.view import Placement, View
 if TYPE_CHECKING:
     from lakevilla.transaction.core import Transaction
 
-__all__ = ["create_change"]
+__all__ = ["create_change", "whole_or_not_at_all"]
 
 
 def create_change(
@@ -90,3 +91,22 @@ def create_change(
     )
     txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
     return change
+
+
+@contextmanager
+def whole_or_not_at_all(txn: Transaction, location: str) -> Iterator[None]:
+    """Take the table back out of the transaction if the block that creates it raises.
+
+    A table is created before its rows are looked at, and a verb that raises has had no effect.
+    """
+    before = len(txn.done)
+    known = location in txn.tables
+    try:
+        yield
+    except BaseException:
+        if not known and location in txn.tables:
+            del txn.done[before:]
+            txn.forget_table(location)
+            for key in [key for key in txn.bodies if key.startswith(f"{location}/")]:
+                del txn.bodies[key]
+        raise

@@ -1,4 +1,4 @@
-"""Which data file is damaged, once a statement over several of them has failed.
+"""Which data file, or its entry in the log, is damaged: once a statement over several has failed.
 
 DuckDB says what it could not decode, and mostly not in which file; and what it reads out of a
 damaged one may look like a mistake of whoever wrote the statement. So each file is read
@@ -12,13 +12,14 @@ from contextlib import closing, contextmanager
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
 from lakevilla.engines.duckdb.failures import doubt_of, translated
 from lakevilla.engines.duckdb.files import readable_path
-from lakevilla.engines.duckdb.sqltext import quote_text
+from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError
 from lakevilla.formats.paths import file_key
 
@@ -44,7 +45,8 @@ def looked_into(
         if doubt is None:
             raise
         limit = None if doubt == "decoding" else _LOOK_BYTES
-        found = _first_damaged(data, database, tables, limit)
+        found = _first_unreadable(database, tables)
+        found = found or _first_damaged(data, database, tables, limit)
         if found is None:
             raise
         raise found from error
@@ -56,6 +58,40 @@ def watched(
     """Rows as they come, with the same care."""
     with looked_into(data, database, [table], table.layout.table):
         yield from rows
+
+
+def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> CorruptObject | None:
+    """The first partition value of Delta's that is not of its column's type."""
+    for table in tables:
+        layout = table.layout
+        for name in layout.partition_by:
+            place = layout.schema.get_field_index(name)
+            kind = sql_type(layout.schema.field(place).type)
+            if kind in ("VARCHAR", "BLOB"):
+                continue  # any text is one
+            values = pc.map_lookup(
+                table.files["partition_values"].combine_chunks(),
+                query_key=layout.physical.field(place).name,
+                occurrence="first",
+            )
+            with closing(database.cursor()) as cursor:
+                texts = pa.table({"v": values.unique()})
+                cursor.register("__lakevilla_texts", texts)
+                bad = cursor.execute(
+                    f"SELECT v FROM __lakevilla_texts WHERE v <> '' "
+                    f"AND TRY_CAST(v AS {kind}) IS NULL LIMIT 1"
+                ).fetchone()
+            if bad is None:
+                continue
+            path = table.files["path"][values.index(bad[0]).as_py()].as_py()
+            return CorruptObject(
+                f"table {layout.table}: the log gives data file {path} the value {bad[0]!r} for "
+                f"partition column {name}, which is no {kind.lower()}: restore the table to a "
+                "version without the file, or mend the log with the client that wrote it",
+                key=file_key(layout.location, path),
+                table=layout.table,
+            )
+    return None
 
 
 def _first_damaged(

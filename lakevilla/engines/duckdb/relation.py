@@ -10,6 +10,7 @@ log, never from paths. Deletion vectors are an anti-join on file and row number.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,7 +35,7 @@ from lakevilla.engines.duckdb.sqltext import (
     renamed,
     sql_type,
 )
-from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
@@ -55,6 +56,7 @@ _BRANCH_LIMIT = 64
 _FOOTER_LIMIT = 1000
 _UNION = "union_by_name = true"
 _AS_TEXT = ", binary_as_string = true"
+_ESCAPED = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
@@ -391,20 +393,11 @@ def _partition_keys(table: TableInput) -> list[PartitionKey]:
         layout.physical.field(layout.schema.get_field_index(column)).name
         for column in layout.partition_by
     ]
-    keys = []
-    columns = (table.files.column("path").to_pylist(), table.files.column("partition_values"))
-    for path, values in zip(columns[0], columns[1].to_pylist(), strict=True):
-        found = dict(values or ())
-        if not found.keys() >= set(names):
-            raise CorruptObject(
-                f"table {layout.table}: the log gives file {path} no value for partition columns "
-                f"{sorted(set(names) - found.keys())}; rewrite the file or remove it",
-                key=file_key(layout.location, path),
-                table=layout.table,
-            )
-        # "" is Delta's NULL: one key for both.
-        keys.append(tuple(found[name] or None for name in names))
-    return keys
+    # "" is Delta's NULL, and so is a value that the log lacks: one key for all.
+    return [
+        tuple(dict(values or ()).get(name) or None for name in names)
+        for values in table.files.column("partition_values").to_pylist()
+    ]
 
 
 def _schema_entry(
@@ -458,6 +451,6 @@ def _binary(value: str | None) -> bytes | None:
     r"""Bytes of a serialised binary value: ``\u0001\u0002``, or the characters themselves."""
     if not value:
         return None
-    if value.startswith("\\u") and len(value) % 6 == 0:
+    if _ESCAPED.fullmatch(value):
         return bytes(int(value[i + 2 : i + 6], 16) & 0xFF for i in range(0, len(value), 6))
     return value.encode()

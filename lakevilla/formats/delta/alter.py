@@ -171,15 +171,9 @@ class _Edit:
             self._require_mapping("rename", old)
         for path in paths:
             self._refuse_used(path, "renamed")
-        # Deepest first: a parent's new name would hide its children's paths.
-        for path, new in sorted(paths.items(), key=lambda item: -len(item[0])):
-
-            def renamed(field: Field, name: str = new) -> Field:
-                return {**field, "name": name}
-
-            self.fields = _edited(self.fields, path, renamed)
-            if len(path) == 1:
-                self._partitions = [new if p == path[0] else p for p in self._partitions]
+        # All at once, so that names may change places.
+        self.fields = _renamed(self.fields, paths)
+        self._partitions = [paths.get((name,), name) for name in self._partitions]
         self._refuse_duplicates(self.fields)
 
     def change_field(self, name: str, change: Callable[[Field], Field]) -> None:
@@ -312,6 +306,19 @@ def _edited(
             result.append({**field, "type": {**kind, "fields": inner}})
         elif change is not None:
             result.append(change(field))
+    return result
+
+
+def _renamed(
+    fields: Sequence[Field], names: Mapping[tuple[str, ...], str], outer: tuple[str, ...] = ()
+) -> list[Field]:
+    """``fields``, in which each at a path of ``names`` has its new name."""
+    result = []
+    for field in fields:
+        path, kind = (*outer, field["name"]), field["type"]
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            kind = {**kind, "fields": _renamed(kind["fields"], names, path)}
+        result.append({**field, "name": names.get(path, field["name"]), "type": kind})
     return result
 
 

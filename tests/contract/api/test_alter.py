@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -37,6 +39,42 @@ def test_a_column_is_renamed_and_dropped_under_column_mapping(lake: lv.Lake) -> 
         with pytest.raises(lv.InvalidOperation, match="b"):
             txn.read("t", where="b = 2")
     assert in_order(lake.snapshot().read("t")) == [{"x": 1}, {"x": 5}]
+
+
+MAPPED = {"delta": {"delta.columnMapping.mode": "name"}, "iceberg": None}
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_names_change_places_in_one_call(lake: lv.Lake, format: Any) -> None:
+    rows = {"a": [1], "b": [2], "s": [{"p": 3, "q": 4}], "d": ["x"], "e": ["y"]}
+    partition_by = ["d", "e"]
+    lake.create_table(
+        "t", rows, format=format, partition_by=partition_by, properties=MAPPED[format]
+    )
+    nested = {"s.p": "q", "s.q": "p", "s": "t"} if format == "delta" else {"s": "t"}
+    with lake.transaction() as txn:
+        txn.alter("t", rename_columns={"a": "b", "B": "a", "d": "e", "e": "d", **nested})
+        txn.append("t", {"a": [20], "b": [10], "d": ["v"], "e": ["w"]})
+    inner = {"q": 3, "p": 4} if format == "delta" else {"p": 3, "q": 4}
+    assert in_order(lake.snapshot().read("t")) == [
+        {"b": 1, "a": 2, "t": inner, "e": "x", "d": "y"},
+        {"b": 10, "a": 20, "t": None, "e": "w", "d": "v"},
+    ]
+    assert lake.snapshot().read("t", where="a = 2 and e = 'x'").num_rows == 1
+    with lake.transaction() as txn:
+        txn.alter("t", rename_columns={"a": "b", "b": "c"})  # a chain
+        assert txn.delete("t", "b = 2").rows_deleted == 1
+    assert lake.snapshot().read("t", ["b", "c"]).to_pylist() == [{"b": 20, "c": 10}]
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("names", [{"a": "b"}, {"a": "c", "b": "C"}])
+def test_two_columns_of_one_name_are_refused(
+    lake: lv.Lake, format: Any, names: dict[str, str]
+) -> None:
+    lake.create_table("t", {"a": [1], "b": [2]}, format=format, properties=MAPPED[format])
+    with lake.transaction() as txn, pytest.raises(lv.InvalidOperation, match="two columns"):
+        txn.alter("t", rename_columns=names)
 
 
 def test_renaming_without_column_mapping_is_refused(lake: lv.Lake) -> None:

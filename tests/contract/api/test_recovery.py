@@ -124,6 +124,19 @@ def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, place: Place) -> N
     assert [row["id"] for row in place.seen("orders")] == [1, 2, 3, 4, 5, 6]
 
 
+def test_tables_that_were_created_and_dropped_are_saved_too(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction(durability="every_op")
+    txn.create_table("fresh", {"id": [1]})
+    with place.connect() as second, second.resume(txn.id) as resumed:
+        assert resumed.read("fresh").num_rows == 1
+        resumed.abort()
+    txn = lake.transaction(durability="every_op")
+    txn.drop_table("stock")
+    with place.connect() as second, second.resume(txn.id):
+        pass
+    assert {table.name for table in lake.tables()} == {"orders"}
+
+
 def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
     lake: lv.Lake, place: Place
 ) -> None:

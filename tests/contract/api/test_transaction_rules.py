@@ -50,6 +50,52 @@ def test_a_transaction_reads_its_own_writes(lake: lv.Lake) -> None:
     assert values(lake.snapshot().read("orders")) == [3, 4, 5]
 
 
+def broken_off(schema: pa.Schema) -> pa.RecordBatchReader:
+    def batches() -> Any:
+        yield pa.record_batch({"id": pa.array([1], pa.int64())}, schema=schema)
+        raise ValueError("the source broke off")
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+IDS = pa.schema([("id", pa.int64())])
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "features",
+    [lv.Feature.R | lv.Feature.I, lv.Feature.R | lv.Feature.CT | lv.Feature.I],
+    ids=["optimistic", "queued"],
+)
+def test_a_table_whose_rows_are_refused_is_not_created(
+    lake: lv.Lake, format: Any, features: lv.Feature
+) -> None:
+    refused = (ValueError, lv.LakeVillaError, pa.ArrowException)
+    with lake.transaction(features) as txn:
+        txn.append("orders", {"id": [5], "qty": [1]})
+        with pytest.raises(refused, match="broke off"):
+            txn.create_table("fresh", broken_off(IDS), format=format)
+        assert [type(operation).__name__ for operation in txn.operations] == ["Append"]
+        with pytest.raises(lv.TableNotFound, match="fresh"):
+            txn.read("fresh")
+        # The name is free, for another table too.
+        txn.create_table("fresh", {"name": ["x"]}, format=format)
+        with pytest.raises(refused, match="broke off"):
+            txn.create_table("other", broken_off(IDS), format=format)
+    assert lake.snapshot().read("fresh").to_pylist() == [{"name": "x"}]
+    assert values(lake.snapshot().read("orders")) == [1, 2, 3, 4, 5]
+    assert "other" not in {table.name for table in lake.tables()}
+    assert lake.doctor().ok
+
+
+def test_a_table_with_rows_takes_two_operations_or_is_not_created(lake: lv.Lake) -> None:
+    with lake.transaction(lv.Feature.NONE) as txn:
+        with pytest.raises(lv.InvalidOperation, match=r"Feature\.R"):
+            txn.create_table("fresh", {"id": [1]})
+        assert txn.operations == ()
+    assert "fresh" not in {table.name for table in lake.tables()}
+
+
 def test_a_transaction_is_bound_at_its_first_use_and_not_before(lake: lv.Lake) -> None:
     early, late = lake.transaction(), lake.transaction()
     early.read("orders")

@@ -125,6 +125,11 @@ def _(table: Handmade) -> None:
     table.begin([ID, field("p", "string")], action, partition_by=["p"])
 
 
+@shape("partition value that the log lacks", [{"id": 1, "p": None}, {"id": 2, "p": None}])
+def _(table: Handmade) -> None:
+    table.begin([ID, field("p", "string")], table.add("f.parquet", ROWS), partition_by=["p"])
+
+
 # -- paths ---------------------------------------------------------------------------------
 
 
@@ -464,13 +469,52 @@ def test_a_codec_that_is_not_known_is_refused_by_its_name(
         lake.snapshot().read("t")
 
 
-def test_a_partition_value_that_the_log_lacks_is_refused(tmp_path: Path) -> None:
+UNREADABLE = [
+    ("integer", "x"),
+    ("byte", "300"),
+    ("date", "2024-02-30"),
+    ("timestamp", "yesterday"),
+    ("decimal(10,2)", "1,5"),
+    ("decimal(3,2)", "12345"),
+    ("double", "many"),
+    ("boolean", "maybe"),
+]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.parametrize(("kind", "text"), UNREADABLE)
+def test_a_partition_value_that_is_not_of_its_type_is_told_with_its_file_and_column(
+    tmp_path: Path, kind: str, text: str, many: bool
+) -> None:
+    """``many``: more partitions than have a branch of their own in a query."""
     table = Handmade(tmp_path)
-    action = table.add("f.parquet", ROWS)
-    table.begin([ID, field("p", "string")], action, partition_by=["p"])
+    good = [
+        table.add(f"g{n}.parquet", ROWS, partitionValues={"q": str(n), "p": None})
+        for n in range(70 if many else 1)
+    ]
+    bad = table.add("bad.parquet", ROWS, partitionValues={"q": "0", "p": text})
+    table.begin([ID, field("q", "integer"), field("p", kind)], *good, bad, partition_by=["q", "p"])
+    verbs: list[Callable[[lv.Transaction], object]] = [
+        lambda txn: txn.read("t"),
+        lambda txn: txn.sql("select p, count(*) from t group by p"),
+        lambda txn: txn.delete("t", "p is not null and id = 1"),
+    ]
     with lv.connect(str(tmp_path)) as lake:
-        with pytest.raises(lv.CorruptObject, match=r"f\.parquet no value for partition columns"):
-            lake.snapshot().read("t")
+        for verb in verbs:
+            with pytest.raises(lv.CorruptObject) as raised, lake.transaction() as txn:
+                verb(txn)
+            assert raised.value.key == "t/bad.parquet"
+            assert raised.value.table == "t"
+            assert f"{text!r} for partition column p" in str(raised.value)
+        assert lake.snapshot().read("t", ["id"], where="q = 0").num_rows == 4
+
+
+def test_bytes_that_only_look_like_escapes_are_the_value(tmp_path: Path) -> None:
+    table = Handmade(tmp_path)
+    action = table.add("f.parquet", ROWS, partitionValues={"p": "\\u00zz"})
+    table.begin([ID, field("p", "binary")], action, partition_by=["p"])
+    with lv.connect(str(tmp_path)) as lake:
+        assert lake.snapshot().read("t").to_pylist() == with_("p", *[b"\\u00zz"] * 2)
 
 
 def test_a_format_other_than_parquet_is_not_written(tmp_path: Path) -> None:
