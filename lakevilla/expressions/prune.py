@@ -241,8 +241,9 @@ class _Follower:
         constants = [value_of(item) for item in items if isinstance(item, Literal)]
         some = [c for c in constants if c is not None and c == c]
         if isinstance(value.low, pa.Scalar):
-            own = value.low.as_py()
-            found: _Mask = pa.scalar(not value.exact or any(compare(c, own) == 0 for c in some))
+            own = value.low.as_py()  # None: what is computed without columns may be NULL
+            equal_one = own is not None and any(compare(c, own) == 0 for c in some)
+            found: _Mask = pa.scalar(not value.exact or equal_one)
         elif value.exact and not is_fractional(type_):
             found = pc.is_in(value.low, value_set=pa.array(some, arrow_type(type_)))
         else:

@@ -35,7 +35,7 @@ from lakevilla.engines.duckdb.sqltext import (
     renamed,
     sql_type,
 )
-from lakevilla.errors import UnsupportedTableFeature
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
@@ -168,7 +168,7 @@ class Files:
             if self.layout.known_as is not None:
                 called = self.called.get(self.paths[ordinal], _AS_IN_TABLE)
                 constants = tuple(one for one in constants if one[0] in called.lacks)
-                self._check_within(ordinal, called)
+                self._check_held(ordinal, called)
             groups.setdefault((constants, called), []).append(ordinal)
         if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
             sql = " UNION ALL ".join(
@@ -179,7 +179,17 @@ class Files:
             sql = self._joined(cursor, reading)
         return self._without_deleted(cursor, sql)
 
-    def _check_within(self, ordinal: int, called: Called) -> None:
+    def _check_held(self, ordinal: int, called: Called) -> None:
+        """Refuse a file that lacks what no default and no partition value stands in for."""
+        told = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
+        for column in sorted(called.lacks - told):
+            if not self.layout.schema.field(column).nullable:
+                raise CorruptObject(
+                    f"column {column} of table {self.layout.table} is required, and data file "
+                    f"{self.paths[ordinal]} does not hold it: restore the file, or let the column "
+                    f"be NULL there with alter(drop_not_null=[{column!r}])",
+                    table=self.layout.table,
+                )
         if not called.lacks_within.isdisjoint(self.within[ordinal]):
             raise UnsupportedTableFeature(
                 f"table {self.layout.table} is partitioned by a field of a struct that data file "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import secrets
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.files import _File
 from lakevilla.engines.duckdb.query import open_for
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from tests.contract.engines.lake import Lake, ordered
@@ -42,6 +44,34 @@ def sales(lake: Lake) -> Lake:
     )
     lake.make("customers", pa.table({"c": [1, 2], "name": ["Ann", "Bo"]}))
     return lake
+
+
+@pytest.mark.parametrize(
+    ("sql", "limit"),
+    [("SELECT count(*) FROM t", 1), ("SELECT sum(k) FROM t", 2), ("SELECT max(d) FROM t", 2)],
+)
+def test_footers_are_fetched_once_though_they_are_asked_before_the_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, limit: int
+) -> None:
+    """For each file one request, and one for the columns that are read."""
+    lake = Lake(str(tmp_path), remote=True)
+    wide = {"noise": [secrets.token_hex(64) for _ in range(1000)]}
+    for number in range(5):
+        at = pa.array([number] * 1000, pa.timestamp("us", "UTC"))
+        rows = pa.table({"k": [number] * 1000, "d": at, **wide})
+        lake.make("t", rows, mode="append")
+    asked: list[int] = []
+    read = _File.read
+
+    def counted(self: _File, length: int = -1) -> bytes:
+        asked.append(length)
+        return read(self, length)
+
+    monkeypatch.setattr(_File, "read", counted)
+    table = lake.input("t")
+    assert table.files.num_rows == 5
+    lake.runner.run(lake.engine.query(sql, {"t": table}, {}, {}))
+    assert 5 <= len(asked) <= 5 * limit
 
 
 ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}

@@ -15,6 +15,7 @@ from tests.builders import Place, contents
 from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
 
 INT = pa.int32()
+CORRUPT = lv.CorruptObject
 
 
 def table(place: Place, fields: Sequence[Any], **options: Any) -> Table:
@@ -223,3 +224,37 @@ def test_a_struct_without_fields_is_refused(place: Place) -> None:
     own = table(place, [column(1, "k", "int"), column(2, "s", struct())])
     own.add(File("a.parquet", of_ids(ints(k=[1]), {"k": 1}))).write()
     refuses(place, "table t has column s, a struct without fields")
+
+
+def test_a_required_column_that_a_data_file_lacks_is_refused_until_it_may_be_null(
+    place: Place,
+) -> None:
+    own = table(place, [column(1, "k", "int"), column(2, "v", "int", required=True)])
+    lacks, holds = of_ids(ints(k=[1]), {"k": 1}), of_ids(ints(k=[2], v=[5]), {"k": 1, "v": 2})
+    own.add(File("a.parquet", lacks), File("b.parquet", holds)).write()
+    refuses(place, r"column v of table t is required, and data file .*drop_not_null", CORRUPT)
+    with place.connect() as lake:
+        with lake.transaction() as txn:
+            txn.alter("t", drop_not_null=["v"])
+        assert sorted((r["k"], r["v"]) for r in lake.snapshot().read("t").to_pylist()) == [
+            (1, None),
+            (2, 5),
+        ]
+
+
+def test_a_required_column_that_a_data_file_lacks_has_its_default(place: Place) -> None:
+    added = column(2, "v", "int", required=True, **{"initial-default": 7})
+    own = table(place, [column(1, "k", "int"), added], version=3)
+    own.add(File("a.parquet", of_ids(ints(k=[1]), {"k": 1}))).write()
+    assert rows(place) == [{"k": 1, "v": 7}]
+
+
+def test_a_required_field_within_a_column_that_a_data_file_lacks_is_null(place: Place) -> None:
+    kind = struct(column(3, "a", "int"), column(4, "b", "int", required=True))
+    own = table(place, [column(1, "k", "int"), column(2, "s", kind)])
+    held = pa.table(
+        {"k": pa.array([1], INT), "s": [{"a": 5}]},
+        schema=pa.schema([("k", INT), ("s", pa.struct([("a", INT)]))]),
+    )
+    own.add(File("a.parquet", of_ids(held, {"k": 1, "s": 2, "s.a": 3}))).write()
+    assert rows(place) == [{"k": 1, "s": {"a": 5, "b": None}}]

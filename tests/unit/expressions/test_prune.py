@@ -431,3 +431,10 @@ def test_infinities_are_within_no_bounds_that_do_not_say_so() -> None:
         file = file_of(low, high)
         assert stays(file, pa.float64(), "x > 1e308")
         assert stays(file, pa.float64(), "x = :inf", inf=float("inf"))
+
+
+@pytest.mark.parametrize("where", ["{} in (1, 2)", "{} in (1, null)", "not {} in (1, 2)"])
+@pytest.mark.parametrize("null", ["nullif(1, 1)", "case when false then 1 end"])
+def test_a_constant_that_is_computed_to_null_is_in_no_list(where: str, null: str) -> None:
+    assert not stays(file_of(1, 2), pa.int64(), where.format(null))
+    assert stays(file_of(1, 2), pa.int64(), f"({where.format(null)}) is null")
