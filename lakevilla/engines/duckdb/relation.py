@@ -10,7 +10,6 @@ log, never from paths. Deletion vectors are an anti-join on file and row number.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,18 @@ from lakevilla.engines.duckdb.above import (
     may_have_nan,
     nan_within_lists,
     stored_as,
+)
+from lakevilla.engines.duckdb.constants import (
+    Constants,
+    PartitionKey,
+    binary_of,
+    constant_sql,
+    constants_of,
+    default_text,
+    is_bytes,
+    partition_keys,
+    told_within,
+    written_keys,
 )
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.footers import Called, called_in, field_id
@@ -56,13 +67,8 @@ _BRANCH_LIMIT = 64
 _FOOTER_LIMIT = 1000
 _UNION = "union_by_name = true"
 _AS_TEXT = ", binary_as_string = true"
-_ESCAPED = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
-#: Serialised partition values of one file, in the order of ``Layout.partition_by``.
-PartitionKey = tuple[str | None, ...]
-#: Columns that are not in a file, and the serialised value that all its rows have there.
-Constants = tuple[tuple[str, str | None], ...]
 #: Files of which nothing else is known.
 _AS_IN_TABLE = Called()
 
@@ -227,9 +233,9 @@ class Files:
         for column, value in (*layout.defaults, *constants):
             place = layout.schema.get_field_index(column)
             if column in layout.partition_by:
-                found[column] = _constant(value, layout.schema.field(place).type)
+                found[column] = constant_sql(value, layout.schema.field(place).type)
             else:
-                found[column] = _default(value, layout.physical.field(place).type)
+                found[column] = default_text(value, layout.physical.field(place).type)
         return found
 
     def _select(
@@ -312,8 +318,8 @@ class Files:
         for index, column in enumerate(self.layout.partition_by):
             kind = self.layout.schema.field(column).type
             values = [self.constants[i][index][1] for i in self.chosen]
-            if _is_bytes(kind):
-                columns[f"p{index}"] = pa.array([_binary(v) for v in values], pa.binary())
+            if is_bytes(kind):
+                columns[f"p{index}"] = pa.array([binary_of(v) for v in values], pa.binary())
             else:
                 columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
@@ -335,7 +341,7 @@ def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]
     paths = files.column("path").to_pylist()
     sizes = files.column("size").to_pylist()
     deleted = yield from read_deletes(table)
-    keys = _partition_keys(table)
+    keys = partition_keys(table)
     return Files(
         layout=layout,
         paths=tuple(
@@ -343,71 +349,18 @@ def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]
             for path, size in zip(paths, sizes, strict=True)
         ),
         sizes=tuple(sizes),
-        partitions=tuple(_written_keys(table) if layout.known_as is not None else keys),
-        constants=tuple(_constants(table, keys)),
+        partitions=tuple(written_keys(table) if layout.known_as is not None else keys),
+        constants=tuple(constants_of(table, keys)),
         deleted=deleted,
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),
-        within=_within(table),
+        within=told_within(table),
     )
 
 
 def data_columns(layout: Layout) -> list[int]:
     """Places of the columns that files hold: all but the partition columns."""
     return [i for i, f in enumerate(layout.schema) if f.name not in layout.partition_by]
-
-
-def _constants(table: TableInput, keys: Sequence[PartitionKey]) -> list[Constants]:
-    """What the rows of each file have in columns that the file may lack.
-
-    Delta's partition columns are in no file. An Iceberg table's are in all files but those
-    that were taken over from elsewhere, as the files' footers tell.
-    """
-    layout = table.layout
-    if not layout.constants:
-        return [tuple(zip(layout.partition_by, key, strict=True)) for key in keys]
-    found: list[Constants] = []
-    for values in table.files.column("partition_values").to_pylist():
-        known = dict(values or ())
-        found.append(tuple((c, known[key]) for c, key in layout.constants if key in known))
-    return found
-
-
-def _within(table: TableInput) -> tuple[frozenset[int], ...]:
-    """The fields within columns, by id, for which each file's partition has a value."""
-    told = table.layout.constants_within
-    if not told:
-        count: int = table.files.num_rows
-        return (frozenset(),) * count
-    values = table.files.column("partition_values").to_pylist()
-    known: list[dict[str, str | None]] = [dict(one or ()) for one in values]
-    return tuple(frozenset(number for number, key in told if key in one) for one in known)
-
-
-def _written_keys(table: TableInput) -> list[PartitionKey | None]:
-    """The partitions of files of the table's present spec; None for those of an older one."""
-    keys = [field.key for field in table.layout.partition_fields]
-    found: list[PartitionKey | None] = []
-    for values in table.files.column("partition_values").to_pylist():
-        known = dict(values or ())
-        same = known.keys() == set(keys)
-        found.append(tuple(known[key] for key in keys) if same else None)
-    return found
-
-
-def _partition_keys(table: TableInput) -> list[PartitionKey]:
-    layout = table.layout
-    if not layout.partition_by:
-        return [()] * table.files.num_rows
-    names = [
-        layout.physical.field(layout.schema.get_field_index(column)).name
-        for column in layout.partition_by
-    ]
-    # "" is Delta's NULL, and so is a value that the log lacks: one key for all.
-    return [
-        tuple(dict(values or ()).get(name) or None for name in names)
-        for values in table.files.column("partition_values").to_pylist()
-    ]
 
 
 def _schema_entry(
@@ -426,41 +379,7 @@ def _schema_entry(
     )
 
 
-def _constant(value: str | None, kind: pa.DataType) -> str:
-    if value is None or (value == "" and not pa.types.is_string(kind)):
-        return f"CAST(NULL AS {sql_type(kind)})"
-    if pa.types.is_string(kind):
-        return quote_text(value)
-    if _is_bytes(kind):
-        return f"from_hex('{(_binary(value) or b'').hex()}')"
-    return f"CAST({quote_text(value)} AS {sql_type(kind)})"
-
-
-def _default(value: str | None, kind: pa.DataType) -> str:
-    """A value for ``read_parquet``: as text, for all of its columns must give one type."""
-    if value is None or (value == "" and not pa.types.is_string(kind)):
-        return "CAST(NULL AS VARCHAR)"
-    if isinstance(kind, pa.UuidType):
-        return quote_text((_binary(value) or b"").hex())
-    if _is_bytes(kind):
-        return quote_text("".join(f"\\x{byte:02X}" for byte in _binary(value) or b""))
-    return quote_text(value)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
 def _has_bytes(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
         return any(_has_bytes(kind.field(i).type) for i in range(kind.num_fields))
-    return _is_bytes(kind) or isinstance(kind, pa.UuidType)
-
-
-def _binary(value: str | None) -> bytes | None:
-    r"""Bytes of a serialised binary value: ``\u0001\u0002``, or the characters themselves."""
-    if not value:
-        return None
-    if _ESCAPED.fullmatch(value):
-        return bytes(int(value[i + 2 : i + 6], 16) & 0xFF for i in range(0, len(value), 6))
-    return value.encode()
+    return is_bytes(kind) or isinstance(kind, pa.UuidType)

@@ -14,10 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from lakevilla.engines.base import Rewrite, TableInput, Written
+from lakevilla.engines.duckdb.constants import PartitionKey
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.guards import guard
-from lakevilla.engines.duckdb.relation import FILE, Files, PartitionKey
+from lakevilla.engines.duckdb.relation import FILE, Files
 from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
 from lakevilla.engines.duckdb.writer import Writer
 from lakevilla.engines.partitions import partition_columns

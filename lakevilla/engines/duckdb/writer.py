@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from lakevilla.engines.arrays import loosened, relabel
 from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
+from lakevilla.engines.duckdb.constants import PartitionKey
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.guards import check_columns, checks_columns, guard, needs_sql
 from lakevilla.engines.duckdb.order import Order
 from lakevilla.engines.duckdb.parquet import copy_options, encode
-from lakevilla.engines.duckdb.relation import PartitionKey, data_columns
+from lakevilla.engines.duckdb.relation import data_columns
 from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text, renamed
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
