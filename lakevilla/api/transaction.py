@@ -133,12 +133,14 @@ class Transaction(Workings[Frame]):
         """Undo after a commit that raised, where that is safe.
 
         Before its commit point was tried nothing of it can become visible, and
-        a failed one never will. In between only ``outcome`` may tell, so
-        nothing is touched.
+        a failed one never will. In between another ``commit``, or ``outcome``, may
+        tell: nothing but its places is given up.
         """
         state = self._core.state
         if state == "failed" or (state == "open" and not self._core.tried):
             self._undo()
+        elif self._core.in_doubt:
+            self.give_back()
 
     def _undo(self) -> None:
         """Abort because of an exception, which must not be hidden by one of ours."""
@@ -528,7 +530,8 @@ class Transaction(Workings[Frame]):
             try:
                 result = self._run(finish.commit(self._core, publish=publish))
             except BaseException:
-                if self._core.state == "failed" and not self.keeps_place:
+                ended = self._core.state == "failed" or self._core.in_doubt
+                if ended and not self.keeps_place:
                     # Its caller may hold it for long, and nobody is to wait for it.
                     self.give_back()
                 raise

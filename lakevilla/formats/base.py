@@ -39,6 +39,7 @@ __all__ = [
     "Snapshot",
     "SortField",
     "TableFormat",
+    "VOIDED",
     "data_files",
     "deletes_id",
     "file_ref",
@@ -46,6 +47,9 @@ __all__ = [
     "files_from_structs",
     "removal",
 ]
+
+#: The property that names a transaction whose commit object is gone: see ``void_change``.
+VOIDED = "lakevilla.voided"
 
 DELETION_VECTOR_TYPE = pa.struct(
     [
@@ -653,6 +657,9 @@ class TableFormat(Protocol):
 
     def unguard_change(self, snapshot: Snapshot) -> Change:
         """The change that lifts the guard; empty if there is none."""
+
+    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
+        """The change after which nothing fits that was decided before (``keeps_contract``)."""
 
     def prepare(
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int

@@ -356,8 +356,8 @@ def load_commit(txn: str, digest: str) -> Program[CommitObject]:
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         raise CorruptObject(
-            f"{key} is missing although HEAD names it: restore it from a copy, "
-            "or run `lakevilla doctor`",
+            f"{key} is missing although HEAD names it: restore it from a copy; if it is gone for "
+            "good, `lakevilla recover` makes void what it did and is not published",
             key=key,
         )
     return read_commit(key, outcome.body)

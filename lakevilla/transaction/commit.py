@@ -267,7 +267,7 @@ def _settled(txn: Transaction, answer: Answer) -> HeldHead:
                 raise txn.fail(found.conflict)
             return held
         case Failed(error):
-            if isinstance(error, CommitOutcomeUnknown | ConflictError):
+            if isinstance(error, ConflictError):
                 txn.fail(error)
             raise error
 

@@ -78,7 +78,8 @@ def _missing(
             "error",
             "corrupt_object",
             f"{_key_of(one)} is missing although commit {one.sequence} of the lake is kept: "
-            "restore it from a copy, or that commit can't be looked at or redone any more",
+            "restore it from a copy, or that commit can't be looked at or redone any more; where "
+            "it is not published, `lakevilla recover` makes it void",
             txn_id=one.txn,
             key=_key_of(one),
         )

@@ -13,13 +13,14 @@ Only a HEAD that was read from the store, or stored, refuses anybody.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from lakevilla.errors import CommitOutcomeUnknown, ConflictError, StoreError
+from lakevilla.errors import CommitOutcomeUnknown, ConflictError, LakeVillaError, StoreError
 from lakevilla.formats.base import Layout
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
@@ -32,6 +33,7 @@ from lakevilla.global_log.head import (
     find_commit,
     successor,
 )
+from lakevilla.global_log.lineage import check_lineage
 from lakevilla.global_log.repo import (
     HeldHead,
     commits_since,
@@ -300,11 +302,15 @@ def _carry_out(
             lane.answer(_decided(decided, attempt.candidates), settled=True)
             return
         newer = yield from _met(context, outcome)
-    except StoreError as error:
-        # Each is told by an error of its own: it is raised in a thread of its own.
-        failed = _unknown if in_doubt else _refused
+    except LakeVillaError as error:
+        # The store failed, or HEAD is damaged or was set back. Where nothing was in doubt it is
+        # sure that this write was refused, or never sent.
         lane.answer(
-            {one: failed(one.txn, error.message) for one in attempt.candidates}, settled=True
+            {
+                one: _unknown(one.txn, error.message) if in_doubt else _refused(one.txn, error)
+                for one in attempt.candidates
+            },
+            settled=True,
         )
         return
     if newer is None or (
@@ -328,6 +334,8 @@ def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
     if newer is None or (known is not None and newer.head.replacement < known.head.replacement):
         # Older than what is known: overtaken by another thread, or set back. A look at it tells.
         return (yield from context.head())
+    if known is not None:
+        check_lineage(known.head, newer.head)
     context.remember(newer)
     return newer
 
@@ -337,16 +345,19 @@ def _unknown(txn: Transaction, why: str = "") -> Failed:
         CommitOutcomeUnknown(
             f"could not settle whether transaction {txn.id} was committed"
             + (f" ({why})" if why else "")
-            + f": ask `lake.outcome({txn.id!r})`",
+            + f": commit it again, or ask `lake.outcome({txn.id!r})`",
             txn_id=txn.id,
         )
     )
 
 
-def _refused(txn: Transaction, why: str) -> Failed:
-    return Failed(
-        StoreError(f"nothing of transaction {txn.id} was committed: {why}", txn_id=txn.id)
-    )
+def _refused(txn: Transaction, error: LakeVillaError) -> Failed:
+    """Each is told by an error of its own: it is raised in a thread of its own."""
+    told = copy(error)
+    told.txn_id = txn.id
+    told.message = f"nothing of transaction {txn.id} was committed: {error.message}"
+    told.args = (told.message,)
+    return Failed(told)
 
 
 def _lost(

@@ -34,7 +34,7 @@ from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.tail import entry_at, kept_entry, open_tail, probe, snapshot_at
+from lakevilla.transaction.tail import Tail, entry_at, kept_entry, open_tail, probe, snapshot_at
 from lakevilla.transaction.view import Placement, View
 
 if TYPE_CHECKING:
@@ -214,8 +214,10 @@ def _view(context: Context, past: Past, location: str, state: TableState) -> Pro
             break
         tail, probed = (yield from probe(context, tail)), True
     yield from _refuse_replaced(past, location)
-    if entry is not None and application in entry.applications:
-        yield from _refuse_forgotten(past, entry, waiting)
+    if past.head.history_start and tail.snapshot.application_version(application) != done:
+        following = yield from _next_own(context, tail, logged, application)
+        if following is not None:
+            yield from _refuse_forgotten(past, following, waiting)
     overlay, parts = yield from _parts(context, waiting, location)
     snapshot = base
     for part in parts:
@@ -244,14 +246,21 @@ def _decided(past: Past, location: str, published: int) -> Program[list[CommitSu
     return [c for c in so_far if c.hash and c.kind != "foreign" and c.sequence not in replaced]
 
 
+def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Program[Entry | None]:
+    """The first entry of the lake above ``logged``: those of others may lie in between."""
+    for version in range(logged + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None or application in entry.applications:
+            return entry
+    return None
+
+
 def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
     """The next entry publishes what came later. It must hold nothing older that is forgotten.
 
     gc may have let go of a commit that was still pending at this version: its publication
     had waited for long. Then what it did can't be told any more.
     """
-    if not past.head.history_start:
-        return
     later = yield from past.timeline.after(past.sequence)
     known = {commit.txn for commit in (*waiting, *later)}
     if not known.issuperset(entry.txn_ids):

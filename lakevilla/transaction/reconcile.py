@@ -12,7 +12,7 @@ and the others find nothing unfit any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
@@ -54,7 +54,7 @@ from lakevilla.transaction.perform import check_append_only, perform, performed_
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
 from lakevilla.transaction.view import Placement, View, build_view, net_change, place
 
-__all__ = ["reconcile"]
+__all__ = ["decided", "reconcile"]
 
 _MAX_ATTEMPTS = 50
 #: Files of a table that are looked for when a replay has failed.
@@ -77,8 +77,12 @@ class _Replay:
     moved: dict[Ids, Ids] = field(default_factory=dict)
 
 
-def reconcile(context: Context, location: str) -> Program[Head | None]:
+def reconcile(
+    context: Context, location: str, *, lost: Collection[tuple[str, str]] = ()
+) -> Program[Head | None]:
     """Replay what does not fit the table's log any more; returns the HEAD to go on with.
+
+    ``lost`` are the commits (txn, hash) whose objects are gone: they become void.
 
     None if HEAD could not be replaced in the attempts allowed.
     """
@@ -92,16 +96,16 @@ def reconcile(context: Context, location: str) -> Program[Head | None]:
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
         waiting = unpublished(head, location, tail)
-        parts = []
-        for ref in waiting:
-            commit = yield from context.commit_object(ref.txn, ref.hash)
-            parts.append(commit.tables[location])
         if state is None or not waiting:
             return head
+        commits = yield from decided(context, head, location, waiting, lost)
+        parts = [commit.tables[location] for commit in commits]
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
-        if unfit is None or unfit > 0:
+        if unfit != 0 and not (tail.tip < 0 and _is_in(waiting[0], lost)):
             return head
-        commit, digest, replay = yield from _replayed(context, head, location, tail, waiting, parts)
+        commit, digest, replay = yield from _replayed(
+            context, head, location, tail, waiting, commits, lost
+        )
         new = yield from _successor(context, held, location, tail, waiting, commit, digest)
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
@@ -113,14 +117,39 @@ def reconcile(context: Context, location: str) -> Program[Head | None]:
     return None
 
 
+def decided(
+    context: Context,
+    head: Head,
+    location: str,
+    waiting: Sequence[PendingRef],
+    lost: Collection[tuple[str, str]],
+) -> Program[list[CommitObject]]:
+    """The objects of pending commits; for one that is lost, what is sure of it."""
+    state = head.tables[location]
+    commits = []
+    for ref in waiting:
+        if _is_in(ref, lost):
+            part = TablePart(state.table_id, Change(), created=state.published < 0)
+            commits.append(CommitObject(FORMAT, "", ref.txn, {location: part}))
+        else:
+            commits.append((yield from context.commit_object(ref.txn, ref.hash)))
+    return commits
+
+
+def _is_in(ref: PendingRef, lost: Collection[tuple[str, str]]) -> bool:
+    return (ref.txn, ref.hash) in lost
+
+
 def _replayed(
     context: Context,
     head: Head,
     location: str,
     tail: Tail,
     waiting: tuple[PendingRef, ...],
-    parts: list[TablePart],
+    commits: Sequence[CommitObject],
+    gone: Collection[tuple[str, str]],
 ) -> Program[tuple[CommitObject, str, _Replay]]:
+    parts = [commit.tables[location] for commit in commits]
     txn = context.ids.txn_id(above=head.floor)
     state = head.tables[location]
     lost = yield from is_lost(context, head, location, tail)
@@ -128,13 +157,21 @@ def _replayed(
     if lost:
         reason = f"table {location} was dropped or made anew by another client"
         replay.voided.extend((ref.txn, reason) for ref in waiting)
+    elif tail.tip < 0:
+        reason = f"the commit that was to make table {location} is gone: {_object_gone(waiting[0])}"
+        replay.voided.extend((ref.txn, reason) for ref in waiting)
     elif parts[0].created:
         reason = f"another client made table {location} first"
         replay.voided.extend((ref.txn, reason) for ref in waiting)
     else:
         for index, ref in enumerate(waiting):
+            if _is_in(ref, gone):
+                replay.voided.append((ref.txn, _object_gone(ref)))
+                continue
             made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
-            yield from _replay_commit(context, head, location, txn, ref, made_for, replay)
+            yield from _replay_commit(
+                context, head, location, txn, commits[index], made_for, replay
+            )
     change = Change()
     bodies: dict[str, bytes] = {}
     if replay.changes:
@@ -151,7 +188,15 @@ def _replayed(
     )
     touched: tuple[str, ...] = ()
     if not lost and tail.tip >= 0:
-        touched = yield from _touched_reads(context, head, location, tail, waiting)
+        if gone:
+            # What is void may be in what they have read, and nobody can tell.
+            touched = tuple(
+                commit.txn
+                for commit in commits
+                if any(read.table == location for read in commit.reads)
+            )
+        else:
+            touched = yield from _touched_reads(context, head, location, tail, commits)
     # An optimize gives way, and rows that depend on no others come in as they were.
     unmoved = not touched and all(
         isinstance(op, Optimize) or is_blind(op) for op in replay.operations
@@ -184,12 +229,11 @@ def _replay_commit(
     head: Head,
     location: str,
     txn: str,
-    ref: PendingRef,
+    commit: CommitObject,
     made_for: Program[Layout],
     replay: _Replay,
 ) -> Program[None]:
     """Replay one commit's operations on the table; one that can't be is voided here, whole."""
-    commit = yield from context.commit_object(ref.txn, ref.hash)
     name = file_namer(context, txn, through_head=True)
     snapshot = replay.snapshot
     changes: list[Change] = []
@@ -200,7 +244,7 @@ def _replay_commit(
     mine = [operation for operation in commit.operations if operation.table == location]
 
     def void(reason: str) -> None:
-        replay.voided.append((ref.txn, reason))
+        replay.voided.append((commit.txn, reason))
         for operation in mine:
             replay.moved |= withdrawn(operation)
 
@@ -274,6 +318,10 @@ def _gone(keys: Sequence[str]) -> str:
     return f"{keys[0]}{more}, which it needs, was deleted by another client"
 
 
+def _object_gone(ref: PendingRef) -> str:
+    return f"its commit object {commit_key(ref.txn, ref.hash)} was deleted by another client"
+
+
 def _written_layout(
     context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
 ) -> Program[Layout]:
@@ -294,7 +342,7 @@ def _touched_reads(
     head: Head,
     location: str,
     tail: Tail,
-    waiting: tuple[PendingRef, ...],
+    commits: Sequence[CommitObject],
 ) -> Program[tuple[str, ...]]:
     """The transactions whose observed reads the foreign change touches: told, not undone.
 
@@ -310,13 +358,12 @@ def _touched_reads(
     new = View(location, state, Placement(tail.tip, ()), (), log, log, tail.tip)
     net = yield from net_change(context, old, new, tail)
     touched: list[str] = []
-    for ref in waiting:
-        commit = yield from context.commit_object(ref.txn, ref.hash)
+    for commit in commits:
         for read in commit.reads:
             if read.table == location:
                 verdict = yield from judge(context, old, new, net, read.where)
                 if verdict is Verdict.CHANGED:
-                    touched.append(ref.txn)
+                    touched.append(commit.txn)
                     break
     return tuple(touched)
 
@@ -390,7 +437,7 @@ def _successor(
         pending=pending,
         guarded=tail.tip >= 0 and tail.snapshot.guarded,
         # What stands in its place is nobody's here until `register` claims it: another lake may.
-        dropped=state.dropped or lost,
+        dropped=state.dropped or lost or tail.tip < 0,
         format=state.format,
         catalog=state.catalog,
     )

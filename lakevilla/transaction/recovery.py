@@ -24,6 +24,7 @@ from lakevilla.transaction import outcome
 from lakevilla.transaction.announcing import announce_tables
 from lakevilla.transaction.claims import restore_claims
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.lost_commits import void_lost
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
 from lakevilla.transaction.sweeping import give_up_places
@@ -101,7 +102,8 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
         before = tail.tip
-        published = yield from publish_table(context, head, location)
+        newest = yield from void_lost(context, head, location)
+        published = yield from publish_table(context, newest, location)
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:

@@ -37,14 +37,19 @@ def voids_of(context: Context, told: CommitObject, location: str) -> Program[lis
     hashes = {txn: digest for _, txn, digest in told.replaces}
     for txn, reason in told.voided:
         digest = hashes.get(txn, "")
-        lost, owners = "what it did can't be read any more", [txn]
+        key = commit_key(txn, digest)
+        lost = (
+            f"what it did can't be read any more: names of files that it has made hold its id, "
+            f"until gc deletes them (its object is {key})"
+        )
+        owners = [txn]
         try:
             commit = yield from context.commit_object(txn, digest)
         except LakeVillaError:
             pass  # lost or damaged: then that is all there is to say
         else:
             mine = [operation for operation in commit.operations if operation.table == location]
-            lost = f"lost is its {_told(mine, location)}"
+            lost = f"lost is its {_told(mine, location)}; all that is known of it is in {key}"
             before = {earlier for earlier, _ in commit.voided}
             owners = [t for _, t, _ in commit.replaces if t not in before] or [txn]
         findings += [
@@ -52,10 +57,10 @@ def voids_of(context: Context, told: CommitObject, location: str) -> Program[lis
                 "error",
                 "voided",
                 f"transaction {owner} was acknowledged and is void on table {location}: {reason}; "
-                f"{lost}; all that is known of it is in {commit_key(txn, digest)}",
+                f"{lost}",
                 table=location,
                 txn_id=owner,
-                key=commit_key(txn, digest),
+                key=key,
             )
             for owner in owners
         ]

@@ -10,6 +10,7 @@ from lakevilla.errors import (
     StoreError,
 )
 from lakevilla.store.base import Stored
+from lakevilla.store.effects import Put, sleep
 from lakevilla.testing import foreign, foreign_iceberg, invariants
 from lakevilla.testing.again_mutations import MUTATIONS
 from lakevilla.testing.interrupts import interrupted
@@ -290,6 +291,89 @@ def test_a_replacement_that_has_landed_unheard_is_found_before_anything_moves(fe
     alone(simulation, lambda client: recovery.recover(context_of(client)), "helper")
     assert process.finish().global_version is not None
     assert balances(simulation)["a"][0] == 105
+
+
+# ------------------------------------------------------------------ through HEAD, unanswered
+
+
+def unanswered(simulation, features, *, observed=False):
+    """A transaction whose replacement of HEAD gets no answer, and that is committed again.
+
+    Returns its process, which has the second commit before it, and the replacement.
+    """
+    told = []
+
+    def owner(client):
+        txn = begin(client, features)
+        (yield from add_to(txn, "a", 5)).observed = observed
+        with pytest.raises(CommitOutcomeUnknown, match="commit it again"):
+            yield from commit(txn)
+        with pytest.raises(InvalidOperation, match="commit it again"):
+            yield from add_to(txn, "a", 1)
+        told.append(True)
+        yield from sleep(1)
+        return (yield from commit(txn))
+
+    process = Process(simulation, owner).until(HEAD)
+    write = process.next
+    while not told:
+        if isinstance(process.next, Put):
+            process.lose()
+        else:
+            process.step()
+    return process, write
+
+
+@pytest.mark.parametrize("features", [RI, RCTI])
+def test_an_unanswered_replacement_that_has_landed_is_found(features):
+    simulation = lake()
+    process, write = unanswered(simulation, features)
+    assert isinstance(simulation.store.apply(write), Stored)
+    alone(simulation, lambda client: transfer(client, "b", "b"), "rival")
+    result = process.finish()
+    assert result.versions == {"a": 2}
+    assert balances(simulation)["a"][0] == 105
+
+
+@pytest.mark.parametrize("features", [RI, RCTI])
+@pytest.mark.parametrize("table", ["a", "b"])
+def test_an_unanswered_replacement_of_a_head_that_has_moved_is_made_once_more(features, table):
+    simulation = lake()
+    process, write = unanswered(simulation, features)
+    assert alone(simulation, lambda client: transfer(client, table, table), "rival") == "committed"
+    assert not isinstance(simulation.store.apply(write), Stored)
+    assert process.finish().global_version is not None
+    assert balances(simulation)["a"][0] == 105
+    invariants.no_id_commits_twice(simulation.store, ("a", "b"))
+
+
+def test_an_unanswered_replacement_of_a_head_that_has_moved_may_be_in_conflict():
+    simulation = lake()
+    process, write = unanswered(simulation, RI, observed=True)
+    alone(simulation, without_first, "other")
+    alone(simulation, lambda client: transfer(client, "b", "b"), "rival")
+    assert not isinstance(simulation.store.apply(write), Stored)
+    with pytest.raises(ConflictError):
+        process.finish()
+    assert balances(simulation)["a"] == {1: 100}
+
+
+@pytest.mark.parametrize("features", [RI, RCTI])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_unanswered_replacement_is_tried_again_while_it_may_yet_land(features, late):
+    """Whichever of the two comes first, the other is refused."""
+    simulation = lake()
+    process, write = unanswered(simulation, features)
+    process.until(HEAD)
+    again = process.next
+    assert again.body != write.body
+    if late:
+        assert isinstance(simulation.store.apply(write), Stored)
+    result = process.finish()
+    assert not isinstance(simulation.store.apply(write), Stored)
+    assert result.versions == {"a": 2}
+    assert balances(simulation)["a"][0] == 105
+    invariants.no_id_commits_twice(simulation.store, ("a", "b"))
 
 
 # ------------------------------------------------------------------ Ctrl-C, everywhere

@@ -27,7 +27,15 @@ from lakevilla.store.base import ANY, Absent
 from lakevilla.store.effects import List, Put, delete, put, sleep
 from lakevilla.sublogs.codec import encode
 from lakevilla.testing import campaign
-from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, ScriptedFaults, Strike, swarm
+from lakevilla.testing.faults import (
+    Fault,
+    NoFaults,
+    RandomFaults,
+    ScriptedFaults,
+    Strike,
+    outages,
+    swarm,
+)
 from lakevilla.testing.mutations import _instead
 from lakevilla.testing.plan import draw
 from lakevilla.testing.reader import run_now
@@ -64,7 +72,8 @@ def history(seed, rates=None, **changes):
     plan = replace(plan, **{"features": mixes, "kinds": kinds, **changes})
     schedule, faults = random.Random(f"{seed}/schedule"), random.Random(f"{seed}/faults")
     if rates is None:
-        rates = swarm(faults, plan.intensity) if plan.intensity else {}
+        lost = outages(random.Random(f"{seed}/outages"), plan.intensity)
+        rates = {**swarm(faults, plan.intensity), **lost} if plan.intensity else {}
     simulation = Simulation(
         seed,
         schedule=PrioritySchedule(schedule) if seed % 2 else RandomSchedule(schedule),

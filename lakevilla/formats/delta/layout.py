@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.formats.base import Constraint, Layout
+from lakevilla.formats.base import VOIDED, Constraint, Layout
 from lakevilla.formats.delta.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.protocol import (
     check_features_for_reading,
@@ -53,6 +53,7 @@ _CONTRACT = (
     "delta.enableChangeDataFeed",
     "delta.appendOnly",
     "delta.enableRowTracking",
+    VOIDED,
 )
 _SHAPE = ("id", "schemaString", "partitionColumns", "format")
 

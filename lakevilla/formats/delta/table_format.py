@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import (
+    VOIDED,
     Attempt,
     Change,
     CommitInfo,
@@ -152,6 +153,9 @@ class DeltaFormat:
 
     def unguard_change(self, snapshot: Snapshot) -> Change:
         return unguard_change(_delta(snapshot).protocol)
+
+    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
+        return alter_table(_delta(snapshot).definition, set_properties={VOIDED: txn})
 
     def prepare(
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int

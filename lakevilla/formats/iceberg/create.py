@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Change
+from lakevilla.formats.base import VOIDED, Change
 from lakevilla.formats.iceberg.definition import MOST_WIDTH, Definition
 from lakevilla.formats.iceberg.name_mapping import with_fields
 from lakevilla.formats.iceberg.properties import check_settable
 from lakevilla.formats.iceberg.schema import Field, iceberg_fields, struct_paths
 
-__all__ = ["alter_table", "create_table", "merge_schema"]
+__all__ = ["alter_table", "create_table", "merge_schema", "note_voided"]
 
 _FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000
@@ -134,6 +134,14 @@ def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
     added, last = iceberg_fields(pa.schema(new), definition.table, last)
     fields = [*definition.fields, *(_optional(field) for field in added)]
     return _changed(definition, fields, last, dict(definition.properties))
+
+
+def note_voided(definition: Definition, txn: str) -> Change:
+    """The change after which nothing fits that was decided before."""
+    definition.check_writable()
+    last = int(definition.document["last-column-id"])
+    properties = {**definition.properties, VOIDED: txn}
+    return _changed(definition, list(definition.fields), last, properties)
 
 
 def _changed(

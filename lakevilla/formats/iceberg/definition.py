@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.base import Layout, PartitionField, SortField
+from lakevilla.formats.base import VOIDED, Layout, PartitionField, SortField
 from lakevilla.formats.iceberg.partitions import default_text
 from lakevilla.formats.iceberg.paths import Place
 from lakevilla.formats.iceberg.properties import whole_number
@@ -63,7 +63,10 @@ _CONTRACT = (
 
 def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether data files made under ``before`` are right under ``after`` without a look."""
-    return all(before.get(name) == after.get(name) for name in _CONTRACT)
+    if any(before.get(name) != after.get(name) for name in _CONTRACT):
+        return False
+    voided = [(one.get("properties") or {}).get(VOIDED) for one in (before, after)]
+    return voided[0] == voided[1]
 
 
 def _is_known(transform: str) -> bool:

@@ -33,7 +33,7 @@ from lakevilla.formats.iceberg.catalog_log import (
     version_in_catalog,
 )
 from lakevilla.formats.iceberg.commit import prepare
-from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema
+from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema, note_voided
 from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
 from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
@@ -219,6 +219,9 @@ class IcebergFormat:
 
     def unguard_change(self, snapshot: Snapshot) -> Change:
         return Change()
+
+    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
+        return note_voided(_iceberg(snapshot).definition, txn)
 
     def prepare(
         self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
