@@ -58,6 +58,7 @@ def broken_off(schema: pa.Schema) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
+NOTE = pa.schema([("note", pa.string())])
 IDS = pa.schema([("id", pa.int64())])
 
 
@@ -110,6 +111,7 @@ def test_a_verb_that_raises_has_no_effect_and_the_transaction_goes_on(
     lake: lv.Lake, root: Path
 ) -> None:
     twice = pa.table({"id": [1, 1], "qty": [5, 6]})
+    wider = {"id": [7], "qty": [-1], "note": ["x"]}
     bad = [
         lambda txn: txn.append("orders", {"id": [7, 8], "qty": [1, -1]}),
         lambda txn: txn.overwrite("orders", {"id": [7], "qty": [-1]}),
@@ -132,6 +134,21 @@ def test_a_verb_that_raises_has_no_effect_and_the_transaction_goes_on(
             "merge into orders using (select 1 as x) as s on x = nope when matched then delete"
         ),
         lambda txn: txn.alter("orders", add_constraints={"few": "qty < 20"}),
+        # Of several parts, the last is what is refused.
+        lambda txn: txn.append("orders", wider, schema_mode="merge"),
+        lambda txn: txn.overwrite("orders", wider, schema_mode="merge"),
+        lambda txn: txn.overwrite("orders", wider, where="id = 7", schema_mode="merge"),
+        lambda txn: txn.upsert("orders", {"id": [1, 9], "qty": [1, -1]}, "id"),
+        lambda txn: (
+            txn.merge("orders", {"n": [1, 9]}, "source.n = target.id")
+            .when_matched_delete()
+            .when_not_matched_insert({"id": "n", "qty": "-1"})
+            .execute()
+        ),
+        lambda txn: txn.sql("insert into orders (id, qty) select id, qty - 10 from orders"),
+        lambda txn: txn.alter("orders", add_columns=NOTE, add_constraints={"few": "qty < 20"}),
+        lambda txn: txn.alter("orders", set_properties={"owner": "x"}, drop_constraints=["nope"]),
+        lambda txn: txn.alter("orders", add_columns=NOTE, rename_columns={"qty": "count"}),
         lambda txn: txn.create_table("orders", {"id": [1]}),
         lambda txn: txn.create_table("new", {"id": [[]]}, partition_by="id"),
         lambda txn: txn.append("nowhere", {"id": [1]}),
