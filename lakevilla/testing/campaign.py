@@ -318,8 +318,7 @@ def _finish(world: World) -> None:
     verdict.voids_are_told(world, known, report)
     verdict.check(world)
     writer = Client(simulation, "writer", f"{simulation.seed}/writer", 1.0)
-    if not world.plan.reshaped:  # where columns have other names
-        verdict.nothing_is_blocked(world, lambda tables: _one_row_each(writer, tables))
+    verdict.nothing_is_blocked(world, lambda tables: _one_row_each(writer, tables))
     verdict.queues_are_empty(world)
     helper = Client(simulation, "helper", f"{simulation.seed}/helper", 1.0)
     verdict.recovered_once_is_enough(world, lambda: recover(helper))

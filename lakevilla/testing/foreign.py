@@ -36,6 +36,8 @@ __all__ = [
     "restore",
     "rewrite",
     "set_property",
+    "toggle_constraint",
+    "toggle_not_null",
     "vacuum",
     "write_checkpoint",
 ]
@@ -172,6 +174,34 @@ def add_column(client: Client, location: str, name: str) -> Program[bool]:
         last = int(table.metadata["configuration"][_LAST_ID]) + 1
         schema = [*table.schema, _field(name, "long", last, f"{client.ids.uuid()}")]
         return _reshaped(client, table, schema, {_LAST_ID: str(last)})
+
+    return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def toggle_not_null(client: Client, location: str, name: str) -> Program[bool]:
+    """Make a column NOT NULL, or let it have NULL again."""
+
+    def actions(table: LoggedTable) -> Program[Actions]:
+        yield from ()
+        schema = [
+            {**f, "nullable": not f["nullable"]} if f["name"] == name else f for f in table.schema
+        ]
+        return _reshaped(client, table, schema, {})
+
+    return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
+
+
+def toggle_constraint(client: Client, location: str, name: str) -> Program[bool]:
+    """Add a CHECK constraint on a column of numbers from 0 on, or drop it again."""
+
+    def actions(table: LoggedTable) -> Program[Actions]:
+        yield from ()
+        configuration = dict(table.metadata["configuration"])
+        key = f"delta.constraints.others_{name}"
+        if configuration.pop(key, None) is None:
+            configuration[key] = f"{name} >= 0"
+        metadata = {**table.metadata, "configuration": configuration}
+        return [_commit_info(client, "ALTER TABLE"), {"metaData": metadata}]
 
     return (yield from _commit(client, location, actions, Fault.FOREIGN_COMMIT))
 

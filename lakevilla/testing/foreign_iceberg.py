@@ -57,6 +57,7 @@ __all__ = [
     "rewrite",
     "rewrite_manifests",
     "set_property",
+    "toggle_not_null",
 ]
 
 Columns = Mapping[str, str]
@@ -193,6 +194,19 @@ def add_column(client: Client, location: str, name: str) -> Program[bool]:
         last = table.metadata["last-column-id"] + 1
         field = {"id": last, "name": name, "required": False, "type": "long"}
         return {**_reshaped(table, [*table.schema, field]), "last-column-id": last}
+
+    return (yield from _commit(client, location, change))
+
+
+def toggle_not_null(client: Client, location: str, name: str) -> Program[bool]:
+    """Make a column required, or optional again."""
+
+    def change(table: IcebergTable) -> Program[Metadata]:
+        yield from ()
+        fields = [
+            {**f, "required": not f["required"]} if f["name"] == name else f for f in table.schema
+        ]
+        return _reshaped(table, fields)
 
     return (yield from _commit(client, location, change))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from lakevilla.errors import StoreError
 from lakevilla.expressions import fields
 from lakevilla.expressions.columns import columns, substitute
 from lakevilla.expressions.tree import Column, Expr
-from lakevilla.testing.mutations import MUTATIONS, _instead, _planted
+from lakevilla.testing.mutations import MUTATIONS, _attribute, _instead, _planted
+from lakevilla.transaction import conflicts, reconcile
 
 __all__ = ["MUTATIONS"]
 
@@ -21,6 +23,19 @@ def located_by_name() -> Iterator[None]:
         return substitute(expr, lambda column: Column(column.path, column.table))
 
     with _instead(fields.located, located):
+        yield
+
+
+@_planted(kinds=("add", "reshape"), reshaped=True, foreign=("reshape",), transactions=6)
+def unfit_rows_block_for_ever() -> Iterator[None]:
+    """Rows that another client's constraint has made unfit end each replay in an error."""
+
+    def still_fits(old: Any, new: Any) -> bool:
+        if not conflicts.still_fits(old, new):
+            raise StoreError("rows no longer fit")
+        return True
+
+    with _attribute(reconcile, "still_fits", still_fits):
         yield
 
 

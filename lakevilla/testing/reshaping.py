@@ -146,7 +146,14 @@ def _mark(hand: Hand, table: str) -> str:
 def foreign_act(
     world: World, client: Client, clients: Any, kind: FormatName, table: str
 ) -> Program[None]:
-    """A client without LakeVilla adds a column, or gives the marked ones other names."""
+    """A client without LakeVilla adds a column, gives the marked ones other names, or changes
+    what the table asks of rows: all that are there satisfy it.
+    """
+    if client.random.random() < 0.4:
+        rules = (clients.toggle_not_null, getattr(clients, "toggle_constraint", None))
+        toggle = client.random.choice([rule for rule in rules if rule is not None])
+        yield from toggle(client, table, "id")
+        return
     if client.random.random() < 0.4:
         yield from clients.add_column(client, table, f"d{world.value()}")
         return
