@@ -35,7 +35,9 @@ def quote_name(name: str) -> str:
 
 
 def quote_text(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+    """An expression; DuckDB's parser ends at a NUL, so there the text is put together."""
+    parts = ["'" + part.replace("'", "''") + "'" for part in text.split("\0")]
+    return parts[0] if len(parts) == 1 else f"({' || chr(0) || '.join(parts)})"
 
 
 def name_list(names: Iterable[str]) -> str:

@@ -4,7 +4,8 @@ A path in the log is a percent-encoded URI (RFC 2396). The library works with
 decoded paths, which are the store's keys. Writers differ in what they encode
 (Spark leaves letters beyond ASCII alone, delta-rs does not) and some readers
 match a ``remove`` with its ``add`` by spelling, so a path that would not be
-spelt the same again travels with its first spelling.
+spelt the same again travels with its first spelling. Absolute ones are spelt in
+several ways even within one log: here each has one (``file:///``, ``s3://``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from urllib.parse import quote, unquote
 
 __all__ = [
-    "JAVA_FILE",
+    "RESPELT",
     "decode_path",
     "encode_path",
     "entry_key",
@@ -25,8 +26,9 @@ __all__ = [
 _SAFE = "!$&'()*+,/:;=@"
 _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")
 
-#: How Java spells a local URI, and so Spark the files of a shallow clone's source.
-JAVA_FILE = "file:/"
+#: How absolute paths begin that are known by another spelling.
+RESPELT = {"file:///": "file:///", "file:/": "file:///", "/": "file:///", "s3a://": "s3://",
+           "s3n://": "s3://"}  # fmt: skip
 
 
 def log_directory(location: str) -> str:
@@ -42,8 +44,9 @@ def entry_key(location: str, version: int) -> str:
 def decode_path(raw: str) -> str:
     """A path as the store knows it. Raises ``ValueError`` on bytes that are no UTF-8."""
     path = unquote(raw, errors="strict") if "%" in raw else raw
-    if path.startswith(JAVA_FILE) and not path.startswith("file://"):
-        return f"file:///{path.removeprefix(JAVA_FILE)}"
+    for start, known in RESPELT.items():
+        if path.startswith(start):
+            return known + path.removeprefix(start)
     return path
 
 

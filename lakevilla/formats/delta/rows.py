@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.formats.base import FILES_SCHEMA
-from lakevilla.formats.delta.paths import JAVA_FILE, decode_path, encode_path, raw_spelling
+from lakevilla.formats.delta.paths import RESPELT, decode_path, encode_path, raw_spelling
 
 __all__ = [
     "decode_paths",
@@ -41,7 +41,7 @@ def decode_paths(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
 
     Raises ``UnicodeDecodeError``.
     """
-    if _is_plain(raw) and not pc.any(pc.starts_with(raw, JAVA_FILE)).as_py():
+    if _is_plain(raw) and not any(pc.any(pc.starts_with(raw, start)).as_py() for start in RESPELT):
         return raw, pa.nulls(len(raw), pa.string())
     spelt: list[str] = raw.to_pylist()
     decoded = [decode_path(text) for text in spelt]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -264,3 +265,34 @@ def test_equal_texts_are_told_wherever_they_lie(chunks: list[list[str]], long: b
     padded = [pa.array(["unseen", *chunk, "unseen"], pa.string())[1:-1] for chunk in chunks]
     column = pa.chunked_array(padded, pa.string())
     assert all_differ(column) == (len(set(texts)) == len(texts))
+
+
+# -- spellings of an absolute path ---------------------------------------------------------
+
+SPELLINGS = {
+    "local": [
+        "/away/a%20t/f.parquet",
+        "file:/away/a%20t/f.parquet",
+        "file:///away/a%20t/f.parquet",
+    ],
+    "plain": ["/away/f.parquet", "file:/away/f.parquet", "file:///away/f.parquet"],
+    "s3": ["s3://away/f.parquet", "s3a://away/f.parquet", "s3n://away/f.parquet"],
+}
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_a_removal_finds_its_file_by_any_spelling_of_its_path(
+    tables: Tables, kind: str, checkpointed: bool
+) -> None:
+    """Spark qualifies paths when it removes a file; the log has them as they were added."""
+    for number, added in enumerate(SPELLINGS[kind]):
+        for other, removed in enumerate(SPELLINGS[kind]):
+            name = f"t{number}{other}"
+            tables.write_entry(
+                0, protocol(), metadata(), add("kept.parquet"), add(added), name=name
+            )
+            if checkpointed:
+                DeltaTable(str(tables.log(name).parent)).create_checkpoint()
+            tables.write_entry(1, remove(removed), name=name)
+            assert tables.paths(tables.open(name)) == ["kept.parquet"]
