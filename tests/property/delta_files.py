@@ -291,7 +291,7 @@ def partition_text(value: Any, rng: Random) -> str | None:
 
 def statistics(cols: Iterable[Col], rows: list[Any], rng: Random) -> dict[str, Any] | None:
     """What the log says of a file."""
-    how = rng.choice(["spark", "parquet", "parquet", "counts", "few", None])
+    how = rng.choice(["spark", "parquet", "parquet", "parquet", "counts", "few", None])
     if how is None:
         return None
     if how == "counts":
@@ -321,7 +321,7 @@ def _bounds(col: Col, values: list[Any], into: _Bounds, how: str) -> None:
     if col.fields or col.type in ("binary", "boolean"):
         return
     known = ordered([value for value in values if value is not None])
-    if how == "parquet":
+    if how != "spark":
         known = [value for value in known if value == value]  # its statistics know no NaN
     if not known:
         return

@@ -45,6 +45,7 @@ from tests.property.plans import (
     Widen,
     table_of,
 )
+from tests.property.position_deletes import delete_positions
 from tests.property.values import decimal_parts
 
 _TYPES: dict[str, IcebergType] = {
@@ -99,6 +100,8 @@ class IcebergWriter:
         match step:
             case Append(rows=rows):
                 table.append(table_of(self.model.cols, rows))
+            case Delete(keys=keys) if self.plan.version == "2" and sum(keys) % 3:
+                delete_positions(table, keys, Random(sum(keys)))
             case Delete(keys=keys):
                 table.delete(f"id in ({', '.join(map(str, keys))})")
             case Widen(id=id_, type=to):

@@ -25,6 +25,8 @@ KEY, MARK = 1, 2
 _SCALARS = ("integer", "long", "float", "double", "decimal(6,2)", "decimal(18,4)", "string",
             "binary", "boolean", "date", "timestamp", "timestamp_ntz")  # fmt: skip
 _TYPES = {"delta": (*_SCALARS, "byte", "short", "decimal(38,10)"), "iceberg": _SCALARS}
+#: Types with an order of their own: moments that months move, NaN and zeros.
+_POINTED = ("timestamp", "timestamp_ntz", "double", "float", "double")
 _NAMES = ("a", "b", "c", "Price", "x y", "date", "filename", "file_row_number", "ü", 'q"q', "x.y",
           "value", "key", "element", "e", "select", "file_index", "list")  # fmt: skip
 
@@ -243,21 +245,29 @@ class _Drawer:
         self.pools: dict[int, list[Any]] = {}
         self.mapped = format_ == "iceberg" or rng.random() < 0.5
         self.keys = 0
+        #: Columns of later partition specs.
+        self.parted: set[int] = set()
 
     def plan(self) -> Plan:
-        rng = self.rng
+        rng, kinds = self.rng, _TYPES[self.format]
         cols = [
             Col(KEY, "id", "long", physical="id"),
             Col(MARK, "mark", "long", physical="mark"),
             self.column(wider=rng.random() < 0.7),
-            *(self.column() for _ in range(rng.randint(1, 3))),
+            *(self.column() for _ in range(rng.randint(0, 2))),
+            self.fresh(self.names.pop(), rng.choice(_POINTED if rng.random() < 0.7 else kinds)),
         ]
         if rng.random() < 0.5:
             cols.append(self.nested())
         partition = self.partition(cols)
+        if self.format == "delta" and rng.random() < 0.6:
+            # Iceberg's metrics count NaN, Delta's statistics only leave it out.
+            cols.append(self.fresh(self.names.pop(), rng.choice(["double", "float"])))
         for id_, how in partition:
             if how == "identity":
-                self.pools[id_] = pool(self.type_of(cols, id_), rng, partition=True)[:4]
+                values = pool(self.type_of(cols, id_), rng, partition=True)
+                start = rng.randrange(max(1, len(values) - 3))
+                self.pools[id_] = values[start : start + 4]
         model = Model(list(cols))
         steps: list[Step] = []
         for _ in range(rng.randint(3, 9)):
@@ -311,6 +321,8 @@ class _Drawer:
         if rng.random() < 0.35:
             return ()
         able = [col for col in cols[2:] if not col.fields]
+        if rng.random() < 0.5:  # what is partitioned by has no statistics to ask
+            able = [col for col in able if col.type not in _POINTED] or able
         if self.format == "delta":
             able = [col for col in able if col.type != "binary"]
             chosen = rng.sample(able, min(len(able), rng.choice([1, 1, 2])))
@@ -329,7 +341,7 @@ class _Drawer:
             return self.widen(model)
         if kind == "delete":
             keys = [row[KEY] for row in model.rows]
-            by = "others" if self.format == "delta" and rng.random() < 0.7 else "lakevilla"
+            by = "others" if rng.random() < 0.7 else "lakevilla"
             return Delete(tuple(rng.sample(keys, rng.randint(1, min(3, len(keys))))), by)
         if kind == "add":
             fresh = self.nested() if rng.random() < 0.2 else self.column()
@@ -338,14 +350,18 @@ class _Drawer:
             if self.format == "delta" or rng.random() < 0.5:
                 return None
             named = self.partition(model.cols)
+            self.parted |= {id_ for id_, _ in named}
             return Respec(tuple((id_, how) for id_, how in named if how != "void"))
         if not self.mapped:
             return None
         free = [col for col in model.cols[2:] if col.id not in dict(partition)]
         if kind == "drop":
-            if self.format == "iceberg" or len(free) < 2:
+            free = [col for col in free if col.id not in self.parted]
+            if len(free) < 2:
                 return None
-            return Drop(rng.choice(free).id)
+            col = rng.choice(free)
+            self.names.append(col.name)  # the next column is of this name
+            return Drop(col.id)
         # Any column at any depth, but for the parts of lists and maps, which have no names.
         named = [c for col in model.cols[2:] for c in _named(col)]
         return Rename(rng.choice(named).id, self.names.pop()) if named and self.names else None
@@ -363,7 +379,7 @@ class _Drawer:
 
     def rows(self, model: Model) -> Iterable[Row]:
         near = {id_: self.window(values) for id_, values in self.pools.items()}
-        for _ in range(self.rng.choice([1, 1, 2, 3, 5])):
+        for _ in range(self.rng.choice([1, 2, 2, 3, 5])):
             self.keys += 1
             row: Row = {KEY: self.keys, MARK: self.rng.choice([None, 0, 1])}
             for col in model.cols[2:]:
@@ -373,6 +389,9 @@ class _Drawer:
     def window(self, values: list[Any]) -> list[Any]:
         """Values that stand together: the bounds of a file are near those of others."""
         size = self.rng.choice([1, 2, 2, 3, len(values)])
+        nan = [v for v in values if v != v]
+        if nan and len(values) > 1 and self.rng.random() < 0.7:  # beside a number that is a bound
+            return [self.rng.choice(values[:-1]), *nan]
         if self.rng.random() < 0.3:
             return self.rng.sample(values, min(size, len(values)))
         start = self.rng.randint(0, max(0, len(values) - size))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -25,6 +25,13 @@ from lakevilla.expressions.tree import Call, Cast, Expr, Literal
 from tests.property.values import between, neighbours, pool
 
 _COMPARE = ("=", "<>", "<", "<=", ">", ">=", "<=>", "<", "<=", ">", ">=", "=")
+
+
+_ABOVE = ("{} > {}", "{} > {}", "not ({} <= {})", "not ({} < {})", "{} >= {}", "{} <> {}",
+          "{} not in ({})", "{} between {} and {}")  # fmt: skip
+_ODD = ("{} > {}", "{} <= {}", "not ({} < {})", "{} <> {}", "{} = {}", "{} >= {}", "{} in ({})",
+        "{} in ({})", "{} in ({}, {})", "{} not in ({})", "{} between {} and {}",
+        "{} not between {} and {}", "{} not in ({}, {})")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,12 @@ class Predicates:
         told = [leaf for leaf in scalars if leaf.part.text in telling]
         self.scalars = [*scalars, *told * 5] or every[:1]
         self.every = own or every
+        #: Of types whose order has its traps.
+        self.pointed = [
+            leaf
+            for leaf in self.scalars
+            if leaf.type in ("timestamp", "timestamp_ntz", "float", "double")
+        ]
 
     def draw(self) -> Part:
         shape = self.rng.random()
@@ -125,7 +138,9 @@ class Predicates:
 
     def atom(self) -> Part:
         rng = self.rng
-        leaf = rng.choice(self.scalars)
+        leaf = rng.choice(self.pointed if self.pointed and rng.random() < 0.35 else self.scalars)
+        if leaf in self.pointed and rng.random() < 0.5:
+            return self.later(leaf) if "timestamp" in leaf.type else self.odd(leaf)
         how = rng.random()
         if how < 0.07:
             text = rng.choice(["{} is null", "{} is not null"])
@@ -158,6 +173,37 @@ class Predicates:
         if self.rng.random() < 0.15:
             pair = (pair[1], pair[0])
         return Part(f"{{}} {self.rng.choice(_COMPARE)} {{}}", pair, boolean=True)
+
+    def later(self, leaf: Leaf) -> Part:
+        """A moment months later, at and beside and between what rows have then."""
+        rng = self.rng
+        unit, count = rng.choice([("month", 1), ("month", 1), ("month", 13), ("year", 1)])
+        sign = "-" if count == 13 and rng.random() < 0.3 else "+"
+        operand = Part(f"({{}} {sign} interval '{count}' {unit})", (leaf.part,))
+        values = self.values_of(operand)
+        value = between(values, rng) if rng.random() < 0.3 else None
+        if value is None:
+            value = rng.choice(values) if values else datetime(2023, 2, 28)
+            value += timedelta(microseconds=rng.choice([0, 0, 0, 1, -1]))
+        name = rng.choice(["=", "=", "<", "<=", ">", ">=", "<>"])
+        return Part(f"{{}} {name} {{}}", (operand, self.plain(value)), boolean=True)
+
+    def odd(self, leaf: Leaf) -> Part:
+        """What NaN satisfies and no number does, or zeros of either sign."""
+        rng = self.rng
+        operand = leaf.part if rng.random() < 0.8 else self.operand(leaf)
+        values = [v for v in self.values_of(operand) if isinstance(v, float)]
+        numbers = [v for v in values if v == v] or [1.5]
+        some = max(numbers) if rng.random() < 0.4 else rng.choice(numbers)
+        texts, second = _ODD, math.nan
+        if len(values) > len(numbers) and rng.random() < 0.6:
+            # Above a file's numbers, and further than bounds are taken outwards.
+            texts, some = _ABOVE, rng.choice([some, some + 1, abs(some) * 2 + 1])
+        elif any(v == 0 for v in numbers) and rng.random() < 0.5:
+            some, second = rng.choice([0.0, -0.0]), rng.choice([0.0, -0.0])
+        text = rng.choice(texts)
+        places = (operand, *map(self.plain, (some, second)[: text.count("{}") - 1]))
+        return Part(text, places, boolean=True)
 
     def two_columns(self, leaf: Leaf) -> Part:
         others = [one for one in self.scalars if _kind(one.type) == _kind(leaf.type)]
@@ -304,7 +350,8 @@ def _written(value: Any) -> str | None:
         return str(value) if value >= 0 else f"({value})"
     if isinstance(value, float):
         if not math.isfinite(value):
-            return None
+            text = {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+            return f"cast('{text}' as double)"
         return f"({value!r})" if "e" in repr(value) else f"({value!r}e0)"
     if isinstance(value, Decimal):
         return f"({value:f})" if "." in f"{value:f}" else None

@@ -43,12 +43,10 @@ def decimal_parts(type_: str) -> tuple[int, int]:
 def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
     """The few values of one column: its files lie within them, so their bounds meet."""
     values = [_value(type_, rng) for _ in range(rng.randint(3, 7))]
-    if type_ in ("float", "double") and rng.random() < 0.5:
-        values += [_NAN, rng.choice([_INFINITY, -0.0, 0.0])]
-    if type_.startswith("timestamp") and rng.random() < 0.5:
-        # A month later they change places.
-        zone = UTC if type_ == "timestamp" else None
-        values += [datetime(2023, 1, 30, 23, tzinfo=zone), datetime(2023, 1, 31, 1, tzinfo=zone)]
+    if type_ in ("float", "double"):
+        values = _few_floats(values, rng, partition)
+    if type_.startswith("timestamp") and rng.random() < 0.7:
+        values = values[: rng.choice([0, 2])] + _month_ends(type_, rng)
     for value in list(values):
         if rng.random() < 0.4:
             values += [v for v in neighbours(value, type_) if _fits(v, type_)][:2]
@@ -56,6 +54,26 @@ def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
     if partition:  # and others put the value into a path, which has its limits
         values = [v for v in values if v not in ("", b"") and len(str(v)) < 60]
     return ordered(values)
+
+
+def _few_floats(values: list[Any], rng: Random, partition: bool) -> list[Any]:
+    """Often NaN beside few numbers, and zeros of both signs."""
+    found = values[: rng.choice([1, 2, 7])]
+    if rng.random() < 0.7:
+        found.append(_NAN)
+    if rng.random() < (0.7 if partition else 0.4):
+        found = [0.0, -0.0, *found]
+    return found
+
+
+def _month_ends(type_: str, rng: Random) -> list[Any]:
+    """Moments that change places a month later: the day falls back to the last, the hour stays."""
+    zone = UTC if type_ == "timestamp" else None
+    start = datetime(rng.choice([2023, 2024]), 1, rng.choice([28, 29, 30]), tzinfo=zone)
+    late = rng.choice([timedelta(hours=23), timedelta(hours=12, microseconds=1)])
+    early = rng.choice([timedelta(0), timedelta(hours=1), timedelta(microseconds=1)])
+    days = [start + timedelta(days=at) for at in range(32 - start.day)]
+    return [day + late for day in days[:-1]] + [day + early for day in days[1:]]
 
 
 def _value(type_: str, rng: Random) -> Any:
