@@ -138,7 +138,7 @@ def test_mistakes_with_a_turn_are_told(local_place: Place) -> None:
         txn = lake.transaction(QUEUED["R|CT|I"])
         with pytest.raises(lv.InvalidOperation, match="names tables"):
             txn.take_turn()
-        with pytest.raises(lv.InvalidOperation, match="names tables"):
+        with pytest.raises(lv.InvalidOperation, match="named by a string"):
             txn.take_turn(["x", "y"])  # type: ignore[arg-type]
         with pytest.raises(lv.TableNotFound, match="nope"):
             txn.take_turn("nope")
