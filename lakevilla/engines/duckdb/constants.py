@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
+from lakevilla.engines.duckdb.sqltext import is_bytes, quote_text, sql_type
 
 __all__ = [
     "Constants",
@@ -20,7 +20,6 @@ __all__ = [
     "constant_sql",
     "constants_of",
     "default_text",
-    "is_bytes",
     "partition_keys",
     "told_within",
     "written_keys",
@@ -105,10 +104,6 @@ def default_text(value: str | None, kind: pa.DataType) -> str:
     if is_bytes(kind):
         return quote_text("".join(f"\\x{byte:02X}" for byte in binary_of(value) or b""))
     return quote_text(value)
-
-
-def is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def binary_of(value: str | None) -> bytes | None:

@@ -1,16 +1,19 @@
-"""What data files of an Iceberg table hold, as their footers tell (spec, "Column Projection").
+"""What data files hold, as their footers tell.
 
-The field ids in a file decide which of the table's columns it has. DuckDB finds a column by its
-id, but what is within a column by its name alone, and a file may have other names there: of
-before a rename, or as Avro would take them (``a-b`` is written ``a_x2Db``). A file without any
-ids is told by the table's name mapping.
+Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
+and a column may have become the other since; beside columns of bytes only the footer tells.
+
+Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
+table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
+alone, and a file may have other names there: of before a rename, or as Avro would take them
+(``a-b`` is written ``a_x2Db``). A file without any ids is told by the table's name mapping.
 
 The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import duckdb
@@ -18,7 +21,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.files import literal_path
-from lakevilla.engines.duckdb.sqltext import quote_text
+from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
 from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.base import Layout
 from lakevilla.formats.iceberg.name_mapping import names_of
@@ -26,12 +29,15 @@ from lakevilla.formats.iceberg.name_mapping import names_of
 __all__ = ["Called", "called_in", "field_id"]
 
 _ABSENT = "__lakevilla_absent"
+#: What DuckDB makes of text that is annotated.
+_TEXT = ("VARCHAR", "JSON")
 _FOOTERS = (
-    "SELECT list(file_name), names, children, ids FROM ("
+    "SELECT list(file_name), names, children, ids, kinds FROM ("
     "SELECT file_name, list(name ORDER BY column_id) AS names, "
     "list(coalesce(num_children, 0) ORDER BY column_id) AS children, "
-    "list(field_id ORDER BY column_id) AS ids "
-    "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids"
+    "list(field_id ORDER BY column_id) AS ids, "
+    "list(duckdb_type ORDER BY column_id) AS kinds "
+    "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids, kinds"
 )
 
 
@@ -40,9 +46,10 @@ class Called:
     """What a file calls the table's columns.
 
     ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
-    columns' types, with the file's names for what is within them; None where they are the
-    table's. ``lacks``: columns that the file has not got; ``lacks_within``: ids of fields within
-    columns, of those that partitions have a value for.
+    columns' types, with the file's names for what is within them, and bytes for text or text
+    for bytes where the file has these; None where they are the table's. ``lacks``: columns that
+    the file has not got; ``lacks_within``: ids of fields within columns, of those that
+    partitions have a value for.
     """
 
     names: tuple[str | None, ...] | None = None
@@ -51,12 +58,16 @@ class Called:
     lacks_within: frozenset[int] = frozenset()
 
 
+_AS_IN_TABLE = Called()
+
+
 @dataclass(slots=True)
 class _Node:
     """A part of a footer's tree."""
 
     name: str
     number: int | None
+    kind: str | None = None
     parts: list[_Node] = field(default_factory=list)
 
 
@@ -71,17 +82,23 @@ def called_in(
         A file has no field ids and the table no name mapping, or names within a column differ
         by case alone.
     """
-    if layout.known_as is None or not paths:
+    of_iceberg = layout.known_as is not None
+    mixed = any(map(has_bytes, layout.physical.types))
+    if not paths or not (of_iceberg or mixed):
         return {}
-    mapping = names_of(layout.properties, layout.table)
+    mapping = names_of(layout.properties, layout.table) if of_iceberg else None
     written = {literal_path(path): path for path in paths}
     listed = ", ".join(map(quote_text, paths))
     with translated(layout.table):
         footers = cursor.execute(_FOOTERS.format(paths=listed)).fetchall()
     found: dict[str, Called] = {}
     for files, *columns in footers:
-        root = _tree(zip(*columns, strict=True))
-        called = _called(root, layout, mapping, files[0])
+        # Without columns of bytes all text is read as such, whatever the file says.
+        root = _tree(zip(*columns, strict=True), mixed)
+        if of_iceberg:
+            called = _called(root, layout, mapping, files[0])
+        else:
+            called = _called_by_name(root, layout)
         found.update((written.get(path, path), called) for path in files)
     return found
 
@@ -91,9 +108,55 @@ def field_id(physical: pa.Field) -> int:
     return int((physical.metadata or {})[b"PARQUET:field_id"])
 
 
-def _tree(nodes: Iterator[tuple[str, int, int | None]]) -> _Node:
-    name, count, number = next(nodes)
-    return _Node(name, number, [_tree(nodes) for _ in range(count)])
+def _tree(nodes: Iterator[tuple[str, int, int | None, str | None]], kinds: bool) -> _Node:
+    name, count, number, kind = next(nodes)
+    parts = [_tree(nodes, kinds) for _ in range(count)]
+    return _Node(name, number, kind if kinds else None, parts)
+
+
+def _called_by_name(root: _Node, layout: Layout) -> Called:
+    """What a file of a Delta table has; DuckDB finds the columns, by name or by id."""
+    by_name = _by_name(root)
+    by_id = {node.number: node for node in root.parts}
+    kinds = []
+    for physical in layout.physical:
+        node = by_id.get(field_id(physical)) if layout.by_field_id else by_name(physical.name)
+        kinds.append(physical.type if node is None else _as_held(physical.type, node))
+    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
+    return _AS_IN_TABLE if same else Called(kinds=tuple(kinds))
+
+
+def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
+    """The type, with bytes for text or text for bytes where the file has these.
+
+    The very type where the file has it as it is.
+    """
+    if not pa.types.is_nested(kind):
+        return _leaf(kind, node)
+    if pa.types.is_struct(kind):
+        by_name = _by_name(node)
+        pairs = [(by_name(one.name), one.type) for one in kind]
+    else:
+        pairs = list(_parts(node, kind))
+    made = [inner if part is None else _as_held(inner, part) for part, inner in pairs]
+    if all(one is inner for one, (_, inner) in zip(made, pairs, strict=True)):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(own) for one, own in zip(kind, made, strict=True)])
+    return pa.map_(*made) if pa.types.is_map(kind) else pa.list_(*made)
+
+
+def _by_name(node: _Node) -> Callable[[str], _Node | None]:
+    """A node's parts by name, as DuckDB finds them: the very one, else but for case."""
+    exact = {part.name: part for part in node.parts}
+    loose = {part.name.lower(): part for part in reversed(node.parts)}
+    return lambda name: exact.get(name) or loose.get(name.lower())
+
+
+def _leaf(kind: pa.DataType, node: _Node) -> pa.DataType:
+    if is_text(kind) and node.kind == "BLOB":
+        return pa.binary()
+    return pa.string() if is_bytes(kind) and node.kind in _TEXT else kind
 
 
 def _called(
@@ -172,6 +235,8 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
         if not any(field_id(one) in there for one in kind) and node.parts:
             fields.append(pa.field(node.parts[0].name, pa.string()))
         return kind if same else pa.struct(fields)
+    if not pa.types.is_nested(kind):
+        return _leaf(kind, node)
     parts = _parts(node, kind)
     if not parts:
         return kind

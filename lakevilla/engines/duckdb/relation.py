@@ -32,7 +32,6 @@ from lakevilla.engines.duckdb.constants import (
     constant_sql,
     constants_of,
     default_text,
-    is_bytes,
     partition_keys,
     told_within,
     written_keys,
@@ -40,6 +39,8 @@ from lakevilla.engines.duckdb.constants import (
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.footers import Called, called_in, field_id
 from lakevilla.engines.duckdb.sqltext import (
+    has_bytes,
+    is_bytes,
     name_list,
     quote_name,
     quote_text,
@@ -125,6 +126,9 @@ class Files:
             or any(field.name in _VIRTUAL or nan_within_lists(field.type) for field in fields)
         ):
             return False
+        self._look(cursor)
+        if any(self._called(ordinal).kinds is not None for ordinal in self.chosen):
+            return False
         have = (
             f"DESCRIBE SELECT {name_list(f.name for f in fields)} "
             f"FROM {self._read(self.chosen, _UNION)}"
@@ -165,14 +169,12 @@ class Files:
         """
         if not self.chosen:
             return self._empty()
-        fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
-        self.called.update(called_in(cursor, self.layout, fresh))
+        self._look(cursor)
         reading = _Reading(uniform, as_stored, self._loosened(where))
         groups: dict[tuple[Constants, Called], list[int]] = {}
         for ordinal in self.chosen:
-            called, constants = _AS_IN_TABLE, self.constants[ordinal]
+            called, constants = self._called(ordinal), self.constants[ordinal]
             if self.layout.known_as is not None:
-                called = self.called.get(self.paths[ordinal], _AS_IN_TABLE)
                 constants = tuple(one for one in constants if one[0] in called.lacks)
                 self._check_held(ordinal, called)
             groups.setdefault((constants, called), []).append(ordinal)
@@ -182,8 +184,22 @@ class Files:
                 for (constants, own), members in groups.items()
             )
         else:
-            sql = self._joined(cursor, reading)
+            alike: dict[Called, list[int]] = {}
+            for ordinal in self.chosen:
+                alike.setdefault(self._called(ordinal), []).append(ordinal)
+            sql = " UNION ALL ".join(
+                self._joined(cursor, members, number, reading, called)
+                for number, (called, members) in enumerate(alike.items())
+            )
         return self._without_deleted(cursor, sql)
+
+    def _look(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Ask footers that were not asked, where they have to be known."""
+        fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
+        self.called.update(called_in(cursor, self.layout, fresh))
+
+    def _called(self, ordinal: int) -> Called:
+        return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
 
     def _check_held(self, ordinal: int, called: Called) -> None:
         """Refuse a file that lacks what no default and no partition value stands in for."""
@@ -307,17 +323,24 @@ class Files:
     def _read(self, members: Sequence[int], how: str) -> str:
         paths = ", ".join(quote_text(self.paths[i]) for i in members)
         # Text of old Hive and Impala files has no annotation: DuckDB would spell its bytes out.
-        text = "" if any(map(_has_bytes, self.layout.physical.types)) else _AS_TEXT
+        # Beside columns of bytes the footers tell it (``Called.kinds``).
+        text = "" if any(map(has_bytes, self.layout.physical.types)) else _AS_TEXT
         return f"read_parquet([{paths}], {how}, hive_partitioning = false{text})"
 
-    def _joined(self, cursor: duckdb.DuckDBPyConnection, reading: _Reading) -> str:
-        helper = f"{self.name}_partitions"
-        members = list(range(len(self.chosen)))
-        columns: dict[str, pa.Array] = {"place": pa.array(members, pa.uint64())}
+    def _joined(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        members: Sequence[int],
+        number: int,
+        reading: _Reading,
+        called: Called,
+    ) -> str:
+        helper = f"{self.name}_partitions{number}"
+        columns: dict[str, pa.Array] = {"place": pa.array(range(len(members)), pa.uint64())}
         partitions = {}
         for index, column in enumerate(self.layout.partition_by):
             kind = self.layout.schema.field(column).type
-            values = [self.constants[i][index][1] for i in self.chosen]
+            values = [self.constants[i][index][1] for i in members]
             if is_bytes(kind):
                 columns[f"p{index}"] = pa.array([binary_of(v) for v in values], pa.binary())
             else:
@@ -325,7 +348,7 @@ class Files:
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
         cursor.register(helper, pa.table(columns))
         join = f" JOIN {helper} AS h ON file_index = h.place"
-        return self._select(self.chosen, partitions, reading, join)
+        return self._select(members, partitions, reading, join, called)
 
     def _empty(self) -> str:
         columns = [
@@ -377,9 +400,3 @@ def _schema_entry(
         f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
         f"'default_value': {missing}}}"
     )
-
-
-def _has_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_bytes(kind.field(i).type) for i in range(kind.num_fields))
-    return is_bytes(kind) or isinstance(kind, pa.UuidType)

@@ -8,7 +8,17 @@ import pyarrow as pa
 
 from lakevilla.errors import UnsupportedTableFeature
 
-__all__ = ["column_of", "name_list", "quote_name", "quote_text", "renamed", "sql_type"]
+__all__ = [
+    "column_of",
+    "has_bytes",
+    "is_bytes",
+    "is_text",
+    "name_list",
+    "quote_name",
+    "quote_text",
+    "renamed",
+    "sql_type",
+]
 
 _SIMPLE = {
     pa.bool_(): "BOOLEAN",
@@ -75,13 +85,18 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def renamed(sql: str, have: pa.DataType, want: pa.DataType) -> str:
-    """``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
+    r"""``sql`` of type ``have`` with the struct fields named as in ``want``, at any depth.
 
     Fields that ``have`` has beyond those of ``want`` are left out. And with UUIDs where ``want``
-    has them, or their bytes.
+    has them, or their bytes; and text where that has text, by the bytes in UTF-8 (a cast would
+    spell them out, ``\xC3``), or the bytes of text.
     """
     if not _differs(have, want):
         return sql
+    if is_text(want):
+        return f"decode({sql})"
+    if is_text(have) and is_bytes(want):
+        return f"encode({sql})"
     if _is_uuid(have) != _is_uuid(want):
         return f"CAST({sql} AS {sql_type(want)})"
     if pa.types.is_struct(have):
@@ -110,7 +125,24 @@ def _differs(have: pa.DataType, want: pa.DataType) -> bool:
         return _differs(have.key_type, want.key_type) or _differs(have.item_type, want.item_type)
     if pa.types.is_list(have) or pa.types.is_large_list(have):
         return _differs(have.value_type, want.value_type)
-    return _is_uuid(have) != _is_uuid(want)
+    if is_text(want):
+        return is_bytes(have)
+    return _is_uuid(have) != _is_uuid(want) or (is_text(have) and is_bytes(want))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Whether the type, or one within it, is of bytes or of UUIDs."""
+    if pa.types.is_nested(kind):
+        return any(has_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    return is_bytes(kind) or _is_uuid(kind)
 
 
 def _is_uuid(kind: pa.DataType) -> bool:

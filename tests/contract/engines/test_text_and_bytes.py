@@ -1,0 +1,120 @@
+"""Text in files that call it bytes, and bytes in files that call them text, are what they are.
+
+DuckDB casts the one to the other by spelling bytes out (``\\xC3``) or reading such a spelling.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.types import BinaryType, StringType
+
+import lakevilla as lv
+from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from tests.fixtures.delta import Tables, add, field, metadata, protocol
+
+TEXTS = ["é\\x41", "q", None, ""]
+BYTES = [None if text is None else text.encode() for text in TEXTS]
+RAW = [b"\xff\\x41", b"a", b"", None]
+
+
+def nested(values: list[Any], kind: pa.DataType) -> dict[str, pa.Array]:
+    return {
+        "st": pa.array([{"a": one} for one in values], pa.struct([("a", kind)])),
+        "li": pa.array([[one] for one in values], pa.list_(kind)),
+        "ma": pa.array([[(1, one)] for one in values], pa.map_(pa.int32(), kind)),
+    }
+
+
+def delta_kinds(name: str) -> list[dict[str, Any]]:
+    item = {"elementType": name, "containsNull": True}
+    entry = {"keyType": "integer", "valueType": name, "valueContainsNull": True}
+    return [
+        field("v", name),
+        field("st", {"type": "struct", "fields": [field("a", name)]}),
+        field("li", {"type": "array", **item}),
+        field("ma", {"type": "map", **entry}),
+    ]
+
+
+def checked(lake: lv.Lake, name: str, values: list[Any], others: Any) -> None:
+    """``values`` in rows of ids 0 to 3, read in all ways, and kept by an update of one row."""
+    everything = [
+        (values[i], {"a": values[i]}, [values[i]], [(1, values[i])], RAW[i]) for i in range(4)
+    ]
+
+    def rows(table: pa.Table) -> list[Any]:
+        found = table.sort_by("id").select(["v", "st", "li", "ma", "raw"]).to_pylist()
+        return [tuple(row.values()) for row in found]
+
+    assert rows(lake.snapshot().read(name)) == everything
+    assert rows(lake.snapshot().sql(f"select * from {name}")) == everything
+    one = lake.snapshot().read(name, where="v = :v and st.a = :v", params={"v": values[0]})
+    assert one["id"].to_pylist() == [0]
+    lake.run(lambda txn: txn.update(name, {"id": "id + 9"}, "v = :v", params={"v": values[1]}))
+    everything = [*everything[:1], *everything[2:], everything[1]]
+    assert rows(lake.snapshot().read(name)) == everything
+    assert rows(others()) == everything
+
+
+def columns(values: list[Any], kind: pa.DataType) -> pa.Table:
+    return pa.table(
+        {
+            "id": range(4),
+            "v": pa.array(values, kind),
+            **nested(values, kind),
+            "raw": pa.array(RAW, pa.binary()),
+        }
+    )
+
+
+@pytest.mark.parametrize("wanted", ["string", "binary"])
+def test_a_delta_file_of_the_other_kind(tmp_path: Path, wanted: str) -> None:
+    held, values = (BYTES, TEXTS) if wanted == "string" else (TEXTS, BYTES)
+    file = columns(held, pa.binary() if wanted == "string" else pa.string())
+    kinds = [field("id"), *delta_kinds(wanted), field("raw", "binary")]
+    tables = Tables(tmp_path)
+    log = tables.log()
+    log.mkdir(parents=True)
+    path = log.parent / "f.parquet"
+    pq.write_table(file, path)
+    tables.write_entry(0, protocol(), metadata(kinds), add("f.parquet", size=path.stat().st_size))
+    with lv.connect(str(tmp_path)) as lake:
+        checked(lake, "t", values, lambda: DeltaTable(str(log.parent)).to_pyarrow_table())
+
+
+def test_delta_files_of_both_kinds_in_many_partitions(tmp_path: Path) -> None:
+    tables = Tables(tmp_path)
+    kinds = [field("part", "integer"), field("v", "string"), field("raw", "binary")]
+    adds = []
+    log = tables.log()
+    log.mkdir(parents=True)
+    for part in range(70):
+        value = "é" if part % 2 else "é".encode()
+        path = log.parent / f"f{part}.parquet"
+        pq.write_table(pa.table({"v": [value], "raw": [b"\xff"]}), path)
+        size = path.stat().st_size
+        adds.append(add(path.name, partitionValues={"part": str(part)}, size=size))
+    tables.write_entry(0, protocol(), metadata(kinds, partition_by=["part"]), *adds)
+    with lv.connect(str(tmp_path)) as lake:
+        found = lake.snapshot().read("t").sort_by("part").to_pylist()
+    assert found == [{"part": part, "v": "é", "raw": b"\xff"} for part in range(70)]
+
+
+@pytest.mark.parametrize("wanted", ["string", "binary"])
+def test_an_iceberg_column_that_became_the_other_kind(tmp_path: Path, wanted: str) -> None:
+    held, values = (BYTES, TEXTS) if wanted == "string" else (TEXTS, BYTES)
+    rows = columns(held, pa.binary() if wanted == "string" else pa.string())
+    catalog = ObjectStoreCatalog("c", warehouse=str(tmp_path))
+    table = catalog.create_table("t", rows.schema)
+    table.append(rows)
+    with table.update_schema() as update:
+        for path in ("v", "st.a", "li.element", "ma.value"):
+            update.update_column(path, StringType() if wanted == "string" else BinaryType())
+    with lv.connect(str(tmp_path)) as lake:
+        checked(lake, "t", values, lambda: catalog.load_table("t").scan().to_arrow())
