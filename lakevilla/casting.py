@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 
-__all__ = ["Place", "convert", "storable", "without_nulls"]
+__all__ = ["Place", "convert", "not_unicode", "storable", "without_nulls"]
 
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
@@ -128,6 +128,25 @@ def without_nulls(source: pa.DataType) -> pa.DataType:
         element = source.value_field
         return pa.list_(element.with_type(without_nulls(element.type)))
     return source
+
+
+def not_unicode(batch: pa.RecordBatch) -> str | None:
+    """The first column with text that is not UTF-8, which Arrow lets pass from others' files."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if _has_text(column.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                if "UTF8" in str(error):
+                    return str(name)
+    return None
+
+
+def _has_text(source: pa.DataType) -> bool:
+    source = _plain(source)
+    if pa.types.is_nested(source):
+        return any(_has_text(source.field(i).type) for i in range(source.num_fields))
+    return _is_string(source)
 
 
 def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:

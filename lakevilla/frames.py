@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from lakevilla.casting import Place, convert, match_fields, storable, without_nulls
+from lakevilla.casting import Place, convert, match_fields, not_unicode, storable, without_nulls
 from lakevilla.errors import InvalidOperation
 from lakevilla.offsets import with_offsets
 from lakevilla.settings import shown
@@ -62,7 +62,7 @@ class Source:
         Raises
         ------
         InvalidOperation
-            It can be read once only and was, or reading it failed.
+            It can be read once only and was, reading it failed, or it has text that is not UTF-8.
         """
         if self.one_shot and self._spent:
             raise InvalidOperation(_READ_ALREADY)
@@ -72,7 +72,14 @@ class Source:
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
             for batch in self._open():
-                yield with_offsets(batch)
+                sound = with_offsets(batch)
+                if (column := not_unicode(sound)) is not None:
+                    raise InvalidOperation(
+                        f"column {column!r} of the data has text that is not UTF-8, which no other "
+                        "client could read: decode its bytes by the encoding that they have, or "
+                        "store them in a binary column"
+                    )
+                yield sound
         except (pa.ArrowException, OSError) as error:
             raise InvalidOperation(f"the data could not be read: {error}") from error
 

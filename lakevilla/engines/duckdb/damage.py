@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakevilla.casting import not_unicode
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
 from lakevilla.engines.duckdb.failures import doubt_of, translated
 from lakevilla.engines.duckdb.files import readable_path
-from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
-from lakevilla.errors import CorruptObject, LakeVillaError
+from lakevilla.engines.duckdb.sqltext import is_bytes, is_text, quote_text, sql_type
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.base import Layout
 from lakevilla.formats.paths import file_key
 
 __all__ = ["looked_into", "watched"]
@@ -35,6 +37,7 @@ def looked_into(
 ) -> Iterator[None]:
     """Raise ``CorruptObject`` for an error inside the block that a damaged file has caused.
 
+    ``UnsupportedTableFeature`` where the file has text that is not UTF-8, as Spark may write it.
     ``name`` is the table's in messages, None where there may be several.
     """
     try:
@@ -45,7 +48,7 @@ def looked_into(
         if doubt is None:
             raise
         limit = None if doubt == "decoding" else _LOOK_BYTES
-        found = _first_unreadable(database, tables)
+        found: LakeVillaError | None = _first_unreadable(database, tables)
         found = found or _first_damaged(data, database, tables, limit)
         if found is None:
             raise
@@ -96,7 +99,7 @@ def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> Corru
 
 def _first_damaged(
     data: DataAccess, database: Database, tables: Iterable[TableInput], limit: int | None
-) -> CorruptObject | None:
+) -> LakeVillaError | None:
     looked = 0
     for table in tables:
         columns = (table.files[name].to_pylist() for name in ("path", "size"))
@@ -105,6 +108,15 @@ def _first_damaged(
             if limit is not None and looked > limit:
                 return None
             key = file_key(table.layout.location, path)
+            column = _broken_text(data, table.layout, key, size)
+            if column is not None:
+                return UnsupportedTableFeature(
+                    f"column {column} of table {table.layout.table} has text that is not UTF-8 in "
+                    f"data file {key}, which LakeVilla does not read: write it anew with a client "
+                    "that reads it, as a binary column or as UTF-8; if it was UTF-8 once, the file "
+                    "was damaged since",
+                    table=table.layout.table,
+                )
             try:
                 why = _damage(data, database, key, size)
             except CorruptObject as error:  # it is gone, or shorter than the log says
@@ -117,6 +129,35 @@ def _first_damaged(
                     key=key,
                     table=table.layout.table,
                 )
+    return None
+
+
+def _broken_text(data: DataAccess, layout: Layout, key: str, size: int) -> str | None:
+    """The column of a file that can be decoded, but for text that is not UTF-8; None if none is.
+
+    Also one that the file calls bytes, and the table text.
+    """
+    texts = {field.name for field in layout.physical if is_text(field.type)}
+    found = None
+    try:
+        with (
+            data.open_input(key, size) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            for batch in file.iter_batches():
+                found = found or not_unicode(batch) or _not_text(batch, texts)
+    except (pa.ArrowException, OSError, CorruptObject):
+        return None  # which is told for itself
+    return found
+
+
+def _not_text(batch: pa.RecordBatch, texts: set[str]) -> str | None:
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in texts and is_bytes(column.type):
+            try:
+                column.cast(pa.string())
+            except pa.ArrowInvalid:
+                return str(name)
     return None
 
 

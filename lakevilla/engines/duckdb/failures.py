@@ -46,6 +46,8 @@ _OURS = re.compile(
 _GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """)
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
+#: What DuckDB says of bytes that are no text, in a column that the table takes for text.
+_NO_TEXT = "Failure in decode"
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 #: What DuckDB says of bytes that are no Parquet.
 _UNDECODABLE = re.compile(
@@ -97,13 +99,16 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
             raise
         explained = _explain(str(error), match, table)
         if not _is_told_surely(str(error), explained):
-            doubt = "decoding" if _UNDECODABLE.search(str(error)) else "values"
+            undecodable = _NO_TEXT in str(error) or _UNDECODABLE.search(str(error))
+            doubt = "decoding" if undecodable else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None
 
 
 def _is_told_surely(text: str, explained: LakeVillaError) -> bool:
     """Whether the cause is known: a rule of the table, a codec, a file that is gone."""
+    if _NO_TEXT in text:
+        return False  # the file and the column are not
     if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
         return True
     return bool(_GONE.search(text) or _MISSING.search(text))
@@ -158,6 +163,12 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
         return UnsupportedTableFeature(
             f"{where}{name} is compressed by {codec['codec']}, which can't be read here: rewrite "
             "it by snappy, zstd or LZ4_RAW with the client that wrote it",
+            table=table,
+        )
+    if _NO_TEXT in text:
+        return UnsupportedTableFeature(
+            f"{where}a column of text holds bytes that are not UTF-8, which LakeVilla does not "
+            "read: write it anew with a client that reads it, as a binary column or as UTF-8",
             table=table,
         )
     lower = text.lower()
