@@ -2,8 +2,13 @@
 
 Two sources give the same text: an Arrow table that is about to be written, and
 the summary that DuckDB's ``COPY ... RETURN_STATS`` returns. A bound is written
-only where every reader's comparison agrees with it: none for booleans, binary
-and nested lists, none for floats with a NaN or an infinity among them.
+only where every reader's comparison agrees with it: none for binary and nested
+lists, none for floats with a NaN or an infinity among them.
+
+The Delta protocol calls an absent bound unknown. delta-rs takes it for NULL instead,
+and finds no row of a file that bounds some columns and not others. So a file where
+one column of the table's own can't be bounded gets no bounds at all (``all_or_none``):
+it is read too often, and never missed.
 """
 
 from __future__ import annotations
@@ -23,26 +28,30 @@ __all__ = ["STRING_PREFIX_LENGTH", "statistics_of_copy", "statistics_of_table", 
 #: Strings are cut to this many characters, as Delta's other writers do.
 STRING_PREFIX_LENGTH = 32
 
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
+_ENCODER = msgspec.json.Encoder()
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _Path = tuple[str, ...]
 
 
 def statistics_of_table(
-    rows: pa.Table, columns: Collection[str], known_as: pa.Schema | None = None
+    rows: pa.Table,
+    columns: Collection[str],
+    known_as: pa.Schema | None = None,
+    all_or_none: bool = False,
 ) -> str:
     """Statistics of the leaves named in ``columns`` (dotted names).
 
     ``known_as``: the columns under the names by which statistics know them, if not their
     own; those beyond it have none.
+    ``all_or_none``: no bounds where a column can't be bounded, as Delta's readers need.
     """
     wanted = frozenset(columns)
-    result = _Statistics(rows.num_rows)
+    result = _Statistics(rows.num_rows, all_or_none)
     for field, column in zip(known_as or rows.schema, rows.columns, strict=False):
         for path, leaf in _leaves_of_array((field.name,), column, field.type):
             if ".".join(path) in wanted:
                 low, high = _bounds_of_array(leaf)
-                result.put(path, leaf.null_count, low, high)
+                result.put(path, leaf.type, leaf.null_count, low, high)
     return result.encode()
 
 
@@ -52,33 +61,34 @@ def statistics_of_copy(
     summary: Mapping[str, Mapping[str, str]],
     columns: Collection[str],
     known_as: pa.Schema | None = None,
+    all_or_none: bool = False,
 ) -> str:
     """Statistics from DuckDB's summary of a file with the physical ``schema``.
 
-    ``known_as`` as in ``statistics_of_table``.
+    ``known_as`` and ``all_or_none`` as in ``statistics_of_table``.
     """
     wanted = frozenset(columns)
-    result = _Statistics(rows)
+    result = _Statistics(rows, all_or_none)
     for field, known in zip(schema, known_as or schema, strict=False):
         told = _leaves_of_type((known.name,), known.type)
         for (own, kind), (path, _) in zip(
             _leaves_of_type((field.name,), field.type), told, strict=True
         ):
             name = ".".join('"' + part.replace('"', '""') + '"' for part in own)
-            values = summary.get(name)
-            if values is None or ".".join(path) not in wanted:
+            if ".".join(path) not in wanted:
                 continue
-            nulls = values.get("null_count")
-            low, high = _bounds_of_summary(kind, values)
-            result.put(path, None if nulls is None else int(nulls), low, high)
+            values = summary.get(name, {})
+            nulls = None if "null_count" not in values else int(values["null_count"])
+            low, high = (None, None) if nulls == rows else _bounds_of_summary(kind, values)
+            result.put(path, kind, nulls, low, high)
     return result.encode()
 
 
-def string_ceiling(text: str) -> str | None:
+def string_ceiling(text: str) -> str:
     """A string of at most ``STRING_PREFIX_LENGTH`` characters that is not below ``text``.
 
     Readers compare code points (UTF-8 bytes), so the last character of the
-    prefix that has a successor is raised by one. None if there is no such string.
+    prefix that has a successor is raised by one. If there is no such string, ``text``.
     """
     if len(text) <= STRING_PREFIX_LENGTH:
         return text
@@ -90,17 +100,24 @@ def string_ceiling(text: str) -> str | None:
         if point <= 0x10FFFF:
             return prefix[:-1] + chr(point)
         prefix = prefix[:-1]
-    return None
+    return text
 
 
 class _Statistics:
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, all_or_none: bool) -> None:
         self._rows = rows
+        self._all_or_none = all_or_none
+        self._unbounded = False
         self._low: dict[str, Any] = {}
         self._high: dict[str, Any] = {}
         self._nulls: dict[str, Any] = {}
 
-    def put(self, path: _Path, nulls: int | None, low: object, high: object) -> None:
+    def put(
+        self, path: _Path, kind: pa.DataType, nulls: int | None, low: object, high: object
+    ) -> None:
+        # Fields of structs are left out: readers that misread a missing bound use none of theirs.
+        if len(path) == 1 and _has_bounds(kind) and nulls != self._rows:
+            self._unbounded |= low is None or high is None
         for tree, value in ((self._nulls, nulls), (self._low, low), (self._high, high)):
             if value is None:
                 continue
@@ -109,12 +126,10 @@ class _Statistics:
             tree[path[-1]] = value
 
     def encode(self) -> str:
-        document = {
-            "numRecords": self._rows,
-            "minValues": self._low,
-            "maxValues": self._high,
-            "nullCount": self._nulls,
-        }
+        document: dict[str, object] = {"numRecords": self._rows}
+        if not (self._all_or_none and self._unbounded):
+            document |= {"minValues": self._low, "maxValues": self._high}
+        document["nullCount"] = self._nulls
         return _ENCODER.encode(document).decode()
 
 
@@ -158,6 +173,8 @@ def _bounds_of_array(array: pa.ChunkedArray) -> tuple[object, object]:
 
 
 def _bounds_of_summary(kind: pa.DataType, values: Mapping[str, str]) -> tuple[object, object]:
+    if pa.types.is_boolean(kind):
+        return False, True  # the summary has none of booleans, and these always hold
     low, high = values.get("min"), values.get("max")
     if not _has_bounds(kind) or low is None or high is None:
         return None, None
@@ -186,16 +203,23 @@ def _parse(kind: pa.DataType, text: str) -> object:
 
 def _bounds(kind: pa.DataType, low: object, high: object) -> tuple[object, object]:
     if isinstance(low, float) and isinstance(high, float):
-        if math.isinf(low) or math.isinf(high) or math.isnan(low) or math.isnan(high):
+        if not math.isfinite(low) or not math.isfinite(high):
             return None, None
         # Zeros compare equal whatever their sign; a reader that orders them
         # (Java's Double.compare) must find both inside.
         return (-0.0 if low == 0 else low), (0.0 if high == 0 else high)
+    if isinstance(low, Decimal) and isinstance(high, Decimal):
+        return _decimal(low), _decimal(high)
     if pa.types.is_string(kind) and isinstance(low, str) and isinstance(high, str):
         return low[:STRING_PREFIX_LENGTH], string_ceiling(high)
     if isinstance(low, datetime.date) and isinstance(high, datetime.date):
         return low.isoformat(), high.isoformat()
     return low, high
+
+
+def _decimal(value: Decimal) -> msgspec.Raw:
+    """All digits and no exponent, which delta-rs takes for no number in a decimal's bounds."""
+    return msgspec.Raw(format(value, "f").encode())
 
 
 def _timestamp(microseconds: int, kind: pa.DataType) -> str | None:
@@ -217,4 +241,5 @@ def _has_bounds(kind: pa.DataType) -> bool:
         or pa.types.is_date(kind)
         or pa.types.is_timestamp(kind)
         or pa.types.is_string(kind)
+        or pa.types.is_boolean(kind)
     )

@@ -198,7 +198,12 @@ class Writer:
         self._stored.append(store_key)
         self.rows_written += rows
         stats = statistics_of_copy(
-            self._physical, rows, summary, self._layout.statistics_columns, self._known_as
+            self._physical,
+            rows,
+            summary,
+            self._layout.statistics_columns,
+            self._known_as,
+            all_or_none=self._layout.known_as is None,
         )
         return (Written(self._file(path, size, key, stats)),)
 
@@ -255,7 +260,12 @@ class Writer:
             )
             path = self._new_path(key)
             body = encode(physical, self._layout)
-            stats = statistics_of_table(physical, self._layout.statistics_columns, self._known_as)
+            stats = statistics_of_table(
+                physical,
+                self._layout.statistics_columns,
+                self._known_as,
+                all_or_none=self._layout.known_as is None,
+            )
             file = self._file(path, len(body), key, stats)
             self.rows_written += part.num_rows
             if len(body) > self._memory_bytes:

@@ -7,6 +7,7 @@ makes the one from the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
@@ -97,7 +98,8 @@ def _pruned(
 
 def _has_bounds(kind: pa.DataType) -> bool:
     return bool(
-        types.is_integer(kind)
+        types.is_boolean(kind)
+        or types.is_integer(kind)
         or types.is_floating(kind)
         or types.is_decimal(kind)
         or types.is_string(kind)
@@ -185,7 +187,7 @@ def json_of_parsed(parsed: pa.StructArray) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-_encoder = msgspec.json.Encoder(decimal_format="number")
+_encoder = msgspec.json.Encoder()
 
 
 def _plain(value: Any) -> Any:
@@ -197,4 +199,9 @@ def _plain(value: Any) -> Any:
         return f"{text}Z" if value.tzinfo is not None else text
     if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, Decimal):
+        return msgspec.Raw(format(value, "f").encode())
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers: the text is the one that Spark writes.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -23,6 +23,17 @@ __all__ = ["Metrics", "metrics_of", "statistics_of", "told"]
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_MICROSECONDS_OF_DAY = 86_400_000_000
+#: How many bytes a bound may have: those of the type, and of the one promoted to it.
+_LENGTHS = {
+    "int": (4,),
+    "long": (4, 8),
+    "float": (4,),
+    "double": (4, 8),
+    "date": (4,),
+    "timestamp": (4, 8),
+    "timestamptz": (8,),
+}
 #: Python rounds to 28 digits where nothing else is said; a decimal has up to 38.
 _EXACT = Context(prec=76)
 
@@ -152,8 +163,17 @@ def _scale(kind: str) -> int:
 
 
 def _from_bytes(kind: str, raw: bytes) -> Any:
-    """The value as Delta's statistics write it; None where it is not told."""
+    """The value as Delta's statistics write it; None where it is not told.
+
+    A bound keeps the type that the column had when it was written, which its length tells
+    (Iceberg spec, "Schema Evolution"). One of a length that the spec does not name bounds
+    nothing.
+    """
     try:
+        if kind in _LENGTHS and len(raw) not in _LENGTHS[kind]:
+            return None
+        if kind == "timestamp" and len(raw) == 4:
+            return told(kind, int.from_bytes(raw, "little", signed=True) * _MICROSECONDS_OF_DAY)
         if kind in ("float", "double"):
             return told(kind, _float_of(raw))
         if kind == "string":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -112,3 +113,28 @@ def test_a_moment_before_the_first_year_is_no_bound() -> None:
     raw = (-(2**62)).to_bytes(8, "little", signed=True)
     assert json.loads(statistics_of(1, {}, {5: raw}, {5: raw}, leaves))["minValues"] == {}
     assert datetime.min.year == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "meant"),
+    [
+        ("timestamp", struct.pack("<i", 18_993), "2022-01-01T00:00:00.000000"),
+        ("timestamp", struct.pack("<i", -1), "1969-12-31T00:00:00.000000"),
+        ("double", struct.pack("<f", 0.5), 0.5),
+        ("long", struct.pack("<i", -7), -7),
+        ("timestamptz", struct.pack("<i", 18_993), None),
+        ("date", struct.pack("<q", 18_993), None),
+        ("int", struct.pack("<q", 7), None),
+        ("int", b"\x07", None),
+        ("long", b"", None),
+        ("long", bytes(16), None),
+        ("float", struct.pack("<d", 0.5), None),
+        ("double", bytes(2), None),
+        ("timestamp_ns", struct.pack("<i", 18_993), None),
+    ],
+)
+def test_a_bound_is_of_the_type_that_its_length_tells(kind: str, raw: bytes, meant: Any) -> None:
+    """A promoted column's bounds stay as they were written; others bound nothing."""
+    said = statistics_of(1, {}, {1: raw}, {1: raw}, {1: Leaf(1, ("c",), kind, False)})
+    assert json.loads(said)["minValues"] == ({} if meant is None else {"c": meant})
+    assert json.loads(said)["maxValues"] == ({} if meant is None else {"c": meant})
