@@ -211,6 +211,7 @@ class Transaction:
     state: State = "open"
     failure: LakeVillaError | None = None
     result: CommitResult | None = None
+    answered: bool = False
     decided: Decided | None = None
     retries: int = 0
     redos: int = 0

@@ -13,13 +13,13 @@ from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.announcing import report_behind
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.doctor_files import ReadDeletes, look_at_files
+from lakevilla.transaction.doctor_files import ReadDeletes, look_at_files, unreadable
 from lakevilla.transaction.doctor_objects import look_at_objects
 from lakevilla.transaction.emptied import report_emptied
 from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
 from lakevilla.transaction.queue_report import report_queues
 from lakevilla.transaction.tail import Tail, open_tail, probe
-from lakevilla.transaction.view import pending_parts
+from lakevilla.transaction.view import build_view, pending_parts
 from lakevilla.transaction.voids import voids_of
 
 __all__ = ["doctor"]
@@ -75,7 +75,12 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
     if files is not None:
-        findings.extend((yield from look_at_files(context, head, there, files)))
+        told_of = {(finding.table, finding.kind, finding.key) for finding in findings}
+        findings.extend(
+            finding
+            for finding in (yield from look_at_files(context, head, there, files))
+            if (finding.table, finding.kind, finding.key) not in told_of
+        )
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
 
@@ -128,9 +133,10 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
         findings = [] if waiting else (yield from report_behind(context, tail))
+        # What a reader needs besides: manifests, the parts of a checkpoint.
+        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
     except LakeVillaError as error:
-        key = getattr(error, "key", None)
-        return [Finding("error", error.kind, error.message, location, error.txn_id, key)]
+        return [unreadable(location, error)]
     times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
     for index, ref in enumerate(waiting):
         decided_ms = times.get(ref.sequence)

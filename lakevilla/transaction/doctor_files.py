@@ -26,7 +26,7 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import open_tail, probe
 from lakevilla.transaction.view import build_view
 
-__all__ = ["ReadDeletes", "look_at_files"]
+__all__ = ["ReadDeletes", "look_at_files", "unreadable"]
 
 #: Reads all that deletes rows of some files, or raises what is wrong with it.
 ReadDeletes = Callable[[TableInput], Program[object]]
@@ -57,8 +57,9 @@ def look_at_files(
             tail = yield from probe(context, (yield from open_tail(context, location)))
             view = yield from build_view(context, head, location, tail)
             files = yield from view.snapshot.files()
-        except LakeVillaError:
-            continue  # the table can't be read: told of already
+        except LakeVillaError as error:
+            findings.append(unreadable(location, error))
+            continue
         layout = view.snapshot.layout
         for part in files.to_batches(max_chunksize=_AT_ONCE):
             rows = pa.Table.from_batches([part])
@@ -66,6 +67,12 @@ def look_at_files(
             findings.extend(finding for finding in told if finding is not None)
             findings.extend((yield from _deletes(read_deletes, layout, location, rows)))
     return list(dict.fromkeys(findings))  # one delete file is of many data files
+
+
+def unreadable(table: str, error: LakeVillaError) -> Finding:
+    """A table that no reader can open, and why."""
+    key = getattr(error, "key", None)
+    return Finding("error", error.kind, error.message, table, error.txn_id, key)
 
 
 def _files(layout: Layout, files: pa.Table) -> Iterator[_File]:

@@ -33,7 +33,8 @@ __all__ = ["commit", "publish_decided", "publish_or_tell"]
 def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
     """Commit: nothing written asks nothing of the store.
 
-    With ``publish`` False it returns when decided, with ``versions`` None.
+    With ``publish`` False it returns when decided, with ``versions`` None. Again after an
+    interrupt that struck once it was decided, it goes on from there: nobody was told.
 
     Raises
     ------
@@ -43,6 +44,22 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
         It is committed, and a client without LakeVilla interfered before it
         was published; ``result`` is set.
     """
+    try:
+        if txn.result is None or txn.answered:
+            result = yield from _commit(txn, publish)
+        elif txn.decided is not None:
+            result = yield from _published(txn, txn.decided, publish)
+        else:
+            yield from _let_go(txn)
+            result = txn.result
+    except ForeignConflict:
+        txn.answered = True
+        raise
+    txn.answered = True
+    return result
+
+
+def _commit(txn: Transaction, publish: bool) -> Program[CommitResult]:
     if txn.state == "failed":
         assert txn.failure is not None
         raise doubtful(txn, txn.failure) if txn.in_doubt else txn.failure
@@ -96,6 +113,11 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
     # From here on it is committed: nothing below may undo it.
     txn.state, txn.head_tried = "committed", None
     txn.decided = decided
+    return (yield from _published(txn, decided, publish))
+
+
+def _published(txn: Transaction, decided: Decided, publish: bool) -> Program[CommitResult]:
+    """What follows the decision; as often as it takes."""
     result = _committed(txn, None, decided.summary.sequence)
     if not publish:
         yield from _let_go(txn)

@@ -161,6 +161,7 @@ def _settle_entry(txn: Transaction) -> Program[None]:
     version = yield from found_in_log(txn, tail)
     if version is not None:
         txn.state, txn.entry_tried = "committed", None
+        txn.answered = True
         txn.result = CommitResult(
             txn.id, {location: version}, None, txn.retries + txn.redos, len(txn.done)
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from lakevilla.errors import TableNotFound, VersionNotFound
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.repo import load_tables
@@ -338,10 +338,13 @@ def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None
 
 
 def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
-    """An entry that is looked for in the log; None if it can no longer be read."""
+    """An entry that is looked for in the log; None if it can no longer be read.
+
+    The tip was read without it: one that is damaged does no more harm than one cleaned up.
+    """
     try:
         return (yield from _format(context, tail).entry(tail.snapshot, version))
-    except VersionNotFound:
+    except (VersionNotFound, CorruptObject):
         return None
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from lakevilla.errors import TableNotFound, VersionNotFound
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import (
     Change,
     ChangeFile,
@@ -123,8 +123,8 @@ def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool
         return False
     try:
         before = yield from snapshot_at(context, tail, entry.version - 1)
-    except VersionNotFound:
-        return True  # cleaned up: nobody can tell any more
+    except (VersionNotFound, CorruptObject):
+        return True  # cleaned up or damaged: nobody can tell any more
     return not before.keeps_contract(entry.change.metadata)
 
 

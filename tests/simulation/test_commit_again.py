@@ -399,9 +399,12 @@ def test_an_interrupt_anywhere_in_a_commit_and_the_commit_again(kind, features, 
             if between:
                 alone(simulation, one_more(kind), "other")
             yield from refresh(txn.context, "a")
-            if txn.state == "open":
-                yield from commit(txn)
+            if told:
+                result = yield from commit(txn)
+                assert result.id == txn.id
             assert txn.state == "committed"
+            with pytest.raises(InvalidOperation, match="has committed already"):
+                yield from commit(txn)
 
         simulation.add("owner", owner)
         simulation.run()
