@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import ItemsView, Iterable, KeysView, ValuesView
 from collections.abc import Set as AbstractSet
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
@@ -47,8 +47,11 @@ def plain(value: Any, what: str = "a value") -> object:
     Raises
     ------
     InvalidOperation
-        It is of another kind, or has digits that Python's type does not.
+        It is of another kind, has digits that Python's type does not, or is a moment
+        beyond the years 1 to 9999 of UTC.
     """
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        _check_in_years(value, what)
     if type(value) in _PLAIN:
         return value
     if isinstance(value, list | tuple | deque | AbstractSet | range | KeysView | ValuesView):
@@ -65,6 +68,16 @@ def plain(value: Any, what: str = "a value") -> object:
     if package == "polars" and hasattr(value, "to_list"):
         return [plain(item, what) for item in value.to_list()]
     return _of_subclass(value, what)
+
+
+def _check_in_years(value: datetime, what: str) -> None:
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidOperation(
+            f"{what} is {value.isoformat()}, which is beyond the years 1 to 9999 in UTC: pass a "
+            "moment within them"
+        ) from None
 
 
 def _of_subclass(value: Any, what: str) -> object:

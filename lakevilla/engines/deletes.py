@@ -135,6 +135,7 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
     by_id = {(f.metadata or {}).get(_ID): f.name for f in rows.schema}
     fields = {(f.metadata or {}).get(_ID): i for i, f in enumerate(layout.physical)}
     columns = {}
+    held = None
     if not delete.equality_ids:
         raise _corrupt(layout, delete, "its manifest does not say by which columns (equality_ids)")
     for number in delete.equality_ids:
@@ -149,8 +150,31 @@ def _values(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:
         if key not in by_id:
             raise _corrupt(layout, delete, f"it lacks column id {number}")
         field = layout.schema.field(fields[key])
-        columns[field.name] = rows[by_id[key]].cast(field.type)
-    return pa.table(columns)
+        try:
+            columns[field.name], same = _as_type(rows[by_id[key]], field.type)
+        except pa.ArrowException as error:
+            raise _corrupt(
+                layout, delete, f"its column id {number} is no column's: {error}"
+            ) from None
+        if same is not None:
+            held = same if held is None else pc.and_(held, same)
+    found = pa.table(columns)
+    return found if held is None else found.filter(held)
+
+
+def _as_type(
+    values: pa.ChunkedArray, kind: pa.DataType
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """Values in a type, and where they are the same in it; None if they all are.
+
+    One that the type can't hold (beyond its range, or finer) equals no row's value.
+    """
+    try:
+        return values.cast(kind), None
+    except pa.ArrowInvalid:
+        cast = values.cast(kind, safe=False)
+        same = pc.equal(cast.cast(values.type, safe=False), values)
+        return cast, pc.if_else(values.is_null(), True, pc.fill_null(same, False))
 
 
 def _parquet(layout: Layout, delete: DeleteFile, body: bytes) -> pa.Table:

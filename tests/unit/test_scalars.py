@@ -6,7 +6,7 @@ import enum
 import math
 import uuid
 from collections import deque
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -140,3 +140,18 @@ def test_nan_stays_nan_but_in_pandas() -> None:
 def test_what_would_lose_something_or_is_no_value_is_refused_by_name(value: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="parameter :n is"):
         plain(value, "parameter :n")
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-12))),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=12))),
+    ],
+)
+def test_a_moment_beyond_the_years_in_utc_is_refused_by_its_name(moment: datetime) -> None:
+    for value in (moment, [moment]):
+        with pytest.raises(
+            lv.InvalidOperation, match=r"parameter :p is .*beyond the years 1 to 9999"
+        ):
+            plain(value, "parameter :p")

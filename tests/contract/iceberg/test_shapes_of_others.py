@@ -156,3 +156,30 @@ def test_a_date_that_became_a_timestamp_is_found_by_its_day(place: Place) -> Non
         assert read("t", where="d >= timestamp '2021-01-01 00:00:00'")["k"].to_pylist() == [2]
         assert read("t", where="d < timestamp '2021-01-01 00:00:00'")["k"].to_pylist() == [1]
         assert read("t", where="d > timestamp '2024-01-01 00:00:00'").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "left"),
+    [
+        (pa.array([2**40, 1], pa.int64()), [2]),
+        (pa.array([2**40], pa.int64()), [1, 2]),
+        (pa.array([2**32 + 1, None], pa.int64()), [1, 2]),
+        (pa.array([1.5, 2.0], pa.float64()), [1]),
+    ],
+)
+def test_an_equality_delete_of_what_the_column_cannot_hold_matches_no_row(
+    place: Place, values: pa.Array, left: list[int]
+) -> None:
+    rows = of_ids(pa.table({"k": values}), {"k": 1})
+    told = own(place).add(File("a.parquet", ROWS), sequence=1)
+    told.add(File("d.parquet", rows, content=2, says={"equality_ids": [1]}), sequence=2).write()
+    assert keys(place) == left
+
+
+def test_an_equality_delete_in_nanoseconds_matches_whole_microseconds(place: Place) -> None:
+    moments = pa.array([0, 1, 2], pa.timestamp("us"))
+    rows = of_ids(pa.table({"k": pa.array([1, 2, 3], pa.int32()), "t": moments}), {"k": 1, "t": 2})
+    deleted = of_ids(pa.table({"t": pa.array([1, 2000], pa.timestamp("ns"))}), {"t": 2})
+    told = own(place, column(2, "t", "timestamp")).add(File("a.parquet", rows), sequence=1)
+    told.add(File("d.parquet", deleted, content=2, says={"equality_ids": [2]}), sequence=2).write()
+    assert keys(place) == [1, 2]
