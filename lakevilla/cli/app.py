@@ -85,7 +85,7 @@ def about(
         ),
     ] = False,
 ) -> None:
-    """Multi-table transactions over the Delta tables of a lake. No server."""
+    """Multi-table transactions over the Delta and Iceberg tables of a lake. No server."""
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -7,7 +7,7 @@ that ``replacement`` counts every replacement and no two HEADs have equal bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -185,6 +185,11 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
     be told (docs/design/0021-head-lost.md).
     """
+
+    REMEDY: ClassVar[str] = (
+        "bring it back from a copy, or make it anew from what is left with "
+        "`lakevilla recover ROOT --rebuild-head`"
+    )
 
     format: int
     lake_id: str

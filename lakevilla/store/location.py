@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.settings import is_unicode
 
 __all__ = [
@@ -216,7 +216,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def _local(path: str) -> Location:
-    return Location("file", "", os.path.realpath("/" + path.lstrip("/")).strip("/"))
+    try:
+        real = os.path.realpath("/" + path.lstrip("/"))
+    except OSError as error:
+        raise StoreError(f"/{path.lstrip('/')} can't be looked at: {error.strerror}") from None
+    return Location("file", "", real.strip("/"))
 
 
 def _clean(path: str, given: str) -> str:

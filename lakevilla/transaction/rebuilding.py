@@ -114,6 +114,7 @@ def rebuild_head(context: Context) -> Program[Report]:
     yield from _settle_keys(context, left, rebuilt)
     findings = [_told_confirm(head, f"was made anew, of {len(rebuilt.states)} tables")]
     findings += left.findings + rebuilt.findings + _told_commits(left, rebuilt)
+    findings += _told_drops(left, rebuilt)
     findings += yield from restore_claims(context, head)
     return _report(findings)
 
@@ -369,6 +370,29 @@ def _told_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
             )
         )
     return findings
+
+
+def _told_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
+    """Tables that are in the lake again, though a commit object drops them and no page tells."""
+    findings = []
+    for _, commit in sorted(left.commits, key=lambda held: held[1].txn):
+        for location, part in commit.tables.items():
+            state = rebuilt.states.get(location)
+            if not part.dropped or state is None or state.dropped:
+                continue
+            if part.table_id == state.table_id:
+                findings.append(
+                    Finding(
+                        "warning",
+                        "maybe_dropped",
+                        f"table {location} is in the lake, and transaction {commit.txn} drops it: "
+                        "it can't be told whether that was decided, and the table not registered "
+                        "since; if it was dropped, `drop_table` it again",
+                        table=location,
+                        txn_id=commit.txn,
+                    )
+                )
+    return list(dict.fromkeys(findings))  # one that was redone has several objects
 
 
 def _is_published(left: LeftBehind, rebuilt: _Rebuilt, location: str, txn: str) -> bool:

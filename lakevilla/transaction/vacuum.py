@@ -98,7 +98,7 @@ def vacuum(
             f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
             f"table's {least / 3600:g} ({table_format.file_retention_source}), so readers and "
             "writers that are at work may lose files: ask for more, or pass "
-            "enforce_retention_duration=False if there are none",
+            "enforce_retention_duration=False (`--no-enforce`) if there are none",
             table=location,
         )
     table_format.check_cleanable(view.snapshot, (info.key for info in listed))

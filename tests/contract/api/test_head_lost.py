@@ -343,6 +343,29 @@ def test_names_and_tables_that_lie_in_leaves_come_back(
     assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 4]
 
 
+def test_a_table_that_comes_back_though_it_was_dropped_is_told(place: Place) -> None:
+    filled(place)
+    with place.connect() as lake:
+        lake.drop_table("a")
+    lose(place)
+    with place.connect() as lake:
+        report = lake.recover(rebuild_head=True)
+        assert "a" in {table.name for table in lake.tables()}
+    (told,) = [f for f in report.findings if f.kind == "maybe_dropped"]
+    assert (told.severity, told.table) == ("warning", "a")
+    assert told.txn_id is not None
+    assert told.txn_id in told.message
+
+
+def test_a_damaged_head_names_the_command_that_makes_it_anew(place: Place) -> None:
+    filled(place)
+    whole = Path(place.root, HEAD).read_bytes()
+    for body in (b"", whole[: len(whole) // 2], b"garbage", b"[]"):
+        Path(place.root, HEAD).write_bytes(body)
+        (told,) = place.connect().doctor().findings
+        assert "lakevilla recover ROOT --rebuild-head" in told.message
+
+
 def test_a_table_that_a_page_says_was_dropped_stays_out(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

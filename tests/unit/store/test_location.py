@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.store.location import check_key, normalise_location, parse_location, root_location
 
 
@@ -76,6 +76,17 @@ def test_a_table_has_one_location_however_it_is_spelled(
 def test_a_name_that_could_mean_another_place_is_refused(root: str, name: str, says: str) -> None:
     with pytest.raises(InvalidOperation, match=says):
         normalise_location(root, name)
+
+
+def test_a_directory_that_may_not_be_looked_at_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def denied(path: str) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os.path, "realpath", denied)
+    with pytest.raises(StoreError, match="/proc/1/root can't be looked at: Permission denied"):
+        root_location("/proc/1/root")
 
 
 def test_credentials_in_a_location_are_refused_and_not_repeated() -> None:
