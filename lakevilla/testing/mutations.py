@@ -628,9 +628,9 @@ def gc_deletes_before_moving_head() -> Iterator[None]:
 def gc_forgets_pending() -> Iterator[None]:
     """Files that only a decided and unpublished commit names are taken for orphans."""
 
-    def none(*_: Any) -> Program[list[Any]]:
+    def none(*_: Any) -> Program[set[str]]:
         yield from ()
-        return []
+        return set()
 
-    with _attribute(gc, "pending_parts", none):
+    with _attribute(gc, "needed_files", none):
         yield
