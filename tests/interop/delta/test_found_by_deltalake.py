@@ -136,6 +136,7 @@ def test_bounds_in_checkpoints_find_every_row(lake: lv.Lake, tmp_path: Path) -> 
     for number in range(3):
         with lake.transaction() as txn:
             txn.append("t", rows if number else rows.set_column(2, "x", [pa.array([1.0, 2.0])]))
+    lake.close()  # checkpoints are written in the background, and waited for here
     assert list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))
     for name, operation, value in (
         ("b", "==", True),
