@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
@@ -22,7 +22,7 @@ from lakevilla.testing.history import Txn
 from lakevilla.testing.iceberg_reader import transactions_in
 from lakevilla.testing.invariants import Violated
 from lakevilla.testing.past import past_is_as_it_was
-from lakevilla.testing.plan import RECREATED, TABLES
+from lakevilla.testing.plan import RECREATED, TABLES, Plan
 from lakevilla.testing.reader import read_rows, read_table, run_now
 from lakevilla.testing.rows import Row
 from lakevilla.testing.store import StoredObject
@@ -78,7 +78,9 @@ def check(world: World) -> None:
     if plan.reshaped:
         reshaping.marks_are_kept(world, rows)
         reshaping.columns_are_filled(world, rows, winners)
-    void = {txn for _, txn in voided(world)}
+    made_void = voided(world)
+    void = {txn for _, txn in made_void}
+    _void_for_a_reason(plan, made_void)
     if void and plan.reshaped:
         return  # told to their owners, and not to those who had read their commits before
     _check_rows(world, winners, rows, head, void)
@@ -110,6 +112,18 @@ def voided(world: World) -> set[tuple[str, str]]:
                 stood_for = [t for _, t, _ in before.replaces if t not in gone]
                 found.update((table, one) for one in stood_for or [txn])
     return found
+
+
+def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> None:
+    """What can be replayed is replayed.
+
+    Only who changes columns, makes a table anew or deletes its files makes a commit void.
+    """
+    if plan.reshaped or plan.neglected == "others":
+        return
+    for table, txn in sorted(made_void):
+        if not (table == RECREATED and "recreate" in plan.foreign):
+            raise Violated(f"{txn} is void on {table}, and nothing was in the way of its replay")
 
 
 def voids_are_told(world: World, known: set[tuple[str, str]], report: Report) -> None:

@@ -13,11 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.engines.base import TableInput
+from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.fields import as_of
 from lakevilla.expressions.tree import Expr, Literal
 from lakevilla.formats.base import FileRef, Layout, Snapshot, file_refs
+from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.fitness import UNREADABLE, gone_for_good
 from lakevilla.transaction.view import NetChange, View
 
 __all__ = ["TRUE", "Verdict", "judge", "only", "still_fits"]
@@ -55,8 +58,23 @@ def judge(
     size += pc.sum(came["size"]).as_py() or 0
     if size > context.settings.row_check_limit_bytes:
         return Verdict.CHANGED
-    before = yield from _matching(context, old.snapshot.layout, gone, where)
-    after = yield from _matching(context, new.snapshot.layout, came, where)
+    try:
+        before = yield from _matching(context, old.snapshot.layout, gone, where)
+        after = yield from _matching(context, new.snapshot.layout, came, where)
+    except LakeVillaError as error:
+        # What went may be cleaned up since, by others too: then its rows can't be looked at
+        # any more, by anybody, and to try again would be in vain for ever.
+        if error.kind not in UNREADABLE or not (
+            yield from gone_for_good(
+                [
+                    file_key(view.location, path)
+                    for view, files in ((old, gone), (new, came))
+                    for path in files["path"].to_pylist()
+                ]
+            )
+        ):
+            raise
+        return Verdict.CHANGED
     return Verdict.MOVED if before == after else Verdict.CHANGED
 
 

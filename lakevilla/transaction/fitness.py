@@ -20,7 +20,18 @@ from lakevilla.transaction.context import Context
 from lakevilla.transaction.tail import Tail, entry_at
 from lakevilla.transaction.view import breaks, changes_contract, is_another
 
-__all__ = ["first_unfit", "gone_for_good", "is_lost", "is_old", "needed_files", "unpublished"]
+__all__ = [
+    "UNREADABLE",
+    "first_unfit",
+    "gone_for_good",
+    "is_lost",
+    "is_old",
+    "needed_files",
+    "unpublished",
+]
+
+#: The errors (``LakeVillaError.kind``) that reading a file which is gone may end in.
+UNREADABLE = ("store", "corrupt_object", "unsupported_format")
 
 
 def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:

@@ -48,7 +48,13 @@ from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.context import Context, Event
 from lakevilla.transaction.describe import summed
 from lakevilla.transaction.feed import in_one_entry
-from lakevilla.transaction.fitness import first_unfit, gone_for_good, is_lost, unpublished
+from lakevilla.transaction.fitness import (
+    UNREADABLE,
+    first_unfit,
+    gone_for_good,
+    is_lost,
+    unpublished,
+)
 from lakevilla.transaction.naming import file_namer
 from lakevilla.transaction.perform import check_append_only, perform, performed_as
 from lakevilla.transaction.tail import Tail, open_tail, probe, snapshot_at
@@ -285,7 +291,7 @@ def _replay_commit(
             metrics.append(performed.metrics)
     except LakeVillaError as error:
         reason = error.message
-        if error.kind in ("store", "corrupt_object", "unsupported_format"):
+        if error.kind in UNREADABLE:
             gone = yield from _gone_from([snapshot, *read])
             if not gone:
                 raise

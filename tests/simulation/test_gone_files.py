@@ -9,7 +9,7 @@ from lakevilla.testing.workloads import SCHEMA, context_of
 from lakevilla.transaction import doctor, gc, recovery, vacuum
 from lakevilla.transaction.finish import commit
 
-from .commits import TABLES, Process, add_to, alone, balances, begin, lake
+from .commits import TABLES, Process, add_to, alone, balances, begin, lake, read
 
 DAY = 24 * 3600
 FORMATS = {"delta": foreign, "iceberg": foreign_iceberg}
@@ -187,3 +187,32 @@ def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_told():
     assert rewritten in finding.message
     simulation.store.objects[rewritten] = kept
     assert voided(recovered(simulation)) == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_a_commit_has_read_may_be_cleaned_up_before_it_is_replayed(kind):
+    """Then nobody can tell whether its reads still hold: told so, and nothing waits."""
+    simulation = made(kind)
+
+    def reads_and_appends(client):
+        txn = begin(client)
+        yield from read(txn, "a", "id = 0")
+        yield from append(txn, "a", 7)
+        yield from add_to(txn, "a", 5, 1)
+        yield from commit(txn)
+
+    read_before = [
+        key
+        for key in simulation.store.objects
+        if key.startswith("a/") and key.endswith(".parquet") and "_delta_log" not in key
+    ]
+    left_behind(simulation, reads_and_appends, kind)
+
+    def changed(client):
+        assert (yield from FORMATS[kind].rewrite(client, "a", dict))
+
+    alone(simulation, changed, "other")
+    for key in read_before:
+        del simulation.store.objects[key]
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 100, 1: 105, 7: 100, 99: 100}

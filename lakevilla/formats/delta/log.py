@@ -246,10 +246,14 @@ def _plan(listing: _Listing, target: int | None, location: str, table: str) -> _
     missing = [version for version in range(base + 1, tip + 1) if version not in listing.entries]
     if missing:
         first = missing[0]
-        if target is not None and checkpoint is None and first == 0:
+        # Clean-up may also leave an old checkpoint that somebody wrote late, and take the
+        # entries above it: a newer one stands for them.
+        above = [c.version for c in listing.checkpoints if c.version >= missing[-1]]
+        if target is not None and (above or (checkpoint is None and first == 0)):
+            oldest = f"version {min(above)}" if above else "its oldest checkpoint"
             raise VersionNotFound(
-                f"version {target} of table {table} can no longer be read: the log before its "
-                "oldest checkpoint was cleaned up; ask for a newer version",
+                f"version {target} of table {table} can no longer be read: the log before "
+                f"{oldest} was cleaned up; ask for that or a newer one",
                 table=table,
             )
         key = entry_key(location, first)

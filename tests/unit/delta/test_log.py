@@ -91,6 +91,22 @@ def test_a_version_that_was_cleaned_up_is_refused(tables: Tables) -> None:
     assert tables.run(tables.format.open_at("t", "t", 11)).version == 11
 
 
+def test_a_version_above_an_old_checkpoint_that_clean_up_left_is_refused(tables: Tables) -> None:
+    """A checkpoint that somebody wrote late is younger than the entries above it."""
+    snapshot = written(tables, 3)
+    oldest = snapshot.version
+    tables.run(tables.format.checkpoint(snapshot))
+    for number in range(3, 9):
+        snapshot = tables.commit(snapshot, Change(adds=(data_file(f"g{number}.parquet"),)))
+    tables.run(tables.format.checkpoint(snapshot))
+    for version in range(snapshot.version):
+        (tables.log() / f"{version:020}.json").unlink()
+    with pytest.raises(VersionNotFound, match=f"the log before version {snapshot.version} was"):
+        tables.run(tables.format.open_at("t", "t", oldest + 2))
+    assert tables.run(tables.format.open_at("t", "t", oldest)).version == oldest
+    assert tables.open().version == snapshot.version
+
+
 def test_a_directory_without_a_log_is_no_table(tables: Tables) -> None:
     (tables.root / "t").mkdir()
     (tables.root / "t" / "data.parquet").write_bytes(b"x")
