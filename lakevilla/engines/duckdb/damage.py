@@ -7,6 +7,7 @@ alone, after the failure: nothing is asked where nothing fails (hazard 41).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
@@ -15,20 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakevilla.casting import not_unicode
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
-from lakevilla.engines.duckdb.failures import doubt_of, translated
+from lakevilla.engines.duckdb.failures import doubt_of, is_no_text, translated
 from lakevilla.engines.duckdb.files import readable_path
-from lakevilla.engines.duckdb.sqltext import is_bytes, is_text, quote_text, sql_type
+from lakevilla.engines.duckdb.relation import Files, data_columns, whole_files
+from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
-from lakevilla.formats.base import Layout
 from lakevilla.formats.paths import file_key
 
 __all__ = ["looked_into", "watched"]
 
 #: What is read again where the error does not say that a file could not be decoded.
 _LOOK_BYTES = 256 * 1024 * 1024
+#: What DuckDB says of a value that the table's type can't hold.
+_MISFIT = re.compile(r"failed to cast column .* from type (?P<held>.*) to .*?: :? ?(?P<why>[^\n]*)")
 
 
 @contextmanager
@@ -37,7 +39,8 @@ def looked_into(
 ) -> Iterator[None]:
     """Raise ``CorruptObject`` for an error inside the block that a damaged file has caused.
 
-    ``UnsupportedTableFeature`` where the file has text that is not UTF-8, as Spark may write it.
+    ``UnsupportedTableFeature`` where the file has text that is not UTF-8, as Spark may write it,
+    or a value that the column's type can't hold.
     ``name`` is the table's in messages, None where there may be several.
     """
     try:
@@ -102,25 +105,20 @@ def _first_damaged(
 ) -> LakeVillaError | None:
     looked = 0
     for table in tables:
-        columns = (table.files[name].to_pylist() for name in ("path", "size"))
-        for path, size in zip(*columns, strict=True):
+        files = whole_files(data, table, "damaged")
+        for place, (path, size) in enumerate(zip(table.files["path"], files.sizes, strict=True)):
             looked += size
             if limit is not None and looked > limit:
                 return None
-            key = file_key(table.layout.location, path)
-            column = _broken_text(data, table.layout, key, size)
-            if column is not None:
-                return UnsupportedTableFeature(
-                    f"column {column} of table {table.layout.table} has text that is not UTF-8 in "
-                    f"data file {key}, which LakeVilla does not read: write it anew with a client "
-                    "that reads it, as a binary column or as UTF-8; if it was UTF-8 once, the file "
-                    "was damaged since",
-                    table=table.layout.table,
-                )
+            key = file_key(table.layout.location, path.as_py())
             try:
-                why = _damage(data, database, key, size)
+                why = _damage(data, key, size)
             except CorruptObject as error:  # it is gone, or shorter than the log says
                 why = error.message
+            found = None if why is not None else _unfit(database, files.only([place]), key)
+            if found is not None:
+                return found
+            why = why or _damage_to_duckdb(data, database, key, size)
             if why is not None:
                 return CorruptObject(
                     f"data file {key} of table {table.layout.table} can't be decoded "
@@ -132,40 +130,44 @@ def _first_damaged(
     return None
 
 
-def _broken_text(data: DataAccess, layout: Layout, key: str, size: int) -> str | None:
-    """The column of a file that can be decoded, but for text that is not UTF-8; None if none is.
+def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature | None:
+    """What a sound file holds and the table's column can't: bytes that are no text, a number
+    that is too large.
 
-    Also one that the file calls bytes, and the table text.
+    Column by column, read as the table reads it, which knows a column by whatever name or
+    number the file has for it.
     """
-    texts = {field.name for field in layout.physical if is_text(field.type)}
-    found = None
-    try:
-        with (
-            data.open_input(key, size) as source,
-            pq.ParquetFile(source, page_checksum_verification=True) as file,
-        ):
-            for batch in file.iter_batches():
-                found = found or not_unicode(batch) or _not_text(batch, texts)
-    except (pa.ArrowException, OSError, CorruptObject):
-        return None  # which is told for itself
-    return found
-
-
-def _not_text(batch: pa.RecordBatch, texts: set[str]) -> str | None:
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name in texts and is_bytes(column.type):
-            try:
-                column.cast(pa.string())
-            except pa.ArrowInvalid:
-                return str(name)
+    layout = file.layout
+    for field in (layout.schema.field(place) for place in data_columns(layout)):
+        try:
+            with closing(database.cursor()) as cursor:
+                sql = f"SELECT {quote_name(field.name)} FROM ({file.bind(cursor)})"
+                for _ in cursor.execute(sql).to_arrow_reader(BATCH_ROWS):
+                    pass
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            column, text = f"column {field.name} of table {layout.table}", str(error)
+            misfit = _MISFIT.search(text)
+            if misfit is not None:
+                return UnsupportedTableFeature(
+                    f"{column} has type {field.type}, and in data file {key} it is "
+                    f"{misfit['held'].lower()} with a value that does not fit "
+                    f"({misfit['why'].strip()}), which LakeVilla does not read: widen the column, "
+                    "or write the file anew with a client that reads it",
+                    table=layout.table,
+                )
+            if is_no_text(text):
+                return UnsupportedTableFeature(
+                    f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
+                    "does not read: write it anew with a client that reads it, as a binary column "
+                    "or as UTF-8; if it was UTF-8 once, the file was damaged since",
+                    table=layout.table,
+                )
     return None
 
 
-def _damage(data: DataAccess, database: Database, key: str, size: int) -> str | None:
-    """What is wrong with a file, read whole; None if it can be decoded.
-
-    By pyarrow, which verifies the checksums of pages that have some, and by DuckDB, which
-    checks text.
+def _damage(data: DataAccess, key: str, size: int) -> str | None:
+    """What is wrong with a file, read whole by pyarrow, which verifies the checksums of pages
+    that have some; None if it can be decoded.
     """
     try:
         with (
@@ -178,6 +180,11 @@ def _damage(data: DataAccess, database: Database, key: str, size: int) -> str | 
         pass  # sound, and of a kind that pyarrow lacks
     except (pa.ArrowException, OSError) as error:
         return str(error).strip().splitlines()[0]
+    return None
+
+
+def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int) -> str | None:
+    """The same by DuckDB, which reads what pyarrow lacks."""
     try:
         with closing(database.cursor()) as cursor:
             path = quote_text(readable_path(data, key, size))

@@ -24,7 +24,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-__all__ = ["RULE_MARK", "Tap", "doubt_of", "translated"]
+__all__ = ["RULE_MARK", "Tap", "doubt_of", "is_no_text", "translated"]
 
 #: Begins the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
@@ -47,7 +47,7 @@ _GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 #: What DuckDB says of bytes that are no text, in a column that the table takes for text.
-_NO_TEXT = "Failure in decode"
+_NO_TEXT = ("Failure in decode", "Invalid string encoding")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
 #: What DuckDB says of bytes that are no Parquet.
 _UNDECODABLE = re.compile(
@@ -99,7 +99,7 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
             raise
         explained = _explain(str(error), match, table)
         if not _is_told_surely(str(error), explained):
-            undecodable = _NO_TEXT in str(error) or _UNDECODABLE.search(str(error))
+            undecodable = is_no_text(str(error)) or _UNDECODABLE.search(str(error))
             doubt = "decoding" if undecodable else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None
@@ -107,11 +107,16 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
 
 def _is_told_surely(text: str, explained: LakeVillaError) -> bool:
     """Whether the cause is known: a rule of the table, a codec, a file that is gone."""
-    if _NO_TEXT in text:
+    if is_no_text(text):
         return False  # the file and the column are not
     if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
         return True
     return bool(_GONE.search(text) or _MISSING.search(text))
+
+
+def is_no_text(text: str) -> bool:
+    """Whether DuckDB has met bytes that are no text, by what it says."""
+    return any(sign in text for sign in _NO_TEXT)
 
 
 def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:
@@ -165,7 +170,7 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
             "it by snappy, zstd or LZ4_RAW with the client that wrote it",
             table=table,
         )
-    if _NO_TEXT in text:
+    if is_no_text(text):
         return UnsupportedTableFeature(
             f"{where}a column of text holds bytes that are not UTF-8, which LakeVilla does not "
             "read: write it anew with a client that reads it, as a binary column or as UTF-8",

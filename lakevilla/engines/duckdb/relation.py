@@ -55,7 +55,7 @@ from lakevilla.formats.base import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 
-__all__ = ["FILE", "ROW", "Files", "data_columns", "read_files"]
+__all__ = ["FILE", "ROW", "Files", "data_columns", "read_files", "whole_files"]
 
 #: Columns of every relation beside the table's own: the file's place in the
 #: table input, and the row's place in the file.
@@ -72,6 +72,7 @@ _VIRTUAL = ("filename", "file_index", "file_row_number")
 
 #: Files of which nothing else is known.
 _AS_IN_TABLE = Called()
+_NOTHING_DELETED = Deleted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,10 +361,17 @@ class Files:
 
 def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]:
     """The files of ``table`` with their deletion vectors, which are read now."""
+    deleted = yield from read_deletes(table)
+    return whole_files(data, table, name, deleted)
+
+
+def whole_files(
+    data: DataAccess, table: TableInput, name: str, deleted: Deleted = _NOTHING_DELETED
+) -> Files:
+    """The files of ``table`` with all their rows but those that are ``deleted``."""
     layout, files = table.layout, table.files
     paths = files.column("path").to_pylist()
     sizes = files.column("size").to_pylist()
-    deleted = yield from read_deletes(table)
     keys = partition_keys(table)
     return Files(
         layout=layout,

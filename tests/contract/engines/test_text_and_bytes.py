@@ -88,6 +88,46 @@ def test_a_delta_file_of_the_other_kind(tmp_path: Path, wanted: str) -> None:
         checked(lake, "t", values, lambda: DeltaTable(str(log.parent)).to_pyarrow_table())
 
 
+def of_the_other_kind(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes for text, and text for bytes, within it too."""
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(of_the_other_kind(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        item = kind.item_field
+        return pa.map_(kind.key_field, item.with_type(of_the_other_kind(item.type)))
+    if pa.types.is_list(kind):
+        item = kind.value_field
+        return pa.list_(item.with_type(of_the_other_kind(item.type)))
+    return {pa.string(): pa.binary(), pa.binary(): pa.string()}.get(kind, kind)
+
+
+@pytest.mark.parametrize("mode", ["id", "name"])
+@pytest.mark.parametrize("wanted", ["string", "binary"])
+def test_a_delta_file_of_the_other_kind_under_mapped_columns(
+    tmp_path: Path, wanted: str, mode: str
+) -> None:
+    values, kind = (TEXTS, pa.string()) if wanted == "string" else (BYTES, pa.binary())
+    rows = columns(values, kind)
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", rows, properties={"delta.columnMapping.mode": mode})
+    (file,) = (tmp_path / "t").rglob("*.parquet")
+    made = pq.read_table(file)
+    fields = [one.with_type(of_the_other_kind(one.type)) for one in made.schema]
+    fields[-1] = made.schema.field(len(fields) - 1)  # raw stays
+    other = made.cast(pa.schema(fields))
+    if mode == "id":  # the file's own names don't count
+        fields = [one.with_name(f"own{place}") for place, one in enumerate(fields)]
+        other = pa.Table.from_arrays(other.columns, schema=pa.schema(fields))
+    old = file.stat().st_size
+    pq.write_table(other, file)
+    log = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    text = log.read_text()
+    assert f'"size":{old}' in text
+    log.write_text(text.replace(f'"size":{old}', f'"size":{file.stat().st_size}'))
+    with lv.connect(str(tmp_path)) as lake:
+        checked(lake, "t", values, lambda: lake.snapshot().read("t"))
+
+
 def test_delta_files_of_both_kinds_in_many_partitions(tmp_path: Path) -> None:
     tables = Tables(tmp_path)
     kinds = [field("part", "integer"), field("v", "string"), field("raw", "binary")]
