@@ -2,6 +2,8 @@
 
 Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
 and a column may have become the other since; beside columns of bytes only the footer tells.
+And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
+makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
 
 Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
 table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
@@ -14,6 +16,7 @@ The footers are those that the scan reads next: DuckDB keeps their bytes, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import duckdb
@@ -21,6 +24,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.files import literal_path
+from lakevilla.engines.duckdb.rounding import has_decimals, rounds
 from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
 from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.base import Layout
@@ -36,7 +40,8 @@ _FOOTERS = (
     "SELECT file_name, list(name ORDER BY column_id) AS names, "
     "list(coalesce(num_children, 0) ORDER BY column_id) AS children, "
     "list(field_id ORDER BY column_id) AS ids, "
-    "list(duckdb_type ORDER BY column_id) AS kinds "
+    "list(CASE WHEN precision > 38 THEN 'DECIMAL(' || precision || ',' || scale || ')' "
+    "ELSE duckdb_type END ORDER BY column_id) AS kinds "
     "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids, kinds"
 )
 
@@ -79,12 +84,12 @@ def called_in(
     Raises
     ------
     UnsupportedTableFeature
-        A file has no field ids and the table no name mapping, or names within a column differ
-        by case alone.
+        A file has no field ids and the table no name mapping, names within a column differ
+        by case alone, or numbers would be rounded.
     """
     of_iceberg = layout.known_as is not None
     mixed = any(map(has_bytes, layout.physical.types))
-    if not paths or not (of_iceberg or mixed):
+    if not paths or not (of_iceberg or mixed or any(map(has_decimals, layout.physical.types))):
         return {}
     mapping = names_of(layout.properties, layout.table) if of_iceberg else None
     written = {literal_path(path): path for path in paths}
@@ -98,7 +103,7 @@ def called_in(
         if of_iceberg:
             called = _called(root, layout, mapping, files[0])
         else:
-            called = _called_by_name(root, layout)
+            called = _called_by_name(root, layout, files[0])
         found.update((written.get(path, path), called) for path in files)
     return found
 
@@ -108,20 +113,21 @@ def field_id(physical: pa.Field) -> int:
     return int((physical.metadata or {})[b"PARQUET:field_id"])
 
 
-def _tree(nodes: Iterator[tuple[str, int, int | None, str | None]], kinds: bool) -> _Node:
+def _tree(nodes: Iterator[tuple[str, int, int | None, str | None]], mixed: bool) -> _Node:
     name, count, number, kind = next(nodes)
-    parts = [_tree(nodes, kinds) for _ in range(count)]
-    return _Node(name, number, kind if kinds else None, parts)
+    parts = [_tree(nodes, mixed) for _ in range(count)]
+    return _Node(name, number, "VARCHAR" if kind == "BLOB" and not mixed else kind, parts)
 
 
-def _called_by_name(root: _Node, layout: Layout) -> Called:
+def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
     """What a file of a Delta table has; DuckDB finds the columns, by name or by id."""
     by_name = _by_name(root)
     by_id = {node.number: node for node in root.parts}
     kinds = []
-    for physical in layout.physical:
+    for own, physical in zip(layout.schema, layout.physical, strict=True):
         node = by_id.get(field_id(physical)) if layout.by_field_id else by_name(physical.name)
-        kinds.append(physical.type if node is None else _as_held(physical.type, node))
+        with _told(own.name, layout, file):
+            kinds.append(physical.type if node is None else _as_held(physical.type, node))
     same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
     return _AS_IN_TABLE if same else Called(kinds=tuple(kinds))
 
@@ -154,9 +160,31 @@ def _by_name(node: _Node) -> Callable[[str], _Node | None]:
 
 
 def _leaf(kind: pa.DataType, node: _Node) -> pa.DataType:
+    if node.kind is not None and rounds(node.kind, kind):
+        raise _Rounded(kind, node.kind)
     if is_text(kind) and node.kind == "BLOB":
         return pa.binary()
     return pa.string() if is_bytes(kind) and node.kind in _TEXT else kind
+
+
+class _Rounded(Exception):
+    """A file's numbers are not what the table's type would make of them."""
+
+    def __init__(self, wanted: pa.DataType, held: str) -> None:
+        self.wanted, self.held = wanted, held
+
+
+@contextmanager
+def _told(column: str, layout: Layout, file: str) -> Iterator[None]:
+    try:
+        yield
+    except _Rounded as error:
+        raise UnsupportedTableFeature(
+            f"column {column} of table {layout.table} has numbers of type {error.wanted}, and data "
+            f"file {file} has {error.held.lower()} there, which can't be read without changing "
+            "them: write the file anew with a client that reads it",
+            table=layout.table,
+        ) from None
 
 
 def _called(
@@ -182,7 +210,8 @@ def _called(
             lacks.append(own.name)
         elif pa.types.is_nested(physical.type):
             _refuse_twins(node, own.name, layout, file)
-        kinds.append(physical.type if node is None else _as_called(physical.type, node))
+        with _told(own.name, layout, file):
+            kinds.append(physical.type if node is None else _as_called(physical.type, node))
     same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
     held = {node.number for node in _all(root)}
     within = frozenset(number for number, _ in layout.constants_within if number not in held)

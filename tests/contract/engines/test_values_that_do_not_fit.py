@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,18 @@ import pytest
 from pyiceberg.types import StringType
 
 import lakevilla as lv
+from lakevilla.engines.duckdb import files
 from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from tests.contract.engines.lake import Lake
 from tests.fixtures.delta import Tables, add, field, metadata, protocol
 
 
-def delta_table(root: Path, kinds: Sequence[dict[str, Any]], *files: pa.Table) -> None:
+def delta_table(root: Path, kinds: Sequence[dict[str, Any]], *parts: pa.Table) -> None:
     """A table ``t`` of files by other clients: ``f0.parquet`` and so on."""
     tables = Tables(root)
     tables.log().mkdir(parents=True)
     adds = []
-    for number, rows in enumerate(files):
+    for number, rows in enumerate(parts):
         path = tables.log().parent / f"f{number}.parquet"
         pq.write_table(rows, path)
         adds.append(add(path.name, size=path.stat().st_size))
@@ -70,6 +73,81 @@ def test_a_number_that_its_column_can_not_hold(tmp_path: Path, case: str) -> Non
     with lv.connect(str(tmp_path)) as lake:
         refused(lake, "column v of table t", "t/f1.parquet", shown)
         assert lake.snapshot().read("t", columns=["id"]).num_rows == 2
+
+
+MANY_DIGITS = Decimal("1234567890123456.78")
+ROUNDED: dict[str, Any] = {
+    "more digits than a decimal has": ("decimal(38,2)", pa.decimal256(40, 2), MANY_DIGITS),
+    "more digits after the point": ("decimal(20,1)", pa.decimal128(20, 2), MANY_DIGITS),
+    "doubles": ("decimal(20,2)", pa.float64(), 0.125),
+    "doubles in whole numbers": ("long", pa.float64(), 1.6),
+}
+
+
+HELD = {pa.decimal256(40, 2): "decimal(40,2)", pa.decimal128(20, 2): "decimal(20,2)"}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("case", ROUNDED)
+def test_a_number_that_would_be_rounded(tmp_path: Path, case: str, nested: bool) -> None:
+    wanted, held, value = ROUNDED[case]
+    fields = [
+        field("id"),
+        field("v", struct(wanted) if nested else wanted),
+        field("exact", "decimal(9,2)"),
+    ]
+    kind = pa.struct([("a", held)]) if nested else held
+    rows = pa.table({"id": [1], "v": pa.array([{"a": value} if nested else value], kind)})
+    delta_table(tmp_path, fields, pa.table({"id": [0]}), rows)
+    words = ("column v of table t", "t/f1.parquet", HELD.get(held, str(held)))
+    with lv.connect(str(tmp_path)) as lake:
+        refused(lake, *words)
+
+
+def test_an_iceberg_file_of_more_digits_than_a_decimal_has(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.decimal128(38, 2))])
+    table = ObjectStoreCatalog("c", warehouse=str(tmp_path)).create_table("t", schema)
+    table.append(pa.table({"id": [1], "v": pa.array([MANY_DIGITS], pa.decimal128(38, 2))}))
+    (file,) = tmp_path.rglob("*.parquet")
+    rows = pq.read_table(file)
+    wide = rows.schema.field("v").with_type(pa.decimal256(40, 2))
+    pq.write_table(rows.cast(rows.schema.set(1, wide)), file)
+    with lv.connect(str(tmp_path)) as lake:
+        refused(lake, "column v of table t", file.name, "decimal(40,2)")
+
+
+def test_decimals_of_fewer_digits_and_whole_numbers_are_read(tmp_path: Path) -> None:
+    rows = [
+        pa.table({"id": [0], "v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))}),
+        pa.table({"id": [1], "v": pa.array([7], pa.int32())}),
+        pa.table({"id": [2], "v": pa.array([MANY_DIGITS], pa.decimal128(38, 2))}),
+    ]
+    delta_table(tmp_path, [field("id"), field("v", "decimal(38,2)")], *rows)
+    with lv.connect(str(tmp_path)) as lake:
+        found = lake.snapshot().read("t").sort_by("id")["v"].to_pylist()
+    assert found == [Decimal("1.50"), Decimal("7.00"), MANY_DIGITS]
+
+
+def test_to_ask_what_decimals_a_file_has_costs_no_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    read = files._File.read
+
+    def counted(file: Any, length: int = -1) -> bytes:
+        reads.append(length)
+        return read(file, length)
+
+    monkeypatch.setattr(files._File, "read", counted)
+    costs = []
+    for kind, value in ((pa.float64(), 1.5), (pa.decimal128(9, 2), Decimal("1.5"))):
+        lake = Lake(str(tmp_path / str(kind)), remote=True)
+        count = 100_000
+        lake.make("t", pa.table({"id": range(count), "v": pa.array([value] * count, kind)}))
+        reads.clear()
+        assert lake.scan("t").num_rows == count
+        costs.append(len(reads))
+    assert costs[1] == costs[0] > 0
 
 
 @pytest.mark.parametrize("beside_bytes", [False, True])
