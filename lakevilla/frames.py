@@ -19,7 +19,15 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.offsets import with_offsets
 from lakevilla.settings import shown
 
-__all__ = ["Source", "is_one_shot", "materialise", "open_data", "schema_of", "to_reader"]
+__all__ = [
+    "Source",
+    "is_one_shot",
+    "materialise",
+    "open_data",
+    "refuse_unknown",
+    "schema_of",
+    "to_reader",
+]
 
 #: Rows converted at a time: a batch of any size is converted in slices.
 _ROWS_PER_SLICE = 131_072
@@ -217,6 +225,27 @@ def to_reader(
     return pa.RecordBatchReader.from_batches(merged, batches)
 
 
+def refuse_unknown(names: Iterable[str], target: pa.Schema, table: str, instead: str) -> None:
+    """Refuse columns that a table lacks; ``instead`` of leaving them out one can do that.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    added = _unknown(names, target)
+    if added:
+        raise InvalidOperation(
+            f"table {table!r} has no column {added[0]!r}; its columns are"
+            f" {', '.join(target.names)}: drop it from the data, or {instead}",
+            table=table,
+        )
+
+
+def _unknown(names: Iterable[str], target: pa.Schema) -> list[str]:
+    known = {name.lower() for name in target.names}
+    return [name for name in names if name.lower() not in known]
+
+
 def materialise(data: object, *, limit_bytes: int) -> pa.Table | pa.RecordBatchReader:
     """Bring small data into memory, so that it can be read again.
 
@@ -392,14 +421,9 @@ def _match(
     if schema_mode not in (None, "merge"):
         raise InvalidOperation(f"schema_mode {schema_mode!r} is neither None nor 'merge'")
     positions = match_fields(source.names, target.names, f"table {table!r}", table)
-    known = {name.lower() for name in target.names}
-    added = [name for name in source.names if name.lower() not in known]
-    if added and schema_mode is None:
-        raise InvalidOperation(
-            f"table {table!r} has no column {added[0]!r}; its columns are"
-            f" {', '.join(target.names)}: drop it from the data, or pass schema_mode='merge'",
-            table=table,
-        )
+    added = _unknown(source.names, target)
+    if schema_mode is None:
+        refuse_unknown(source.names, target, table, "pass schema_mode='merge'")
     for column in target:
         # Data without columns holds no rows that could lack a value.
         if not column.nullable and column.name.lower() not in positions and len(source):

@@ -203,7 +203,8 @@ class HistoryEntry:
     kind : str
         ``transaction``; ``foreign``, what another client did, from here on part of the
         lake's order; ``reconcile``, the replay of what did not fit another client's change;
-        ``register``, tables came into the lake or were let go.
+        ``register``, tables came into the lake or were let go; ``rebuilt``, a lost HEAD was made
+        anew with these tables, and older commits can't be told.
     """
 
     version: int
@@ -212,7 +213,7 @@ class HistoryEntry:
     tables: tuple[str, ...]
     operations: tuple[LoggedOperation, ...]
     metadata: Mapping[str, str]
-    kind: Literal["transaction", "foreign", "reconcile", "register"]
+    kind: Literal["transaction", "foreign", "reconcile", "register", "rebuilt"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,8 @@ def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
     if held is not None:
         lake.runner.run(load_names(held.head))
     names = {} if held is None else shown_names(held.head.names)
-    return [_entry(one, names) for one in found]
+    rebuilt = 0 if held is None else held.head.rebuilt
+    return [_entry(one, names, rebuilt) for one in found]
 
 
 def table_history(lake: Lake, uri: str, limit: int | None) -> list[TableHistoryEntry]:
@@ -115,7 +116,8 @@ def moment(stamp_ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=stamp_ms)
 
 
-def _entry(one: Recorded, names: Mapping[str, str]) -> HistoryEntry:
+def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntry:
+    """One entry; ``rebuilt`` is the version with which a lost HEAD was made anew, 0 for none."""
     summary, commit = one.summary, one.commit
     parts = {} if commit is None else commit.tables
     return HistoryEntry(
@@ -133,7 +135,7 @@ def _entry(one: Recorded, names: Mapping[str, str]) -> HistoryEntry:
             for location, part in parts.items()
         ),
         metadata={} if commit is None else commit.metadata,
-        kind=summary.kind,
+        kind="rebuilt" if summary.sequence == rebuilt else summary.kind,
     )
 
 

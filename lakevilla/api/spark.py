@@ -14,7 +14,7 @@ from lakevilla.api.checks import check_columns
 from lakevilla.api.lake import Lake
 from lakevilla.api.merge import Merge
 from lakevilla.api.transaction import Transaction
-from lakevilla.api.workings import NO_COLUMNS, TWO_ROWS, key_columns
+from lakevilla.api.workings import ALTER_FIRST, NO_COLUMNS, TWO_ROWS, key_columns
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import Engine, StagedRows, projection
 from lakevilla.engines.duckdb import DuckDBEngine
@@ -226,6 +226,7 @@ class SparkTransaction(Transaction["DataFrame"]):
             return super()._keyed_rows(location, data, keys)
         layout = self._run(self._core.layout(location, probing=True))
         given = arrow_schema(data, layout.table)
+        frames.refuse_unknown(given.names, layout.schema, layout.table, ALTER_FIRST)
         frames.to_reader(given.empty_table(), table=layout.table, schema=layout.schema)
         names = {name.lower() for name in given.names}
         schema = pa.schema([f for f in layout.schema if f.name.lower() in names])

@@ -58,7 +58,7 @@ from lakevilla.transaction.tail import known_tail
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake
 
-__all__ = ["NO_COLUMNS", "TWO_ROWS", "Workings", "is_callers", "key_columns"]
+__all__ = ["ALTER_FIRST", "NO_COLUMNS", "TWO_ROWS", "Workings", "is_callers", "key_columns"]
 
 T = TypeVar("T")
 
@@ -66,6 +66,7 @@ T = TypeVar("T")
 _INLINE_BYTES = 64 * 1024
 _STAGED_BYTES = 64 * 1024 * 1024
 NO_COLUMNS = pa.schema([])
+ALTER_FIRST = "add it to the table with `alter`"
 TWO_ROWS = "the data has two rows for one key; keep one of them"
 
 #: The transactions of this process that somebody still holds, by id.
@@ -346,7 +347,11 @@ class Workings(Generic[Frame]):
 
     def _materialised(self, location: str, data: object) -> pa.Table:
         layout = self._run(self._core.layout(location, probing=True))
-        rows = self._source_rows(data, layout.table, layout.schema)
+        source = frames.open_data(data)
+        if not len(source.schema):
+            return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
+        frames.refuse_unknown(source.schema.names, layout.schema, layout.table, ALTER_FIRST)
+        rows = self._source_rows(source, layout.table, layout.schema)
         names = {name.lower() for name in rows.schema.names}
         fields = [field for field in layout.schema if field.name.lower() in names]
         return frames.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()

@@ -216,7 +216,7 @@ def sql(
 def log(
     root: Root,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=0, help="So many, the newest.")
+        int | None, typer.Option("--limit", "-n", min=1, help="So many, the newest.")
     ] = None,
     table: Annotated[
         str | None,

@@ -69,7 +69,8 @@ class Timeline:
         The last that is forgotten is kept as a state, and its time with it: its commit is at
         hand, or was the last of the page that is gone, whose time the next page tells.
         """
-        start = self.head.history_start
+        # Before a HEAD that was made anew there is no state to tell.
+        start = max(self.head.history_start, self.head.rebuilt)
         while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
             yield from self.after(self.first - 2)
         # Timestamps grow strictly: each HEAD raises them over the last one.

@@ -81,8 +81,8 @@ class HeldHead(msgspec.Struct, frozen=True):
 class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
 
-    ``aliases`` are names that the table was registered under beside its path, and
-    ``catalog`` is the key of its pointer in a catalog: what would be lost with HEAD.
+    ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
+    its pointer in a catalog: what would be lost with HEAD.
     """
 
     format: int
@@ -380,8 +380,6 @@ def claim_table(
             return
         case Refused():
             yield from check_lake(location, head, head.root)
-            if aliases and not head.as_log:
-                yield from _note_aliases(location, head, ids, aliases)
         case Unknown(reason=reason):
             # A claim that lands late is as good as one that did at once.
             raise StoreError(
@@ -389,22 +387,6 @@ def claim_table(
                 "try again",
                 table=location,
             )
-
-
-def _note_aliases(location: str, head: Head, ids: Ids, aliases: tuple[str, ...]) -> Program[None]:
-    """Add names to what ``lake.json`` tells. A hint: one that is refused is left out.
-
-    Under ``Match``, so that a claim that was let go meanwhile does not come back.
-    """
-    key = lake_key(location)
-    outcome = yield from get(key)
-    if not isinstance(outcome, Found):
-        return
-    owner = decode(key, outcome.body, LakeFile)
-    told = tuple(dict.fromkeys((*owner.aliases, *aliases)))
-    if owner.names(head) and told != owner.aliases:
-        noted = msgspec.structs.replace(owner, nonce=ids.nonce(), aliases=told)
-        yield from put(key, encode(noted), Match(outcome.token))
 
 
 def check_lake(location: str, head: Head | None, root: str) -> Program[None]:

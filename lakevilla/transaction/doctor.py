@@ -7,19 +7,20 @@ from dataclasses import replace
 import msgspec
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, application_id
+from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.announcing import report_behind
 from lakevilla.transaction.context import Context
-from lakevilla.transaction.doctor_files import ReadDeletes, look_at_files, unreadable
+from lakevilla.transaction.doctor_files import ReadDeletes, look_at_files
 from lakevilla.transaction.doctor_objects import look_at_objects
+from lakevilla.transaction.doctor_tables import opened, unreadable
 from lakevilla.transaction.emptied import report_emptied
-from lakevilla.transaction.fitness import first_unfit, is_lost, unpublished
+from lakevilla.transaction.fitness import first_unfit, unpublished
 from lakevilla.transaction.queue_report import report_queues
-from lakevilla.transaction.tail import Tail, open_tail, probe
-from lakevilla.transaction.view import build_view, pending_parts
+from lakevilla.transaction.recovery import unconfirmed
+from lakevilla.transaction.view import pending_parts
 from lakevilla.transaction.voids import voids_of
 
 __all__ = ["doctor"]
@@ -52,16 +53,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
             )
         )
     if head.unconfirmed:
-        findings.append(
-            Finding(
-                "warning",
-                "head_rebuilt",
-                f"{HEAD_KEY} was lost and made anew as global version {head.rebuilt}; gc and "
-                "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
-                "somebody has read the report of `--rebuild-head`",
-                key=HEAD_KEY,
-            )
-        )
+        findings.append(unconfirmed(head))
     head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
     told = yield from parallel([_table(context, head, location) for location in locations])
@@ -105,36 +97,14 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
 
 
 def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    tail = yield from opened(context, head, location)
+    if isinstance(tail, Finding):
+        return [tail]
     try:
-        tail = yield from open_tail(context, location, missing_ok=True)
-        tail = yield from probe(context, tail)
-        if (yield from is_lost(context, head, location, tail)):
-            return [
-                Finding(
-                    "error",
-                    "table_lost",
-                    f"table {location} was deleted, or made anew, by another client: "
-                    "`unregister` lets it go, `register` takes it in again",
-                    table=location,
-                )
-            ]
-        if (yield from _is_set_back(context, head, tail)):
-            return [
-                Finding(
-                    "error",
-                    "corrupt_object",
-                    f"{HEAD_KEY} (global version {head.sequence}) is older than the log of table "
-                    f"{location}, which holds a later commit of this lake: HEAD was set back; "
-                    "bring back the newest one",
-                    table=location,
-                )
-            ]
         waiting = unpublished(head, location, tail)
         parts = yield from pending_parts(context, location, waiting)
         unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
         findings = [] if waiting else (yield from report_behind(context, tail))
-        # What a reader needs besides: manifests, the parts of a checkpoint.
-        yield from (yield from build_view(context, head, location, tail)).snapshot.files()
     except LakeVillaError as error:
         return [unreadable(location, error)]
     times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
@@ -155,16 +125,6 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
             )
         )
     return findings
-
-
-def _is_set_back(context: Context, head: Head, tail: Tail) -> Program[bool]:
-    """Whether the log shows a commit that no HEAD can have decided: it is read after HEAD."""
-    known = None if tail.tip < 0 else tail.snapshot.application_version(application_id(head))
-    if known is None or known <= head.sequence:
-        return False
-    held = yield from context.head()
-    # What was decided and published since the doctor began is in a newer one.
-    return held is not None and held.head.replacement == head.replacement
 
 
 def _history(context: Context, head: Head) -> Program[list[Finding]]:

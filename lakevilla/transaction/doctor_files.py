@@ -23,10 +23,11 @@ from lakevilla.store.base import Found, Missing
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.store.effects import head as object_info
 from lakevilla.transaction.context import Context
+from lakevilla.transaction.doctor_tables import unreadable
 from lakevilla.transaction.tail import open_tail, probe
 from lakevilla.transaction.view import build_view
 
-__all__ = ["ReadDeletes", "look_at_files", "unreadable"]
+__all__ = ["ReadDeletes", "look_at_files"]
 
 #: Reads all that deletes rows of some files, or raises what is wrong with it.
 ReadDeletes = Callable[[TableInput], Program[object]]
@@ -67,12 +68,6 @@ def look_at_files(
             findings.extend(finding for finding in told if finding is not None)
             findings.extend((yield from _deletes(read_deletes, layout, location, rows)))
     return list(dict.fromkeys(findings))  # one delete file is of many data files
-
-
-def unreadable(table: str, error: LakeVillaError) -> Finding:
-    """A table that no reader can open, and why."""
-    key = getattr(error, "key", None)
-    return Finding("error", error.kind, error.message, table, error.txn_id, key)
 
 
 def _files(layout: Layout, files: pa.Table) -> Iterator[_File]:

@@ -20,6 +20,7 @@ from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
+    HEAD_KEY,
     CommitSummary,
     Head,
     PendingRef,
@@ -79,6 +80,12 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
         It is not kept any more, or not there yet.
     """
     now = timeline.head
+    if sequence < now.rebuilt:
+        first = max(now.rebuilt, now.history_start)
+        raise VersionNotFound(
+            f"global version {sequence} is from before {HEAD_KEY} was lost and made anew: the "
+            f"lake's history begins with version {first}; ask for that one or a newer one"
+        )
     timeline.check(sequence)
     sequence = yield from timeline.settled(sequence)
     if sequence < now.adopted:

@@ -21,6 +21,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, parallel, sleep
+from lakevilla.transaction.claims import note_names
 from lakevilla.transaction.context import Context
 from lakevilla.transaction.emptied import refuse_half_deleted, refuse_strays
 from lakevilla.transaction.outcome import outcome
@@ -157,6 +158,7 @@ def register(
         )
 
     yield from replace_until_stored(context, change)
+    yield from note_names(context, aliases)
 
 
 def _check_complete(published: Published, name: str) -> None:
@@ -238,6 +240,7 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is not None and not state.dropped:
+        yield from note_names(context, [location])
         return
     try:
         ours = yield from rules_table(location, head)

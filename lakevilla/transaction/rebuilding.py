@@ -310,7 +310,7 @@ def _composed(
         sequence=sequence - 1,
         floor=floor,
         forgotten=floor,
-        history_start=sequence,
+        history_start=sequence - 1,
         former=former,
         rebuilt=sequence,
         unconfirmed=True,
@@ -318,6 +318,7 @@ def _composed(
     touches = {
         location: Touch(published=state.published, metadata=True, data_change=False)
         for location, state in rebuilt.states.items()
+        if not state.dropped
     }
     commit = CommitSummary(sequence, 0, "register", context.ids.txn_id(above=floor), "", touches)
     return successor(

@@ -7,7 +7,7 @@ from collections.abc import Container
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import Head, NameMap, TableMap, successor
+from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, successor
 from lakevilla.global_log.repo import (
     LakeFile,
     commits_since,
@@ -24,6 +24,7 @@ from lakevilla.transaction import outcome
 from lakevilla.transaction.announcing import announce_tables
 from lakevilla.transaction.claims import restore_claims
 from lakevilla.transaction.context import Context, Event
+from lakevilla.transaction.doctor_tables import opened, unreadable
 from lakevilla.transaction.lost_commits import void_lost
 from lakevilla.transaction.operating import replace_until_stored
 from lakevilla.transaction.publish import publish_table
@@ -32,7 +33,7 @@ from lakevilla.transaction.tail import open_tail, probe, snapshot_at
 from lakevilla.transaction.view import is_another
 from lakevilla.transaction.voids import voids_in
 
-__all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover"]
+__all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover", "unconfirmed"]
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
@@ -45,6 +46,9 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
 
     The places of dead clients are given up: it waits for a lease at most, and only if there
     are places that may be theirs. Those of ``owner`` are left alone.
+
+    All is well if nobody has anything left to do: no table is unreadable, and no HEAD that was
+    made anew waits for a person.
     """
     held = yield from context.head()
     if held is None:
@@ -58,11 +62,31 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
         held = yield from context.head()
         if held is not None:
             findings += yield from _publish(context, held.head, of=swept.stale)
+    ok = True
+    held = yield from context.head()
     if held is not None:
         damaged = {finding.table for finding in findings if finding.severity == "error"}
+        findings += yield from _unreadable(context, held.head, damaged)
+        damaged |= {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged)
         findings += yield from restore_claims(context, held.head)
-    return Report(all(finding.severity != "error" for finding in findings), tuple(findings))
+        if held.head.unconfirmed:
+            findings.append(unconfirmed(held.head))
+            ok = False
+    ok = ok and all(finding.severity != "error" for finding in findings)
+    return Report(ok, tuple(findings))
+
+
+def unconfirmed(head: Head) -> Finding:
+    """That HEAD was made anew, and nobody has confirmed that it is right."""
+    return Finding(
+        "warning",
+        "head_rebuilt",
+        f"{HEAD_KEY} was lost and made anew as global version {head.rebuilt}; gc and "
+        "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
+        "somebody has read the report of `--rebuild-head`",
+        key=HEAD_KEY,
+    )
 
 
 def abort(context: Context, txn_id: str) -> Program[None]:
@@ -97,6 +121,20 @@ def _publish(
     return [finding for some in found for finding in some]
 
 
+def _unreadable(
+    context: Context, head: Head, told: Container[str | None]
+) -> Program[list[Finding]]:
+    """What there is to tell of tables that nobody can read, with something pending or not."""
+    yield from load_tables(head)
+    locations = [
+        location
+        for location, state in head.tables.items()
+        if not (state.dropped or location in told)
+    ]
+    found = yield from parallel([opened(context, head, location) for location in locations])
+    return [one for one in found if isinstance(one, Finding)]
+
+
 def _recover_table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
     try:
         tail = yield from open_tail(context, location, missing_ok=True)
@@ -107,7 +145,7 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:
-        return [Finding("error", error.kind, error.message, table=location)]
+        return [unreadable(location, error)]
     if not published.complete:
         return [
             *voids,

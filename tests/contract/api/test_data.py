@@ -173,6 +173,26 @@ def test_upsert_refuses_keys_that_name_no_row_or_two(
         txn.upsert("orders", data, "id")
 
 
+def test_upsert_names_all_columns_of_the_table_to_who_misspells_one(lake: lv.Lake) -> None:
+    for data in ({"id": [1], "quantity": [7]}, {"id": [9], "sku": ["fig"], "shelf": ["A"]}):
+        with lake.transaction() as txn, pytest.raises(lv.InvalidOperation) as caught:
+            txn.upsert("orders", data, "id")
+        assert "its columns are id, sku, qty" in str(caught.value)
+        assert "schema_mode" not in str(caught.value)  # upsert takes none
+        assert "alter" in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", [[], {}, pa.table({}), pl.DataFrame(), pd.DataFrame()])
+def test_upsert_of_nothing_does_nothing_as_append_does(lake: lv.Lake, nothing: Any) -> None:
+    before = lake.snapshot().versions["orders"]
+    with lake.transaction() as txn:
+        for done in (txn.append("orders", nothing), txn.upsert("orders", nothing, "id")):
+            assert (done.rows_matched, done.rows_inserted, done.files_added) == (0, 0, 0)
+        with pytest.raises(lv.InvalidOperation, match="no key column nokey"):
+            txn.upsert("orders", nothing, "nokey")
+    assert lake.snapshot().versions["orders"] == before
+
+
 def test_two_source_rows_for_one_target_row_are_an_error(lake: lv.Lake) -> None:
     twice = {"id": [1, 1], "qty": [5, 6]}
     with lake.transaction() as txn:

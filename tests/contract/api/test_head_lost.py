@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,83 @@ def test_nothing_is_deleted_until_the_rebuild_is_confirmed(place: Place) -> None
     assert told.exit_code == 0
 
 
+def test_recover_says_that_a_rebuilt_head_waits_for_a_person_until_one_has_confirmed(
+    place: Place,
+) -> None:
+    filled(place)
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+    told = CliRunner().invoke(app, ["recover", place.root, "--json"])
+    (finding,) = json.loads(told.stdout)["findings"]
+    assert (finding["severity"], finding["kind"]) == ("warning", "head_rebuilt")
+    assert "--confirm-head" in finding["message"]
+    assert told.exit_code == 1
+    assert CliRunner().invoke(app, ["recover", place.root, "--confirm-head"]).exit_code == 0
+    assert CliRunner().invoke(app, ["recover", place.root]).exit_code == 0
+
+
+def test_the_history_begins_with_the_rebuild(place: Place) -> None:
+    filled(place)
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        (rebuilt,) = lake.history()
+        assert (rebuilt.kind, rebuilt.tables) == ("rebuilt", ("a", "sales/b"))
+        begin = rebuilt.version
+        assert lake.snapshot().version == begin
+        shown = CliRunner().invoke(app, ["log", place.root]).stdout
+        assert f"{begin}" in shown
+        assert "rebuilt" in shown
+        lake.run(lambda txn: txn.append("a", [{"id": 4}]))
+        lake.create_table("new", [{"id": 1}])
+        assert [entry.kind for entry in lake.history()] == [*["transaction"] * 2, "rebuilt"]
+        for then in (lake.snapshot(version=begin), lake.snapshot(timestamp=rebuilt.timestamp)):
+            assert then.timestamp == rebuilt.timestamp
+            assert sorted(then.versions) == ["a", "sales/b"]
+            assert values(then.read("a")) == [1, 2, 3]
+        now = lake.snapshot()
+        assert values(now.changes("a", since=begin)) == [4]
+        before = rebuilt.timestamp - timedelta(seconds=1)
+        for gone in (
+            lambda: lake.snapshot(version=begin - 1),
+            lambda: lake.snapshot(version=3),
+            lambda: lake.snapshot(timestamp=before),
+            lambda: now.changes("a", since=begin - 1),
+        ):
+            with pytest.raises(lv.VersionNotFound, match=f"version {begin}"):
+                gone()
+        assert lake.recover(confirm_head=True).ok
+    with place.connect(settings=lv.Settings(outcome_retention_seconds=0)) as lake:
+        lake.gc()  # takes what is published out of HEAD
+        assert lake.gc().ok
+        assert lake.history() == []
+        assert values(lake.snapshot().read("a")) == [1, 2, 3, 4]
+
+
+def test_a_table_is_shown_by_the_same_name_after_the_rebuild(place: Place, tmp_path: Path) -> None:
+    elsewhere = Place(str(tmp_path / "elsewhere"), format=place.format)
+    elsewhere.write("t", [{"id": 1}])
+    elsewhere.write("u", [{"id": 1}])
+    filled(place)
+    with place.connect() as lake:
+        lake.register({"zebra": elsewhere.uri("t")})
+        lake.register({"alpha": elsewhere.uri("t"), "first": place.uri("a")})
+        lake.register({"mine": elsewhere.uri("u")})
+        lake.register("yours", elsewhere.uri("u"))
+        lake.unregister("mine")
+        # Until it is written, no object in the lake's own directory names where it is.
+        lake.run(lambda txn: txn.append("zebra", [{"id": 2}]))
+        lake.run(lambda txn: txn.append("yours", [{"id": 2}]))
+        before = [table.name for table in lake.tables()]
+    lose(place)
+    with place.connect() as lake:
+        lake.recover(rebuild_head=True)
+        assert [table.name for table in lake.tables()] == before
+        assert values(lake.snapshot().read("alpha")) == [1, 2]
+        assert values(lake.snapshot().read("a")) == [1, 2, 3]
+
+
 def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> None:
     with place.connect() as lake, pytest.raises(lv.InvalidOperation, match="nothing of a lake"):
         lake.recover(rebuild_head=True)
@@ -147,13 +225,17 @@ def test_a_sound_head_is_not_rebuilt_nor_one_where_nothing_was(place: Place) -> 
     assert head_of(place) == before
 
 
-def test_an_open_transaction_of_a_client_that_saw_the_old_head_never_commits(place: Place) -> None:
+def test_what_a_client_of_the_old_head_began_never_commits_and_what_it_begins_then_does(
+    place: Place,
+) -> None:
     filled(place)
     with place.connect() as client:
         early = client.transaction()
         early.append("a", [{"id": 50}])
         late = client.transaction()
         late.append("a", [{"id": 60}])
+        by_entry = client.transaction(lv.Feature.R)
+        by_entry.append("a", [{"id": 65}])
         lose(place)
         with pytest.raises((lv.CorruptObject, lv.CommitOutcomeUnknown), match="--rebuild-head"):
             early.commit()
@@ -162,9 +244,14 @@ def test_an_open_transaction_of_a_client_that_saw_the_old_head_never_commits(pla
         with pytest.raises(NEVER):
             late.commit()
         assert client.outcome(late.id).state == "expired"
-        # Begun anew on the new HEAD, the same client goes on.
+        by_entry.commit()  # to any HEAD, the lost one too, it is another client's
+        # Begun anew on the new HEAD, the same client goes on, without being connected anew.
         client.run(lambda txn: txn.append("a", [{"id": 70}]))
-    assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 70]
+        both = client.transaction()
+        both.update("a", {"id": "id + 1"}, where="id = 70")
+        both.append("sales/b", [{"id": 71}])
+        both.commit()
+    assert values(place.connect().snapshot().read("a")) == [1, 2, 3, 65, 71]
 
 
 def test_a_stalled_create_of_an_empty_head_takes_no_table(
@@ -261,7 +348,7 @@ def test_a_client_that_publishes_after_the_rebuild_loses_no_row(
     with place.connect() as lake:
         assert values(lake.snapshot().read("a")) == [1, 2, 3, 4, 30]
         lake.run(lambda txn: txn.append("a", [{"id": 5}]))
-        assert lake.recover().ok
+        assert [finding.kind for finding in lake.recover().findings] == ["head_rebuilt"]
     assert sorted(row["id"] for row in place.seen("a")) == [1, 2, 3, 4, 5, 30]
 
 

@@ -544,3 +544,14 @@ def test_the_command_line_tells_the_past(place: Place) -> None:
         assert refused["error"] == "invalid_operation"
     refused = run("sql", place.root, "DELETE FROM a", "--write", "--version", "1", status=2)
     assert "--write" in refused["message"]
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_the_command_line_refuses_to_show_no_commits(place: Place, limit: str) -> None:
+    with place.connect() as lake:
+        lake.create_table("a", rows(1))
+    for table in ([], ["--table", "a"]):
+        told = CliRunner().invoke(app, ["log", place.root, "--limit", limit, *table])
+        assert told.exit_code == 2
+        assert "no commits" not in told.output
+        assert "1" in told.output

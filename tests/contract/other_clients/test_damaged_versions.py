@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,3 +86,40 @@ def test_an_old_version_that_is_damaged_does_no_more_harm_than_one_cleaned_up(
                 txn.update("t", {"id": "id + 10"}, where="id = 7")
     ids = place.connect().snapshot().read("t")["id"].to_pylist()
     assert sorted(ids) == [0, 1, 2, 3, 17, 17]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("local", "t/_delta_log/*.checkpoint.parquet"),
+        ("local", f"t/_delta_log/{3:020}.*"),
+        ("iceberg", "t/metadata/snap-*.avro"),
+        ("iceberg", "t/metadata/v4.metadata.json"),
+    ],
+)
+def test_recover_tells_of_a_table_that_cannot_be_read_as_the_doctor_does(
+    request: pytest.FixtureRequest, kind: str, pattern: str
+) -> None:
+    place = lake_of(request, kind)
+    with place.connect() as lake:
+        lake.create_table("whole", [{"id": 0}])
+    for path in Path(place.root).glob(pattern):
+        cut(path)
+    told = [f for f in place.connect().doctor().findings if f.severity == "error"]
+    assert [f.table for f in told] == ["t"]
+    report = place.connect().recover()
+    assert not report.ok
+    assert list(report.findings) == told
+    shown = CliRunner().invoke(app, ["recover", place.root])
+    assert shown.exit_code == 1
+
+
+def test_recover_tells_of_a_table_that_another_client_has_deleted(
+    request: pytest.FixtureRequest,
+) -> None:
+    place = lake_of(request, "local")
+    place.connect().gc()  # nothing is pending any more by what HEAD says
+    shutil.rmtree(Path(place.root, "t/_delta_log"))
+    report = place.connect().recover()
+    assert not report.ok
+    assert [(f.kind, f.table) for f in report.findings] == [("table_lost", "t")]
