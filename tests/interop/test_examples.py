@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import code
 import re
 import subprocess
 import sys
-from datetime import date
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import lakevilla as lv
 
@@ -56,30 +59,71 @@ def test_an_example_prints_what_it_says(name: str) -> None:
     assert done.stdout == EXPECTED[name]
 
 
-def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
+def blocks_of_the_readme() -> list[str]:
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    blocks = [block for block in blocks if "spark=" not in block]  # tests/interop/spark has that
-    assert len(blocks) == 4
-    old = {"sku": "jam", "qty": 1, "day": date(2023, 12, 31), "state": "open"}
-    with lv.connect(str(tmp_path)) as lake:
-        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
-        for table in ("orders", "archive"):
-            lake.create_table(table, pa.Table.from_pylist([old]))
-        lake.run(lambda txn: txn.delete("archive", "true"))
-        for bank in ("bank_x", "bank_y"):
-            lake.create_table(bank, [{"id": 1, "balance": 100}])
-    names: dict[str, object] = {
-        "sku": "tea",
-        "orders": [{"sku": "tea", "qty": 2}],
-        "OutOfStock": LookupError,
-    }
-    code = "".join(blocks).replace('"s3://warehouse"', repr(str(tmp_path)))
-    exec(code, names)
+    return [block for block in blocks if "spark=" not in block]  # tests/interop/spark has that
+
+
+def paste(blocks: list[str]) -> dict[str, Any]:
+    """What a user's session holds who has pasted the blocks, one after the other."""
+    told: list[str] = []
+    session = code.InteractiveConsole()
+    session.showtraceback = lambda: told.append(traceback.format_exc())  # type: ignore[method-assign]
+    session.showsyntaxerror = lambda *_, **__: told.append(traceback.format_exc())  # type: ignore[method-assign]
+    for block in blocks:
+        for line in [*block.splitlines(), ""]:
+            session.push(line)
+            assert not told, f"{block}\n{told[0]}"
+    return session.locals
+
+
+def checked(lake: lv.Lake, names: dict[str, Any], left: int) -> None:
     total = names["total"]
     assert isinstance(total, pa.Table)
     assert total.to_pylist() == [{"total": 200}]
-    with lv.connect(str(tmp_path)) as lake, lake.snapshot() as state:
-        rows = state.sql("SELECT (FROM stock SELECT qty) AS left, count(*) AS n FROM orders")
-        assert rows.to_pylist() == [{"left": 3, "n": 1}]
-        assert state.read("archive").to_pylist() == [{**old, "state": "closed"}]
+    with lake.snapshot() as state:
+        assert state.changes("bank_x", since=names["first"]).num_rows > 0
+        assert state.sql("FROM stock SELECT qty WHERE sku = 'tea'").to_pylist() == [{"qty": left}]
+        assert [row["sku"] for row in state.read("orders").to_pylist()] == ["tea"]
+        archived = state.read("archive").to_pylist()
+        assert [(row["sku"], row["state"]) for row in archived] == [("jam", "closed")]
         assert state.read("bank_x")["balance"].to_pylist() == [0]
+
+
+def test_the_readme_runs_from_top_to_bottom_in_an_empty_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = blocks_of_the_readme()
+    assert len(blocks) == 4
+    names = paste(blocks)
+    with lv.connect(str(tmp_path / "warehouse")) as lake:
+        checked(lake, names, 3)
+
+
+def test_the_readme_runs_on_tables_of_others_that_are_there_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They enter the lake at their first commit, and were not in it before."""
+    monkeypatch.chdir(tmp_path)
+    old = {"sku": "jam", "qty": 1, "day": "2023-12-31", "state": "open"}
+    made: dict[str, list[dict[str, object]]] = {
+        "stock": [{"sku": "tea", "qty": 5}],
+        "orders": [old],
+        "bank_x": [{"id": 1, "balance": 100}],
+        "bank_y": [{"id": 1, "balance": 100}],
+    }
+    for table, rows in made.items():
+        write_deltalake(str(tmp_path / "warehouse" / table), pa.Table.from_pylist(rows))
+    archive = pa.Table.from_pylist([old]).slice(0, 0)
+    write_deltalake(str(tmp_path / "warehouse" / "archive"), archive)
+    kept = [
+        "".join(line for line in block.splitlines(keepends=True) if "create_table" not in line)
+        for block in blocks_of_the_readme()
+    ]
+    loop = 'for bank in ("bank_x", "bank_y"):\n'
+    assert loop in kept[1]
+    kept[1] = kept[1].replace(loop, "")
+    names = paste(kept)
+    with lv.connect(str(tmp_path / "warehouse")) as lake:
+        checked(lake, names, 3)
