@@ -8,6 +8,7 @@ holds them. Nothing is rounded, truncated, wrapped, parsed or shifted in time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +22,12 @@ __all__ = ["Place", "convert", "not_unicode", "storable", "without_nulls"]
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
 _TIME = pa.time64("us")
+#: The first and the last moment of the years 1 to 9999, as stored.
+_YEARS = {
+    _TIMESTAMP: (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    _TIMESTAMP_NTZ: (-62_135_596_800_000_000, 253_402_300_799_999_999),
+    pa.date32(): (-719_162, 2_932_896),
+}
 _WIDENED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -156,8 +163,15 @@ def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
     ------
     InvalidOperation
         The types do not fit, or a value does not: the message names the
-        column, both types and the first value at fault.
+        column, both types and the first value at fault. Or a moment is beyond the
+        years 1 to 9999, of which Python and the formats' other clients know no more.
     """
+    converted = _convert(array, target, place)
+    _check_years(converted, place)
+    return converted
+
+
+def _convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
     array = _decoded(array)
     source = array.type
     if source.equals(target):
@@ -233,7 +247,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: Place) -> pa.Ar
         converted.append(
             pa.nulls(len(array), field.type)
             if position is None
-            else convert(children[position], field.type, place.child(field.name))
+            else _convert(children[position], field.type, place.child(field.name))
         )
     if not converted:
         return array
@@ -241,7 +255,7 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: Place) -> pa.Ar
 
 
 def _convert_list(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
-    values = convert(array.flatten(), target.value_type, place.child("element"))
+    values = _convert(array.flatten(), target.value_type, place.child("element"))
     return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=array.is_null())
 
 
@@ -250,9 +264,49 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array
     entry = pa.struct([array.type.key_field, array.type.item_field])
     lists = array.cast(pa.list_(entry))
     entries = lists.flatten()
-    keys = convert(entries.field(0), target.key_type, place.child("key"))
-    items = convert(entries.field(1), target.item_type, place.child("value"))
+    keys = _convert(entries.field(0), target.key_type, place.child("key"))
+    items = _convert(entries.field(1), target.item_type, place.child("value"))
     return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=target, mask=array.is_null())
+
+
+def _check_years(array: pa.Array, place: Place) -> None:
+    """Refuse moments that Python, Spark and the texts in logs can't hold."""
+    kind = array.type
+    if pa.types.is_nested(kind):
+        for name, child in _parts_with_moments(array):
+            _check_years(child, place.child(name))
+    elif kind in _YEARS:
+        first, last = _YEARS[kind]
+        found = pc.min_max(array)
+        low, high = found["min"].value, found["max"].value
+        if low is not None and (low < first or high > last):
+            raise InvalidOperation(
+                f"{place} can't hold a {'day' if pa.types.is_date(kind) else 'moment'} beyond the "
+                f"years 1 to 9999{' in UTC' if kind == _TIMESTAMP else ''}, which other clients "
+                "could not read: correct the data, or pass NULL for it",
+                table=place.table,
+            )
+
+
+def _parts_with_moments(array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """What lies within, without what NULLs cover, where it may hold moments."""
+    kind = array.type
+    if not _has_moments(kind):
+        return
+    if pa.types.is_map(kind):
+        entries = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))).flatten()
+        yield "key", entries.field(0)
+        yield "value", entries.field(1)
+    elif pa.types.is_struct(kind):
+        yield from zip((field.name for field in kind), array.flatten(), strict=True)
+    else:
+        yield "element", array.flatten()
+
+
+def _has_moments(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_moments(kind.field(i).type) for i in range(kind.num_fields))
+    return kind in _YEARS
 
 
 def _offsets(array: pa.Array) -> pa.Array:
