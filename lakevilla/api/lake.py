@@ -500,6 +500,8 @@ class Lake(Generic[Frame]):
     def tables(self) -> list[Table]:
         """The tables in HEAD, by name.
 
+        They are listed by their metadata alone, as deltalake and pyiceberg list them: of manifests
+        and data files that are gone, reading tells, and ``doctor`` and ``recover``.
         One that can't be opened, such as an external table that was moved away, is left out:
         a ``LakeVillaWarning``, the log and the event ``left_out`` say why, and so does ``doctor``.
         """

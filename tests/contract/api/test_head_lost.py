@@ -395,6 +395,19 @@ def test_registered_names_come_back_with_their_tables(place: Place, tmp_path: Pa
             assert values(lake.snapshot().read(name)) == rows
 
 
+def test_names_that_a_claim_lacks_are_noted_by_recover(place: Place) -> None:
+    filled(place)
+    with place.connect() as lake:
+        lake.register({"first": place.uri("a")})
+    claim = Path(place.root, "a/_lakevilla/lake.json")
+    noted = json.loads(claim.read_bytes())
+    assert noted["aliases"] == ["a", "first"]
+    # As after a crash between HEAD and the claim.
+    claim.write_bytes(json.dumps({**noted, "aliases": []}).encode())
+    assert place.connect().recover().ok
+    assert json.loads(claim.read_bytes())["aliases"] == ["a", "first"]
+
+
 def test_a_new_lake_costs_one_list_and_one_with_a_head_none(place: Place) -> None:
     with place.connect() as lake, lake.runner.requests.counting() as requests:
         assert not lake.exists()

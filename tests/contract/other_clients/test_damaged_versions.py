@@ -48,6 +48,8 @@ def test_the_doctor_tells_a_table_whose_manifests_are_lost(
     damage(path)
     with pytest.raises(lv.CorruptObject):
         place.connect().snapshot().read("t")
+    # Listed by its metadata, as by other clients.
+    assert [table.name for table in place.connect().tables()] == ["t"]
     for files in (False, True):
         report = place.connect().doctor(files=files)
         assert len(report.findings) == 1, report.findings
