@@ -212,6 +212,18 @@ class Model:
         return next(c for col in self.cols for c in col.walk() if c.id == id_)
 
 
+def _once(step: Step, before: list[Step], first: tuple[tuple[int, str], ...]) -> Step:
+    """A column that an earlier spec has parted is void in it for ever (v1).
+
+    pyiceberg writes no file under a spec that names such a column again.
+    """
+    if not isinstance(step, Respec):
+        return step
+    parted = {id_ for id_, _ in first}
+    parted |= {id_ for s in before if isinstance(s, Respec) for id_, _ in s.partition}
+    return Respec(tuple((id_, how) for id_, how in step.partition if id_ not in parted))
+
+
 def _changed(col: Col, id_: int, **what: str) -> Col:
     if col.id == id_:
         return replace(col, **what)
@@ -280,6 +292,7 @@ class _Drawer:
             steps = [
                 replace(s, by="others") if isinstance(s, Append | Delete) else s for s in steps
             ]
+            steps = [_once(step, steps[:at], partition) for at, step in enumerate(steps)]
         return Plan(
             self.format, tuple(cols), partition, self.mapped, tuple(steps), version, self.pools
         )

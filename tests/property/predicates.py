@@ -33,6 +33,8 @@ _ODD = ("{} > {}", "{} <= {}", "not ({} < {})", "{} <> {}", "{} = {}", "{} >= {}
         "{} in ({})", "{} in ({}, {})", "{} not in ({})", "{} between {} and {}",
         "{} not between {} and {}", "{} not in ({}, {})")  # fmt: skip
 
+_ZEROS = ("{} in ({})", "{} in ({}, {})", "{} not in ({})", "{} = {}", "{} <> {}", "{} >= {}")
+
 
 @dataclass(frozen=True)
 class Part:
@@ -196,7 +198,10 @@ class Predicates:
         numbers = [v for v in values if v == v] or [1.5]
         some = max(numbers) if rng.random() < 0.4 else rng.choice(numbers)
         texts, second = _ODD, math.nan
-        if len(values) > len(numbers) and rng.random() < 0.6:
+        if {math.copysign(1, v) for v in numbers if v == 0} == {1, -1} and rng.random() < 0.5:
+            # Zeros of both signs are one value, and two partitions.
+            texts, some, second = _ZEROS, rng.choice([0.0, -0.0]), rng.choice(numbers)
+        elif len(values) > len(numbers) and rng.random() < 0.6:
             # Above a file's numbers, and further than bounds are taken outwards.
             texts, some = _ABOVE, rng.choice([some, some + 1, abs(some) * 2 + 1])
         elif any(v == 0 for v in numbers) and rng.random() < 0.5:

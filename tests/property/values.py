@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def pool(type_: str, rng: Random, *, partition: bool = False) -> list[Any]:
             values += [v for v in neighbours(value, type_) if _fits(v, type_)][:2]
     # What formats can't keep apart from NULL is refused, and has tests of its own.
     if partition:  # and others put the value into a path, which has its limits
-        values = [v for v in values if v not in ("", b"") and len(str(v)) < 60]
+        values = [v for v in values if v not in ("", b"") and len(quote(str(v))) < 180]
     return ordered(values)
 
 
