@@ -211,8 +211,11 @@ def check_z_order(table: str, columns: object) -> Sequence[str]:
 
 
 def _names(value: object) -> list[str] | None:
-    """Names as a list, whatever holds them; None if they are none."""
-    if isinstance(value, bytes | bytearray) or not isinstance(value, Iterable):
+    """Names as a list, whatever holds them; None if they are none.
+
+    The keys of a mapping are none: its values would be passed over.
+    """
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         return None
     found = list(value)
     return found if all(isinstance(name, str) for name in found) else None

@@ -179,7 +179,8 @@ def locate(operation: Operation, layout: Layout) -> Operation:
     Raises
     ------
     InvalidOperation
-        A column that it names is gone.
+        A column that it names is gone; or it changes the schema, and the column that it names
+        has another name by now.
     """
     match operation:
         case Update(assignments=assignments, where=where, fields=known):
@@ -204,9 +205,8 @@ def locate(operation: Operation, layout: Layout) -> Operation:
             return msgspec.structs.replace(
                 operation, columns=tuple(_now(name, known, layout) for name in names), fields={}
             )
-        case Alter(request=request, fields=known):
-            now = _located_request(request, known.named, layout)
-            return msgspec.structs.replace(operation, request=now)
+        case Alter(fields=known):
+            _refuse_overtaken(known.named, layout)
     return operation
 
 
@@ -223,17 +223,20 @@ def _located_clause(clause: MergeClauseRecord, layout: Layout) -> MergeClauseRec
     )
 
 
-def _located_request(
-    request: dict[str, Any], known: Mapping[str, Ids], layout: Layout
-) -> dict[str, Any]:
-    now = dict(request)
-    for part in ("drop_columns", "drop_not_null"):
-        if part in request:
-            now[part] = [_now(name, known, layout) for name in request[part]]
-    if "rename_columns" in request:
-        renamed = request["rename_columns"].items()
-        now["rename_columns"] = {_now(old, known, layout): new for old, new in renamed}
-    return now
+def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
+    """Refuse to change columns that have other names by now: it would undo their renaming.
+
+    What changes the schema has read the names that it changes, so it does not follow them.
+    """
+    for name, ids in known.items():
+        now = _now(name, known, layout)
+        path = _spelled(layout, name)
+        if path is None or ids_of(layout, path) != ids:
+            raise InvalidOperation(
+                f"column {name} of table {layout.table} was renamed to {now} by another commit: "
+                "change the schema that there is",
+                table=layout.table,
+            )
 
 
 def _now(name: str, known: Mapping[str, Ids], layout: Layout) -> str:

@@ -23,8 +23,7 @@ from lakevilla.formats.formats import refuse_two_tables
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import HeldHead, claim_table, load_tables
-from lakevilla.store.base import ABSENT, ANY, Missing, ObjectInfo, Stored
-from lakevilla.store.effects import Head as HeadOf
+from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.sublogs.codec import FORMAT
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
@@ -47,6 +46,7 @@ from lakevilla.transaction.idempotency import bind_key
 from lakevilla.transaction.outcome import result_of
 from lakevilla.transaction.publish_once import publish_once
 from lakevilla.transaction.reservation import reserved_ahead
+from lakevilla.transaction.staged import check_files
 from lakevilla.transaction.tail import look_above
 from lakevilla.transaction.validate import catch_up
 from lakevilla.transaction.waiting import wait_for_turn
@@ -87,7 +87,7 @@ def decide(txn: Transaction) -> Program[Decided]:
         commit = yield from _commit_object(txn)
         digest, body = seal(commit)
         yield from _store(txn, commit.txn, digest, body)
-        yield from _check_files(txn)
+        yield from check_files(txn)
         txn.context.keep_commit(digest, commit)
         decided = yield from _race(txn, commit, digest)
         if decided is not None:
@@ -182,33 +182,6 @@ def _store(txn: Transaction, txn_id: str, digest: str, body: bytes) -> Program[N
         # The race is lost: the newer HEAD tells what was published, and from where to look on.
         yield from context.head()
         yield from parallel([look_above(context, where, again=True) for where in outdated])
-
-
-def _check_files(txn: Transaction) -> Program[None]:
-    """After a long time, check that the files are still there (hazard 6).
-
-    VACUUM and orphan removal of other clients know nothing of transactions:
-    to them a file that no log entry names is garbage once it is old enough.
-    """
-    context = txn.context
-    if context.clock.elapsed() - txn.began_at < context.settings.checked_tip_seconds:
-        return
-    keys = [
-        f"{done.table}/{file.path}"
-        for done in txn.done
-        for file in done.change.adds
-        if "://" not in file.path
-    ]
-    found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
-    for key, info in zip(keys, found, strict=True):
-        if isinstance(info, Missing):
-            raise txn.fail(
-                TransactionAborted(
-                    f"transaction {txn.id} ran so long that its file {key} was removed by another "
-                    "client's clean-up: run it again",
-                    txn_id=txn.id,
-                )
-            )
 
 
 def _race(txn: Transaction, commit: CommitObject, digest: str) -> Program[Decided | None]:

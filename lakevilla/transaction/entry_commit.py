@@ -26,6 +26,7 @@ from lakevilla.transaction.deferred import perform_deferred
 from lakevilla.transaction.describe import describe, summed
 from lakevilla.transaction.feed import entry_change
 from lakevilla.transaction.replay import conflict
+from lakevilla.transaction.staged import check_files
 from lakevilla.transaction.tail import (
     Tail,
     entry_at,
@@ -95,6 +96,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
             yield from opened_again(context, tail)
             txn.retries += 1
             continue
+        yield from check_files(txn)
         if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
             continue  # the files took so long that the tip has to be looked for again
         started = context.clock.elapsed()

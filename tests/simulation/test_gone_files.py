@@ -3,10 +3,13 @@
 import pyarrow as pa
 import pytest
 
+from lakevilla.errors import TransactionAborted
+from lakevilla.store.effects import sleep
 from lakevilla.testing import foreign, foreign_iceberg, invariants
 from lakevilla.testing.reader import table_rows
 from lakevilla.testing.workloads import SCHEMA, context_of
 from lakevilla.transaction import doctor, gc, recovery, vacuum
+from lakevilla.transaction.features import Feature
 from lakevilla.transaction.finish import commit
 
 from .commits import TABLES, Process, add_to, alone, balances, begin, lake, read
@@ -113,6 +116,30 @@ def test_an_append_whose_file_another_client_has_deleted_is_void_and_told(kind):
     (told,) = voided(later)
     assert told.severity == "warning"
     assert told.txn_id == finding.txn_id
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("features", [Feature.R, Feature.R | Feature.I], ids=["entry", "HEAD"])
+@pytest.mark.parametrize("days", [0, 10])
+def test_an_open_transaction_looks_for_its_files_before_it_commits(kind, features, days):
+    """Open longer than another client's retention, it is undone; a young one asks for nothing."""
+    simulation = made(kind)
+    tidy = foreign.vacuum if kind == "delta" else foreign_iceberg.remove_orphans
+
+    def stays_open(client):
+        txn = begin(client, features)
+        yield from append(txn, "a", 7)
+        yield from read(txn, "a")  # what was appended is stored now
+        yield from sleep(days * DAY)
+        yield from tidy(client, "a", 7 * DAY)
+        if not days:
+            return (yield from commit(txn))
+        with pytest.raises(TransactionAborted, match=r"a/.* was removed by another client"):
+            yield from commit(txn)
+
+    alone(simulation, stays_open, "owner")
+    assert recovered(simulation).ok
+    assert (7 in balances(simulation)["a"]) == (not days)
 
 
 def test_commits_behind_one_that_is_void_go_on():

@@ -105,6 +105,10 @@ def test_what_has_no_spelling_is_refused_by_name(
         ({"drop_columns": "id"}, r"drop_columns=\['id'\]"),
         ({"drop_constraints": "id"}, r"drop_constraints=\['id'\]"),
         ({"drop_not_null": 5}, "drop_not_null must be a list of names"),
+        ({"drop_columns": {"id": "keep?"}}, "drop_columns must be a list of names, not"),
+        ({"drop_not_null": {"id": True}}, "drop_not_null must be a list of names, not"),
+        ({"drop_constraints": {"id": ""}}, "drop_constraints must be a list of names, not"),
+        ({"unset_properties": {"owner": None}}, "unset_properties must be a list of names, not"),
         ({"rename_columns": {"id": None}}, "rename_columns maps names to texts"),
         ({"rename_columns": ["id", "x"]}, "rename_columns maps names to texts"),
         ({"add_constraints": {"c": True}}, "add_constraints maps names to texts"),
@@ -119,4 +123,33 @@ def test_alter_takes_lists_and_mappings(
     with pytest.raises(lv.InvalidOperation, match=told) as raised:
         lake.run(lambda txn: txn.alter("here", **given))
     assert raised.value.table == "here"
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda txn: txn.read("here", columns={"id": "x"}),
+        lambda txn: txn.scan("here", columns={"id": "x"}),
+        lambda txn: txn.upsert("here", [{"id": 1}], keys={"id": "x"}),
+        lambda txn: txn.create_table("made", {"id": [1]}, partition_by={"id": "x"}),
+        lambda txn: (
+            txn.merge("here", [{"id": 1}], on="source.id = target.id")
+            .when_matched_update_all(except_cols={"id": "x"})
+            .execute()
+        ),
+    ],
+    ids=["read", "scan", "upsert", "create_table", "merge"],
+)
+def test_a_mapping_is_no_list_of_names(lake: lv.Lake, tmp_path: Path, asked: Any) -> None:
+    before = contents(tmp_path)
+    with pytest.raises(lv.InvalidOperation, match=r"list of names, not \{'id': 'x'\}"):
+        lake.run(asked)
+    assert contents(tmp_path) == before
+
+
+def test_optimize_by_a_mapping_is_refused(lake: lv.Lake, tmp_path: Path) -> None:
+    before = contents(tmp_path)
+    with pytest.raises(lv.InvalidOperation, match="z_order_by must be a column's name or a list"):
+        lake.table("here").optimize(z_order_by={"id": "x"})  # type: ignore[arg-type]
     assert contents(tmp_path) == before

@@ -203,11 +203,78 @@ def test_a_column_that_another_transaction_makes_anew_is_not_the_one_that_was_me
             txn.commit()
 
 
-def test_an_alter_means_the_columns_that_it_named(bank: Place) -> None:
+#: What changes the schema, and what another commit does to the names that it started from.
+OVERTAKEN: Mapping[str, tuple[Change, list[dict[str, str]]]] = {
+    "renamed": (
+        lambda txn: txn.alter(TABLE, rename_columns={"a": "mine"}),
+        [{"a": "theirs"}],
+    ),
+    "renamed alike": (
+        lambda txn: txn.alter(TABLE, rename_columns={"a": "theirs"}),
+        [{"a": "theirs"}],
+    ),
+    "there and back": (
+        lambda txn: (
+            txn.alter(TABLE, rename_columns={"a": "tmp"}),
+            txn.alter(TABLE, rename_columns={"tmp": "a"}),
+        )[-1],
+        [{"a": "theirs"}],
+    ),
+    "swapped": (
+        lambda txn: txn.alter(TABLE, rename_columns={"a": "b", "b": "a"}),
+        [{"a": "q"}, {"b": "a"}, {"q": "b"}],
+    ),
+    "dropped": (lambda txn: txn.alter(TABLE, drop_columns=["a"]), [{"a": "theirs"}]),
+    "its name went on": (
+        lambda txn: txn.alter(TABLE, rename_columns={"a": "mine"}),
+        [{"a": "theirs"}, {"b": "a"}],
+    ),
+    "made nullable": (lambda txn: txn.alter(TABLE, drop_not_null=["a"]), [{"a": "theirs"}]),
+}
+
+
+def renamed_by_another(place: Place, renames: list[dict[str, str]], *, foreign: bool) -> list[str]:
+    """Returns the names that the columns have after it."""
+    for names in renames:
+        if foreign:
+            altered_by_another(place, rename_columns=names)
+        else:
+            meanwhile(place, lambda txn, names=names: txn.alter(TABLE, rename_columns=names))
+    with place.connect() as lake:
+        return list(lake.snapshot().read(TABLE, columns=None).column_names)
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["ours", "foreign"])
+@pytest.mark.parametrize("case", OVERTAKEN)
+def test_a_rename_is_not_undone_by_who_has_not_seen_it(
+    bank: Place, case: str, foreign: bool
+) -> None:
+    change, renames = OVERTAKEN[case]
+    with bank.connect() as lake:
+        txn = lake.transaction()
+        change(txn)
+        names = renamed_by_another(bank, renames, foreign=foreign)
+        with pytest.raises(lv.ConflictError, match=r"was renamed to .* by another commit"):
+            txn.commit()
+    assert list(rows(bank)[0]) == names
+
+
+def test_an_alter_goes_on_beside_a_rename_of_what_it_does_not_name(bank: Place) -> None:
     with bank.connect() as lake, lake.transaction() as txn:
-        txn.alter(TABLE, drop_columns=["b"])
-        meanwhile(bank, swap)
-    assert rows(bank) == [{"x": 1}, {"x": 2}]
+        txn.alter(TABLE, rename_columns={"a": "mine"})
+        txn.update(TABLE, {"mine": -1}, where="b = 10")
+        meanwhile(bank, lambda other: other.alter(TABLE, rename_columns={"b": "theirs"}))
+    assert rows(bank) == [{"mine": -1, "theirs": 10}, {"mine": 2, "theirs": 20}]
+
+
+def test_two_that_add_a_column_of_one_name_do_not_both_commit(bank: Place) -> None:
+    new = pa.schema([("c", WHOLE)])
+    with bank.connect() as lake:
+        txn = lake.transaction()
+        txn.alter(TABLE, add_columns=new)
+        altered_by_another(bank, add_columns=new)
+        with pytest.raises(lv.ConflictError, match="c"):
+            txn.commit()
 
 
 def test_an_insert_names_columns_and_its_query_is_not_run_on_others(bank: Place) -> None:
@@ -372,6 +439,23 @@ def test_a_decided_commit_follows_the_columns_that_another_client_has_renamed(
     altered_by_another(bank, rename_columns={"b": "a"})
     assert not goes_on(bank)
     assert rows(bank) == [{"x": 1, "a": 11}, {"x": 2, "a": 20}]
+
+
+@pytest.mark.parametrize("case", [case for case in OVERTAKEN if case != "made nullable"])
+def test_a_decided_change_of_the_schema_that_a_rename_overtook_is_void_and_told(
+    bank: Place, case: str
+) -> None:
+    change, renames = OVERTAKEN[case]
+    txn_id = decided(bank, change)
+    for names in renames:
+        altered_by_another(bank, rename_columns=names)
+    told = goes_on(bank)
+    assert txn_id in told["voided"]
+    assert "was renamed to" in told["voided"]
+    after = {name: name for name in ("a", "b")}
+    for names in renames:
+        after = {first: names.get(name, name) for first, name in after.items()}
+    assert list(rows(bank)[0]) == list(after.values())
 
 
 def test_a_decided_commit_whose_column_another_client_has_dropped_is_voided_by_name(
