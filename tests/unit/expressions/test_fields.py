@@ -136,10 +136,24 @@ def test_an_operation_is_said_in_the_names_of_today() -> None:
     update = Update("t", {"b": parse_expression("a + 1")}, parse_predicate("s.p = 1"))
     now = locate(tie(update, BEFORE, {}), SWAPPED)
     assert now == Update("t", {"a": parse_expression("x + 1")}, parse_predicate("r.q = 1"))
-    alter = Alter("t", {"drop_columns": ["B", "s.p"], "rename_columns": {"a": "c"}})
-    now = locate(tie(alter, BEFORE, {}), SWAPPED)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"drop_columns": ["B"]},
+        {"drop_columns": ["s.p"]},
+        {"drop_not_null": ["a"]},
+        {"rename_columns": {"a": "c"}},
+    ],
+)
+def test_a_change_of_the_schema_does_not_follow_names(request_: dict[str, Any]) -> None:
+    alter = tie(Alter("t", request_), BEFORE, {})
+    now = locate(alter, BEFORE)
     assert isinstance(now, Alter)
-    assert now.request == {"drop_columns": ["a", "r.q"], "rename_columns": {"x": "c"}}
+    assert now.request == request_
+    with pytest.raises(InvalidOperation, match=r"was renamed to .* by another commit"):
+        locate(alter, SWAPPED)
 
 
 @pytest.mark.parametrize(
