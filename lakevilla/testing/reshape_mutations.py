@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from lakevilla.errors import StoreError
 from lakevilla.expressions import fields
 from lakevilla.expressions.columns import columns, substitute
 from lakevilla.expressions.tree import Column, Expr
+from lakevilla.sublogs import binding
+from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.testing.mutations import MUTATIONS, _attribute, _instead, _planted
 from lakevilla.transaction import conflicts, reconcile
 
@@ -23,6 +27,26 @@ def located_by_name() -> Iterator[None]:
         return substitute(expr, lambda column: Column(column.path, column.table))
 
     with _instead(fields.located, located):
+        yield
+
+
+@_planted(kinds=("reshape", "reshape", "lists"), reshaped=True, foreign=(), intensity=0.0)
+def renames_follow_names() -> Iterator[None]:
+    """A rename that is performed again renames its column, whatever others have called it."""
+
+    def locate(operation: Operation, layout: Any) -> Operation:
+        if not isinstance(operation, Alter):
+            return binding_locate(operation, layout)
+        request = dict(operation.request)
+        if "rename_columns" in request:
+            request["rename_columns"] = {
+                ".".join(fields.path_of(layout, operation.fields.named[old]) or (old,)): new
+                for old, new in request["rename_columns"].items()
+            }
+        return msgspec.structs.replace(operation, request=request)
+
+    binding_locate = binding.locate
+    with _instead(binding.locate, locate):
         yield
 
 

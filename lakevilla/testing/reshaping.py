@@ -20,13 +20,21 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
 from lakevilla.testing.client import Client
 from lakevilla.testing.invariants import Violated
+from lakevilla.testing.reader import read_table, run_now
 from lakevilla.testing.rows import Row
 from lakevilla.transaction.features import Feature
 
 if TYPE_CHECKING:
     from lakevilla.testing.workloads import Attempt, Hand, World
 
-__all__ = ["columns_are_filled", "foreign_act", "marks_are_kept", "reshape", "set_up"]
+__all__ = [
+    "columns_are_filled",
+    "foreign_act",
+    "marks_are_kept",
+    "renames_are_seen",
+    "reshape",
+    "set_up",
+]
 
 #: The fields of the marked columns, by the format of their table.
 _MARKS: dict[FormatName, tuple[Ids, Ids]] = {
@@ -194,3 +202,37 @@ def columns_are_filled(
             found = {row["id"]: row[name] for row in rows[table] if row[name] is not None}
             if found != {key: value}:
                 raise Violated(f"{table}: column {name} of {attempt.id} holds {found}")
+
+
+def renames_are_seen(
+    world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Attempt]
+) -> None:
+    """Each rename that is committed was made of a name that those before it had left.
+
+    In the order of the table's log, where nobody else gives names.
+    """
+    for table in ("a", "b", "c"):
+        logged = run_now(world.simulation.store, read_table(table))
+        assert logged is not None
+        renames = {txn: _renames(attempt, table) for txn, attempt in winners.items()}
+        order = list(logged.transactions)
+        if any(made and txn not in order for txn, made in renames.items()):
+            continue  # its part of the log was cleaned up, or written under another id
+        names = {"m", "n"}
+        for txn in order:
+            for renamed in renames.get(txn, ()):
+                if not names >= set(renamed):
+                    raise Violated(
+                        f"{table}: {txn} renamed {renamed}, and there was {sorted(names)}"
+                    )
+                names = names - set(renamed) | set(renamed.values())
+        found = {name for name in _NAMES if name in rows[table][0]}
+        if found != names:
+            raise Violated(f"{table}: its marked columns are {sorted(found)}, not {sorted(names)}")
+
+
+def _renames(attempt: Attempt, table: str) -> list[Mapping[str, str]]:
+    """The new names that its operations on the table gave, by the old ones."""
+    operations = [done.operation for done in attempt.core.done if done.operation.table == table]
+    requests = [one.request for one in operations if isinstance(one, Alter)]
+    return [one["rename_columns"] for one in requests if "rename_columns" in one]

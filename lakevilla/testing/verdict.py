@@ -80,6 +80,8 @@ def check(world: World) -> None:
         reshaping.columns_are_filled(world, rows, winners)
     made_void = voided(world)
     void = {txn for _, txn in made_void}
+    if plan.reshaped and not void and not {"reshape", "restore"} & set(plan.foreign):
+        reshaping.renames_are_seen(world, rows, winners)
     _void_for_a_reason(plan, made_void)
     if void and plan.reshaped:
         return  # told to their owners, and not to those who had read their commits before
