@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
-from lakevilla.engines.duckdb.failures import doubt_of, is_no_text, translated
+from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, translated
 from lakevilla.engines.duckdb.files import readable_path
 from lakevilla.engines.duckdb.relation import Files, data_columns, whole_files
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
@@ -40,7 +40,7 @@ def looked_into(
     """Raise ``CorruptObject`` for an error inside the block that a damaged file has caused.
 
     ``UnsupportedTableFeature`` where the file has text that is not UTF-8, as Spark may write it,
-    or a value that the column's type can't hold.
+    a value that the column's type can't hold, or an encoding that DuckDB does not know.
     ``name`` is the table's in messages, None where there may be several.
     """
     try:
@@ -132,7 +132,7 @@ def _first_damaged(
 
 def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature | None:
     """What a sound file holds and the table's column can't: bytes that are no text, a number
-    that is too large.
+    that is too large. Or an encoding that DuckDB does not know.
 
     Column by column, read as the table reads it, which knows a column by whatever name or
     number the file has for it.
@@ -155,6 +155,13 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
                     "or write the file anew with a client that reads it",
                     table=layout.table,
                 )
+            if is_lacking(text):
+                return UnsupportedTableFeature(
+                    f"{column} is stored in data file {key} as LakeVilla does not read it "
+                    f"({text.strip().splitlines()[0]}): write the file anew with a client that "
+                    "reads it, by another encoding",
+                    table=layout.table,
+                )
             if is_no_text(text):
                 return UnsupportedTableFeature(
                     f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
@@ -168,19 +175,34 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
 def _damage(data: DataAccess, key: str, size: int) -> str | None:
     """What is wrong with a file, read whole by pyarrow, which verifies the checksums of pages
     that have some; None if it can be decoded.
+
+    What pyarrow lacks is no damage: the file's other columns are looked at, DuckDB reads all.
     """
     try:
         with (
             data.open_input(key, size) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as file,
         ):
-            for _ in file.iter_batches():
-                pass
+            if not _decodes(file, None):
+                for name in file.schema_arrow.names:
+                    _decodes(file, [name])
     except pa.ArrowNotImplementedError:
-        pass  # sound, and of a kind that pyarrow lacks
+        pass
     except (pa.ArrowException, OSError) as error:
         return str(error).strip().splitlines()[0]
     return None
+
+
+def _decodes(file: pq.ParquetFile, columns: list[str] | None) -> bool:
+    """Whether pyarrow has what it takes to decode the columns; raises where they are damaged."""
+    try:
+        for _ in file.iter_batches(columns=columns):
+            pass
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, pa.ArrowNotImplementedError) or is_lacking(str(error)):
+            return False
+        raise
+    return True
 
 
 def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int) -> str | None:

@@ -24,7 +24,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-__all__ = ["RULE_MARK", "Tap", "doubt_of", "is_no_text", "translated"]
+__all__ = ["RULE_MARK", "Tap", "doubt_of", "is_lacking", "is_no_text", "translated"]
 
 #: Begins the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
@@ -49,6 +49,12 @@ _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 #: What DuckDB says of bytes that are no text, in a column that the table takes for text.
 _NO_TEXT = ("Failure in decode", "Invalid string encoding")
 _CORRUPT = ("too small to be", "no magic bytes", "corrupt", "footer", "thrift", "invalid page")
+#: What DuckDB and pyarrow say of what they have not learnt to decode.
+_LACKING = re.compile(
+    r"\bnot (?:yet )?(?:implemented|supported)\b|\bunimplemented\b|\bunsupported\b"
+    r"|encoding is only supported for",
+    re.IGNORECASE,
+)
 #: What DuckDB says of bytes that are no Parquet.
 _UNDECODABLE = re.compile(
     r"parquet|thrift|TProtocol|TTransport|snappy|zstd|gzip|brotli|lz4|decompress|out of buffer"
@@ -117,6 +123,11 @@ def _is_told_surely(text: str, explained: LakeVillaError) -> bool:
 def is_no_text(text: str) -> bool:
     """Whether DuckDB has met bytes that are no text, by what it says."""
     return any(sign in text for sign in _NO_TEXT)
+
+
+def is_lacking(text: str) -> bool:
+    """Whether a reader of Parquet lacks what a file asks for, by what it says of the file alone."""
+    return _LACKING.search(text) is not None
 
 
 def doubt_of(error: LakeVillaError) -> Literal["decoding", "values"] | None:

@@ -1,4 +1,4 @@
-"""A data file that is gone, or compressed in a way of its own, is told by its name."""
+"""A data file that is gone, or stored in a way of its own, is told by its name; no other is."""
 
 from __future__ import annotations
 
@@ -87,3 +87,110 @@ def test_a_codec_that_is_not_read_is_refused_by_file_and_name(
         ):
             act(lake)
         assert file.name in str(told.value)
+
+
+def as_others_write(root: Path, rows: pa.Table, plain: pa.Table, **how: Any) -> Path:
+    """Append to table ``t`` a file of ``rows``, which the table takes for ``plain``."""
+    before = set((root / "t").rglob("*.parquet"))
+    write_deltalake(str(root / "t"), plain, mode="append")
+    (file,) = set((root / "t").rglob("*.parquet")) - before
+    entry = max((root / "t" / "_delta_log").glob("*.json"))
+    size = file.stat().st_size
+    pq.write_table(rows, file, use_dictionary=False, **how)
+    text = entry.read_text().replace(f'"size":{size}', f'"size":{file.stat().st_size}')
+    entry.write_text(text)
+    return file
+
+
+#: Types whose values pyarrow's writer splits into streams, and DuckDB does not read so.
+SPLIT = {
+    "int": pa.array([1, 2], pa.int32()),
+    "long": pa.array([1, 2], pa.int64()),
+    "date": pa.array([1, 2], pa.int32()).cast(pa.date32()),
+    "timestamp": pa.array([1, 2], pa.timestamp("us", "UTC")),
+    "decimal": pa.array([decimal.Decimal("1.5"), None], pa.decimal128(9, 2)),
+    "struct": pa.array([{"x": 1}, {"x": 2}]),
+}
+
+
+@pytest.mark.parametrize("kind", SPLIT)
+def test_an_encoding_that_is_not_read_is_refused_by_file_column_and_name(
+    tmp_path: Path, kind: str
+) -> None:
+    rows = pa.table({"k": SPLIT[kind], "f": [1.0, 2.0]})
+    leaf = "k.x" if kind == "struct" else "k"
+    split = {leaf: "BYTE_STREAM_SPLIT", "f": "BYTE_STREAM_SPLIT"}
+    file = as_others_write(tmp_path, rows, rows, column_encoding=split)
+    assert pq.read_table(file).equals(rows)
+    where = f"{leaf} IS NOT NULL"
+    verbs: list[Callable[[lv.Lake], object]] = [
+        lambda lake: lake.snapshot().read("t"),
+        lambda lake: lake.snapshot().sql("select * from t"),
+        lambda lake: lake.run(lambda txn: txn.update("t", {"f": "f + 1"}, where)),
+        lambda lake: lake.table("t").optimize(z_order_by="f"),
+    ]
+    with lv.connect(str(tmp_path)) as lake:
+        for act in verbs:
+            with pytest.raises(lv.UnsupportedTableFeature, match="BYTE_STREAM_SPLIT") as told:
+                act(lake)
+            assert file.name in str(told.value)
+            assert "column k of table t" in str(told.value)
+            assert "restore" not in str(told.value)
+        assert lake.snapshot().read("t", columns=["f"])["f"].to_pylist() == [1.0, 2.0]
+
+
+READ = [
+    ("DELTA_BINARY_PACKED", SPLIT["int"]),
+    ("DELTA_BINARY_PACKED", SPLIT["timestamp"]),
+    ("DELTA_BYTE_ARRAY", pa.array(["aa", "ab"])),
+    ("DELTA_BYTE_ARRAY", SPLIT["decimal"]),
+    ("DELTA_LENGTH_BYTE_ARRAY", pa.array([b"a", b""])),
+    ("RLE", pa.array([True, False])),
+    ("BYTE_STREAM_SPLIT", pa.array([1.5, 2.5])),
+    ("PLAIN", pa.array([1.5, 2.5], pa.float32())),
+]
+
+
+@pytest.mark.parametrize(("encoding", "values"), READ)
+def test_every_other_encoding_is_read(tmp_path: Path, encoding: str, values: pa.Array) -> None:
+    rows = pa.table({"k": values})
+    file = as_others_write(tmp_path, rows, rows, column_encoding={"k": encoding})
+    assert encoding in pq.read_metadata(file).row_group(0).column(0).encodings
+    with lv.connect(str(tmp_path)) as lake:
+        assert lake.snapshot().read("t")["k"].to_pylist() == values.to_pylist()
+
+
+def beyond_pyarrow(root: Path) -> Path:
+    """A sound file that pyarrow's reader has not learnt to read, and DuckDB reads."""
+    plain = pa.table({"k": ["a", "b", "a"]})
+    rows = pa.table({"k": plain["k"].combine_chunks().dictionary_encode()})
+    file = as_others_write(root, rows, plain, column_encoding={"k": "DELTA_BYTE_ARRAY"})
+    with pytest.raises((pa.ArrowException, OSError), match="ot yet implemented"):
+        pq.read_table(file)
+    return file
+
+
+def test_a_mistake_is_no_files_fault_where_pyarrow_lacks_a_decoder(tmp_path: Path) -> None:
+    beyond_pyarrow(tmp_path)
+    with lv.connect(str(tmp_path)) as lake:
+        assert lake.snapshot().read("t", where="k = 'a'").num_rows == 2
+        with pytest.raises(lv.InvalidOperation, match="cannot cast to integer"):
+            lake.run(lambda txn: txn.update("t", {"k": "cast(cast(k as int) as string)"}, "true"))
+
+
+def test_the_damaged_file_is_named_and_not_one_that_pyarrow_cannot_read(tmp_path: Path) -> None:
+    sound = beyond_pyarrow(tmp_path)
+    many = pa.table({"k": ["x"] * 100})
+    bad = as_others_write(tmp_path, many, many, compression="snappy")
+    body = bytearray(bad.read_bytes())
+    body[4:60] = b"\xff" * 56
+    bad.write_bytes(body)
+    with lv.connect(str(tmp_path)) as lake:
+        for act in (
+            lambda: lake.snapshot().read("t"),
+            lambda: lake.run(lambda txn: txn.update("t", {"k": "k || 'x'"}, "true")),
+        ):
+            with pytest.raises(lv.CorruptObject) as told:
+                act()
+            assert bad.name in str(told.value.key)
+            assert sound.name not in str(told.value)
