@@ -158,6 +158,7 @@ class Lake(Generic[Frame]):
             formats,
             self._engine(engine),
             notify=self._notify,
+            connected=tuple(catalogs or ()),
         )
         self.context.replaces = self._replaces
         self._catalogs = catalogs or {}

@@ -86,7 +86,8 @@ class Context:
     ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
     its transactions meet.
     ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
-    of the pointers of tables that were named by their catalogs.
+    of the pointers of tables that were named by their catalogs, ``connected`` the names of the
+    catalogs that there are.
     ``is_callers`` tells whether the running thread has the transaction open itself.
     """
 
@@ -104,6 +105,7 @@ class Context:
     tails: dict[str, Tail] = field(default_factory=dict)
     expected: dict[str, FormatName] = field(default_factory=dict)
     catalogs: dict[str, str] = field(default_factory=dict)
+    connected: tuple[str, ...] = ()
     commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)

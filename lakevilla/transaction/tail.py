@@ -19,6 +19,7 @@ from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program, parallel
+from lakevilla.transaction.missing import missing_table
 
 if TYPE_CHECKING:
     from lakevilla.transaction.context import Context
@@ -101,8 +102,10 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     try:
         snapshot = yield from context.formats.open(location, location, name, catalog)
     except TableNotFound:
-        if catalog or not missing_ok:
+        if catalog or (name and not missing_ok):
             raise  # a catalog can lose sight of a table, whose files are all there
+        if not missing_ok:
+            raise (yield from missing_table(context, location)) from None
         snapshot = context.formats[blank].blank(location, location, catalog=catalog)
     old = context.tails.get(location)
     if (

@@ -302,8 +302,7 @@ def open_listed(
         if listing.is_empty:
             raise TableNotFound(
                 f"there is no delta table {table}: {location}/_delta_log holds no log, so it is at "
-                "most a directory that is no table; check the name (a path under the root, or a "
-                "registered one) or create the table",
+                "most a directory that is no table",
                 table=table,
             )
         try:

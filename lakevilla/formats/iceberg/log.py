@@ -100,7 +100,7 @@ def newest_version(location: str, table: str) -> Program[int]:
         if not versions and not isinstance(hint, Found):
             raise TableNotFound(
                 f"there is no iceberg table {table}: {metadata_directory(location)} holds no "
-                "v<N>.metadata.json; a table in a catalog is opened by its catalog",
+                "v<N>.metadata.json",
                 table=table,
             )
         hinted = _version_in(hint.body) if isinstance(hint, Found) else None

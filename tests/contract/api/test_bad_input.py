@@ -66,7 +66,7 @@ EVERY_VERB: dict[str, Verb] = {
 
 @pytest.mark.parametrize("verb", EVERY_VERB.values(), ids=EVERY_VERB.keys())
 def test_an_unknown_table_is_not_found_by_any_verb(lake: lv.Lake, verb: Verb) -> None:
-    refused(lake, verb, lv.TableNotFound, "ordres", "check the name", table="ordres")
+    refused(lake, verb, lv.TableNotFound, "ordres", "did you mean orders?", table="ordres")
 
 
 @pytest.mark.parametrize("method", ["table", "register", "guard", "unguard", "drop_table"])
