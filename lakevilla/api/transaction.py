@@ -325,21 +325,32 @@ class Transaction(Workings[Frame]):
         self,
         table: str,
         assignments: Mapping[str, object],
-        where: str,
+        where: str | None = None,
         *,
         params: Mapping[str, object] | None = None,
     ) -> OperationResult:
         """Set columns of the rows for which ``where`` is true.
 
         A ``str`` in ``assignments`` is SQL over the row's columns; any other
-        value is a literal. ``where="true"`` means all rows.
+        value is a literal. ``where="true"`` means all rows; left out it is refused.
+
+        Raises
+        ------
+        InvalidOperation
+            Without ``where`` too: it must not be forgotten.
         """
         return self._update(table, assignments, where, params)
 
     def delete(
-        self, table: str, where: str, *, params: Mapping[str, object] | None = None
+        self, table: str, where: str | None = None, *, params: Mapping[str, object] | None = None
     ) -> OperationResult:
-        """Delete the rows for which ``where`` is true; ``"true"`` means all."""
+        """Delete the rows for which ``where`` is true; ``"true"`` means all.
+
+        Raises
+        ------
+        InvalidOperation
+            Without ``where`` too: it must not be forgotten.
+        """
         return self._delete(table, where, params)
 
     def upsert(self, table: str, data: object, keys: str | Sequence[str]) -> OperationResult:

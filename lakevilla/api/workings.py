@@ -421,7 +421,7 @@ class Workings(Generic[Frame]):
         self,
         table: str,
         assignments: Mapping[str, object],
-        where: str,
+        where: str | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:
@@ -442,7 +442,7 @@ class Workings(Generic[Frame]):
     def _delete(
         self,
         table: str,
-        where: str,
+        where: str | None,
         params: Mapping[str, object] | None,
         alias: str | None = None,
     ) -> OperationResult:

@@ -92,11 +92,17 @@ def _moment(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        return datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidOperation(
             f"--timestamp {text!r} is no time: write it as 2026-01-31T12:00:00Z"
         ) from None
+    if moment.tzinfo is None:
+        raise InvalidOperation(
+            f"--timestamp {text!r} has no time zone: write {moment.isoformat()}Z for UTC, or the "
+            f"offset, as in {moment.isoformat()}+01:00"
+        )
+    return moment
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def parse_predicate(
 def required(sql: object) -> str:
     """The text of a predicate that must be given."""
     if sql is None or (isinstance(sql, str) and not sql.strip()):
-        raise InvalidOperation('a predicate is required: pass "true" to mean all rows')
+        raise InvalidOperation('a predicate is required: where="true" means all rows')
     if not isinstance(sql, str):
         raise InvalidOperation(f"a predicate is SQL, as text, not a {type(sql).__name__}")
     return sql

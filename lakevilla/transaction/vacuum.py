@@ -97,8 +97,9 @@ def vacuum(
         raise InvalidOperation(
             f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
             f"table's {least / 3600:g} ({table_format.file_retention_source}), so readers and "
-            "writers that are at work may lose files: ask for more, or pass "
-            "enforce_retention_duration=False (`--no-enforce`) if there are none",
+            "writers that are at work may lose files: ask for more, or, if there are none, switch "
+            "this check off: `--no-enforce` on the command line, in Python "
+            "enforce_retention_duration=False",
             table=location,
         )
     table_format.check_cleanable(view.snapshot, (info.key for info in listed))

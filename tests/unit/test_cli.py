@@ -64,6 +64,14 @@ def test_a_write_without_leave_names_the_option(root: str) -> None:
     assert run("sql", root, "SELECT count(*) AS n FROM stock") == [{"n": 2}]
 
 
+@pytest.mark.parametrize("stamp", ["2026-01-01", "2026-01-01T12:00:00"])
+def test_a_time_without_a_zone_is_told_how_to_write_it(root: str, stamp: str) -> None:
+    message = run("sql", root, "SELECT 1", "--timestamp", stamp, status=2)["message"]
+    assert "--timestamp" in message
+    assert "Z for UTC" in message
+    assert "datetime" not in message
+
+
 def test_a_write_shows_its_id_and_counts_whole(root: str) -> None:
     delete = "DELETE FROM stock WHERE sku = 'jam'"
     shown = CliRunner().invoke(app, ["sql", root, delete, "--write"]).stdout
@@ -289,6 +297,8 @@ def test_optimize_and_vacuum_tell_what_they_did(root: str) -> None:
     assert run("vacuum", root, "stock") == {"dry_run": True, "files": []}
     now = ["vacuum", root, "stock", "--retention-hours", "0"]
     assert run(*now, status=2)["error"] == "invalid_operation"
+    refused = CliRunner().invoke(app, now)
+    assert "switch this check off: `--no-enforce`" in " ".join(refused.stderr.split())
     told = run(*now, "--no-enforce")
     assert (told["dry_run"], len(told["files"])) == (True, 3)
     assert run(*now, "--no-enforce", "--no-dry-run")["files"] == told["files"]

@@ -77,6 +77,20 @@ def test_an_unknown_table_is_not_found_by_the_lake(lake: lv.Lake, method: str) -
     assert contents(lake.root) == before
 
 
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [
+        ("update", lambda txn: txn.update("orders", {"id": "id + 1"})),
+        ("update", lambda txn: txn.update("orders", {"id": "id + 1"}, None)),
+        ("delete", lambda txn: txn.delete("orders")),
+        ("delete", lambda txn: txn.delete("orders", where=None)),
+    ],
+)
+def test_a_forgotten_where_is_asked_for(lake: lv.Lake, name: str, verb: Any) -> None:
+    error = refused(lake, verb, lv.InvalidOperation, name, 'where="true"', table="orders")
+    assert f"{name} orders: " in str(error)
+
+
 def test_a_directory_that_is_no_table_is_told_from_one(lake: lv.Lake, root: Path) -> None:
     (root / "photos").mkdir()
     (root / "photos" / "a.jpg").write_bytes(b"x")
@@ -251,9 +265,9 @@ PREDICATES = {
     "a-string-for-a-number": ("qty = 'many'", "long and string"),
     "a-number-for-a-string": ("sku > 5", "string"),
     "no-boolean": ("qty + 1", "must be boolean"),
-    "none": (None, 'pass "true"'),
-    "empty": ("", 'pass "true"'),
-    "blank": ("  ", 'pass "true"'),
+    "none": (None, 'where="true"'),
+    "empty": ("", 'where="true"'),
+    "blank": ("  ", 'where="true"'),
     "unknown-function": ("frobnicate(qty) = 1", "frobnicate"),
     "volatile-function": ("random() < 0.5", "random"),
     "subquery": ("id in (select id from stock)", "select"),
