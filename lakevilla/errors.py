@@ -185,6 +185,20 @@ class InvalidOperation(LakeVillaError):
 
 
 class StoreError(LakeVillaError):
-    """The store refused or failed a request; the message says which, without secrets."""
+    """The store refused or failed a request; the message says which, without secrets.
+
+    ``permanent``: it turned the request down and will do so again; nothing was written.
+    """
 
     kind = "store"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        permanent: bool = False,
+        table: str | None = None,
+        txn_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, txn_id=txn_id)
+        self.permanent = permanent

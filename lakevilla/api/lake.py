@@ -69,6 +69,7 @@ from lakevilla.store.base import Store
 from lakevilla.store.effects import Program
 from lakevilla.store.files import DataFiles
 from lakevilla.store.probe import probe, probe_plain
+from lakevilla.store.routing import LakeStore
 from lakevilla.store.runner import Runner
 from lakevilla.transaction import (
     core,
@@ -147,7 +148,9 @@ class Lake(Generic[Frame]):
         # Checks until it is known that the store needs none: a client that only reads, and
         # may have no right to probe, reads what has settled.
         checks = conditional_writes == "check" and _PROBED.get(self._place()) != "all"
-        self.runner = Runner(store, ids, settings, checked=is_relied_on if checks else None)
+        where = store.place if isinstance(store, LakeStore) else root
+        relied_on = is_relied_on if checks else None
+        self.runner = Runner(store, ids, settings, checked=relied_on, where=where)
         engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
         formats = _formats(self.uri_of)
         self.context = Context(
@@ -786,7 +789,8 @@ class Lake(Generic[Frame]):
         return self.runner.replaces
 
     def _honoured(self) -> Literal["all", "creates", "none"]:
-        plain = Runner(self.runner.store, self.context.ids, self.settings)
+        where = self.runner.where
+        plain = Runner(self.runner.store, self.context.ids, self.settings, where=where)
         try:
             return "all" if plain.run(probe(self.context.ids)) else "creates"
         except (UnsafeStore, StoreError) as error:

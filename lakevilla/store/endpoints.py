@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["check_endpoints", "endpoint_options"]
+__all__ = ["check_endpoints", "endpoint_options", "shown_endpoint"]
 
 #: By provider, the options that name an endpoint. The first that is given counts.
 _ENDPOINTS = {
@@ -41,24 +41,41 @@ def check_endpoints(
     InvalidOperation
         Names the option or variable, and what to write.
     """
-    names = _ENDPOINTS.get(provider, ())
-    given = {name: (f"storage option {name}", options[name]) for name in names if name in options}
-    if not given:
-        given = {
-            name: (f"the environment's {name.upper()}", environment[name.upper()])
-            for name in names
-            if name.startswith(_PREFIXES[provider].lower()) and name.upper() in environment
-        }
-    for where, endpoint in given.values():
+    given = _given(provider, options, environment)
+    for where, endpoint in given:
         _check_url(where, endpoint)
     if given and not _allows_http(provider, options, environment):
-        where, endpoint = next(iter(given.values()))
+        where, endpoint = given[0]
         if urlsplit(endpoint).scheme.lower() == "http":
             raise InvalidOperation(
                 f"{where} is {endpoint!r}, which is plain HTTP, and that is off: for a local "
                 f"endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, or set "
                 "it in the environment; for any other write https://"
             )
+
+
+def _given(
+    provider: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """By whom an endpoint is named, and which; the first counts."""
+    names = _ENDPOINTS.get(provider, ())
+    given = [(f"storage option {name}", options[name]) for name in names if name in options]
+    return given or [
+        (f"the environment's {name.upper()}", environment[name.upper()])
+        for name in names
+        if name.startswith(_PREFIXES[provider].lower()) and name.upper() in environment
+    ]
+
+
+def shown_endpoint(
+    provider: str, options: Mapping[str, str], environment: Mapping[str, str]
+) -> str | None:
+    """The endpoint for messages, as scheme, host and port: the rest may hold a secret."""
+    given = _given(provider, options, environment)
+    if not given:
+        return None
+    url = urlsplit(given[0][1])
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
 def endpoint_options(

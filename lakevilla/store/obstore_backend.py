@@ -44,7 +44,7 @@ from lakevilla.store.base import (
     Token,
     Unchanged,
 )
-from lakevilla.store.endpoints import check_endpoints, endpoint_options
+from lakevilla.store.endpoints import check_endpoints, endpoint_options, shown_endpoint
 from lakevilla.store.failures import (
     classify_failure,
     error_code,
@@ -100,7 +100,12 @@ def open_store(
     """
     settings = settings or Settings()
     options = _Options(storage_options or {}, boto3_session, settings)
-    return LakeStore(root_location(root), options.open_backend)
+    location = root_location(root)
+    store = LakeStore(location, options.open_backend)
+    endpoint = options.endpoint(location.scheme)
+    if endpoint is not None:
+        store.place = f"{location.uri} at {endpoint}"
+    return store
 
 
 class ObstoreBackend:
@@ -352,6 +357,10 @@ class _Options:
                 f"storage option {key!r} is not known; correct its name, or for a profile or "
                 f"an assumed role pass boto3_session"
             )
+
+    def endpoint(self, provider: str) -> str | None:
+        """Where a provider's store answers, if that is said."""
+        return shown_endpoint(provider, self._config, os.environ)
 
     def open_backend(self, store: Location) -> Store:
         """Open what holds the keys of a location."""

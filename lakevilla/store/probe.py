@@ -19,7 +19,6 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.effects import Delete, Effect, Program, get, parallel, put
-from lakevilla.store.readback import TurnedDown
 
 __all__ = ["probe", "probe_plain"]
 
@@ -60,7 +59,9 @@ def probe(ids: Ids) -> Program[bool]:
         """None if the store says that it knows no such thing."""
         try:
             return (yield from put(key, body(), Match(token)))
-        except TurnedDown:
+        except StoreError as error:
+            if not error.permanent:
+                raise
             return None
 
     def checks() -> Program[bool]:

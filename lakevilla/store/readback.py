@@ -41,7 +41,6 @@ __all__ = [
     "Attempts",
     "Backoff",
     "Request",
-    "TurnedDown",
     "classify",
     "describe",
     "expand",
@@ -49,10 +48,6 @@ __all__ = [
     "repeat",
     "same_object",
 ]
-
-
-class TurnedDown(StoreError):
-    """The store will not do what was asked, however often: nothing was written."""
 
 
 #: What is asked of a store. Inside ``expand`` each stands for one attempt.
@@ -245,7 +240,9 @@ def describe(effect: Request) -> str:
 def failed(effect: Request, failure: Failure, backoff: Backoff) -> StoreError:
     """The error of a request that failed for good."""
     if failure.permanent:
-        return TurnedDown(f"the store turned down {describe(effect)}: {failure.reason}")
+        return StoreError(
+            f"the store turned down {describe(effect)}: {failure.reason}", permanent=True
+        )
     return StoreError(
         f"{describe(effect)} failed {backoff.attempts} times, last with: {failure.reason}; "
         f"check that the store can be reached, or raise settings.retry_limit, and run it again"

@@ -37,10 +37,16 @@ class LakeStore:
         The lake's directory.
     open_backend : callable
         Opens the bucket, container or file system of a location; its keys are whole paths.
+
+    Attributes
+    ----------
+    place : str
+        The root, and where its store answers if that is said: for messages.
     """
 
     def __init__(self, root: Location, open_backend: Callable[[Location], Store]) -> None:
         self.root = root
+        self.place = root.uri
         self._open_backend = open_backend
         self._lock = threading.Lock()
         self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}

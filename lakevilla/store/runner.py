@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, assert_never
 
-from lakevilla.errors import UnsafeStore
+from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure, Match, Store
@@ -107,6 +107,8 @@ class Runner:
     checked : callable, optional
         The store has no conditional writes: check instead, and let what is read at the
         keys that this names settle first. None: the store decides.
+    where : str
+        The lake's root and endpoint, with which errors begin: keys are relative to it.
 
     Attributes
     ----------
@@ -126,8 +128,10 @@ class Runner:
         settings: Settings,
         on_failure: Callable[[Request, Failure], None] | None = None,
         checked: ReliedOn | None = None,
+        where: str = "",
     ) -> None:
         self.store = store
+        self.where = where
         self.checked = checked
         self.replaces = True
         self.requests = RequestCounter()
@@ -198,6 +202,11 @@ class Runner:
                 attempt = attempts.send(answer)
             except StopIteration as end:
                 return end.value
+            except StoreError as error:
+                if in_catalog or not self.where:
+                    raise
+                message = f"{self.where}: {error.message}"
+                raise StoreError(message, permanent=error.permanent) from None
             if isinstance(attempt, Sleep):
                 pause(attempt.seconds)
                 answer = None

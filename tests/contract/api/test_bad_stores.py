@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.api.lake import Lake
 from lakevilla.store.base import ANY, Absent, Condition, Failure, Match, Refused, Stored
+from lakevilla.store.endpoints import shown_endpoint
 from lakevilla.store.local import LocalStore
 from tests.builders import Place, WrappedStore, contents
 from tests.fixtures.s3 import S3Server
@@ -127,6 +129,8 @@ def test_a_store_that_does_not_let_us_in_is_told_without_secrets(
             with pytest.raises(lv.StoreError, match=told) as caught:
                 call()
             assert caught.value.kind == "store"
+            assert type(caught.value) is lv.StoreError  # no name that is not public
+            assert str(caught.value).startswith(f"s3://bucket/lake at {endpoint}: ")
             chain: BaseException | None = caught.value
             while chain is not None:
                 assert SECRET not in repr(chain)
@@ -139,8 +143,11 @@ def test_a_server_that_is_not_there_is_a_store_error() -> None:
     with answering(200, "OK") as endpoint:
         pass
     lake = lv.connect("s3://bucket/lake", storage_options=options(endpoint), settings=QUICK)
-    with pytest.raises(lv.StoreError, match="connect"):
-        lake.snapshot().read("orders")
+    for act in (lambda: lake.snapshot().read("orders"), lambda: lake.create_table("t", {"a": [1]})):
+        with pytest.raises(lv.StoreError, match="could not connect") as caught:
+            act()
+        assert f"s3://bucket/lake at {endpoint}: " in str(caught.value)
+        assert not caught.value.permanent
 
 
 def test_a_bucket_that_is_not_there_is_a_store_error(s3_server: S3Server) -> None:
@@ -149,8 +156,26 @@ def test_a_bucket_that_is_not_there_is_a_store_error(s3_server: S3Server) -> Non
         storage_options=s3_server.storage_options,
         settings=QUICK,
     )
-    with pytest.raises(lv.StoreError, match="bucket"):
-        lake.run(lambda txn: txn.append("orders", {"id": [1]}))
+    with pytest.raises(lv.StoreError, match="no such bucket") as caught:
+        lake.create_table("orders", {"id": [1]})
+    assert type(caught.value) is lv.StoreError
+    assert pickle.loads(pickle.dumps(caught.value)).permanent
+    assert str(caught.value).startswith("s3://lakevilla-no-such-bucket/lake at http")
+
+
+def test_a_directory_that_cannot_be_written_is_a_store_error_that_names_it() -> None:
+    root = "/proc/lake"  # not even a superuser makes one there
+    with pytest.raises(lv.StoreError) as caught:
+        lv.connect(root, settings=QUICK).create_table("orders", {"id": [1]})
+    assert type(caught.value) is lv.StoreError
+    assert str(caught.value).startswith(f"{root}: put '_lakevilla/")
+
+
+def test_an_endpoint_is_shown_without_what_may_be_secret() -> None:
+    options = {"endpoint_url": f"https://me:{SECRET}@host:9000/path?{SECRET}"}
+    assert shown_endpoint("s3", options, {}) == "https://host:9000"
+    assert shown_endpoint("s3", {}, {"AWS_ENDPOINT_URL": "http://host"}) == "http://host"
+    assert shown_endpoint("s3", {}, {}) is None
 
 
 def test_a_lake_neither_shows_nor_pickles_more_than_its_arguments() -> None:
