@@ -357,6 +357,13 @@ def _from_columns(columns: Mapping[Any, Any]) -> Source:
     _check_names(columns)
     if all(isinstance(values, list | tuple) for values in columns.values()):
         return _from_values({name: list(values) for name, values in columns.items()})
+    for name, values in columns.items():
+        # Text would come apart into letters, and bytes into numbers.
+        if isinstance(values, str | bytes | bytearray) or not hasattr(values, "__len__"):
+            raise InvalidOperation(
+                f"column {name!r} of a dict of columns is of type {_type_name(values)}, no list of "
+                "values; for one row pass a list of one dict, [{...}]"
+            )
     return _in_memory(pa.table(dict(columns)))
 
 

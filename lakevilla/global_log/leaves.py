@@ -207,6 +207,15 @@ class LeafMap(Mapping[str, V]):
             refs = tuple(sorted(wanted, key=lambda ref: ref.first))
         return [ref for ref in refs if ref.hash not in self._leaves]
 
+    def missing_below(self, prefix: str) -> list[LeafRef]:
+        """The leaves to fetch before the names that begin with ``prefix`` can be looked at."""
+        refs = self._lying()[1]
+        if not refs:
+            return []
+        first = bisect_right(refs, prefix, key=lambda ref: ref.first) - 1
+        last = bisect_right(refs, prefix + _HIGHEST, key=lambda ref: ref.first)
+        return [ref for ref in refs[max(first, 0) : last] if ref.hash not in self._leaves]
+
     def take(self, ref: LeafRef, body: bytes) -> None:
         """Keep a leaf that was fetched.
 
@@ -297,6 +306,10 @@ class LeafMap(Mapping[str, V]):
         if firsts[:1] != [""] or any(a >= b for a, b in pairwise(firsts)):
             raise msgspec.ValidationError("its leaves are not sorted by their first name")
         return new
+
+
+#: Above every name that begins alike: no path holds this code point.
+_HIGHEST = chr(0x10FFFF)
 
 
 def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:

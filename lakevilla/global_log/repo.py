@@ -63,6 +63,7 @@ __all__ = [
     "load_names",
     "load_page",
     "load_tables",
+    "load_tables_below",
     "make_room",
     "pages_before",
     "replace_head",
@@ -163,6 +164,12 @@ def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Pr
     """
     if head is not None:
         yield from _fetch(head.tables, head.tables.missing(locations))
+
+
+def load_tables_below(head: Head | None, prefix: str) -> Program[None]:
+    """The same for all tables whose location begins with ``prefix``."""
+    if head is not None:
+        yield from _fetch(head.tables, head.tables.missing_below(prefix))
 
 
 def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:

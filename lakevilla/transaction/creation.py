@@ -14,8 +14,8 @@ from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.transaction.emptied import is_emptied
 from lakevilla.transaction.emptying import make_free
-from lakevilla.transaction.nested import outer_paths, outer_table
 from lakevilla.transaction.replay import conflict
+from lakevilla.transaction.surroundings import refuse_surroundings
 from lakevilla.transaction.tail import open_tail
 from lakevilla.transaction.validate import extend
 from lakevilla.transaction.view import Placement, View
@@ -45,7 +45,7 @@ def create_change(
     """
     yield from txn.bind([location])
     head = txn.head
-    yield from load_tables(head, [location, *outer_paths(location)])
+    yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     emptied = is_emptied(state)
     if emptied and (yield from make_free(txn.context, location)):
@@ -53,7 +53,7 @@ def create_change(
         if not (yield from extend(txn)):
             raise conflict(txn, location, "what lay in its log was deleted")
         head = txn.head
-        yield from load_tables(head, [location, *outer_paths(location)])
+        yield from load_tables(head, [location])
         state = None if head is None else head.tables.get(location)
     dropped = state is not None and state.dropped
     if dropped:
@@ -70,14 +70,15 @@ def create_change(
             table=location,
             txn_id=txn.id,
         )
-    outer = outer_table(location, head)
-    if outer is not None:
-        raise InvalidOperation(
-            f"table {location} would lie inside the directory of table {outer}, where a VACUUM of "
-            f"{outer} by any client deletes its files: choose a name beside it",
-            table=location,
-            txn_id=txn.id,
-        )
+    yield from refuse_surroundings(location, head, txn.id)
+    for other in txn.tables:
+        if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
+            raise InvalidOperation(
+                f"one of the tables {location} and {other} would lie inside the other, where a "
+                "VACUUM by any client deletes its files: choose a name beside it",
+                table=location,
+                txn_id=txn.id,
+            )
     table_format = txn.context.formats[format]
     txn.context.expected[location] = format
     blank = table_format.blank(location, location)

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable
 
 from lakevilla.global_log.head import Head
+from lakevilla.transaction.emptied import is_emptied
 
-__all__ = ["is_within", "nested_tables", "outer_paths", "outer_table"]
+__all__ = ["LOG", "inner_tables", "is_within", "nested_tables", "outer_paths", "outer_table"]
 
 #: What follows the directory of a table in the keys of its log, or of its metadata.
-_LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
+LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
 
 
 def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tuple[str, ...]:
@@ -25,10 +26,20 @@ def nested_tables(location: str, keys: Iterable[str], head: Head | None) -> tupl
     of one that was dropped stays.
     """
     inside = f"{location}/"
-    found = [(key, _LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
+    found = [(key, LOG.search(key, len(inside))) for key in keys if key.startswith(inside)]
     inner = {key[: match.start()] for key, match in found if match is not None}
     inner |= set() if head is None else set(head.tables)
     return tuple(sorted(one for one in inner if one.startswith(inside)))
+
+
+def inner_tables(location: str, head: Head | None) -> list[str]:
+    """The tables of HEAD inside ``location``, also dropped ones whose data stays."""
+    tables = {} if head is None else head.tables.at_hand()
+    return sorted(
+        one
+        for one, state in tables.items()
+        if one.startswith(f"{location}/") and not is_emptied(state)
+    )
 
 
 def is_within(key: str, tables: tuple[str, ...]) -> bool:

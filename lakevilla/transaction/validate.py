@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lakevilla.errors import (
+    InvalidOperation,
     LakeVillaError,
     TableExists,
     TableNotFound,
@@ -47,6 +48,7 @@ from lakevilla.transaction.adopt import adopt, stands
 from lakevilla.transaction.conflicts import Verdict, judge, still_fits
 from lakevilla.transaction.overlap import is_cleared, only_appends
 from lakevilla.transaction.replay import conflict
+from lakevilla.transaction.surroundings import in_the_way
 from lakevilla.transaction.tail import Tail, open_tail, probe, refresh
 from lakevilla.transaction.versions import firing
 from lakevilla.transaction.view import NetChange, View, build_view, net_change
@@ -108,6 +110,11 @@ def _examined(
     for location, working in examined:
         old = working.view
         state = None if head is None else head.tables.get(location)
+        if _creates(txn, location):
+            reason = yield from in_the_way(location, head)
+            if reason is not None:
+                found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
+                return found
         if _is_another(txn, location, state):
             # Nothing that was made for the one fits the other, not even appended files: they
             # may have gone with the old one's data. Its log is not looked at: it may be going.

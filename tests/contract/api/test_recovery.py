@@ -363,6 +363,10 @@ def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(plac
         with pytest.raises(lv.InvalidOperation, match=r"sales/orders would lie inside .* sales"):
             lake.create_table("sales/orders", {"id": [1]})
         lake.drop_table("sales")
+        with pytest.raises(lv.InvalidOperation, match="sales, which was dropped"):
+            lake.create_table("sales/orders", {"id": [1]})
+        lake.register("sales")
+        lake.drop_table("sales", delete_data=True)
         lake.create_table("sales/orders", {"id": [1]})
 
 

@@ -1,0 +1,124 @@
+"""Where a new table may lie: a VACUUM of one must not delete the files of another (hazard 12)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import lakevilla as lv
+
+ROWS = [{"id": 1}, {"id": 2}]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> lv.Lake:
+    return lv.connect(str(tmp_path))
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_table_is_not_made_around_another_of_the_lake(lake: lv.Lake, format: str) -> None:
+    lake.create_table("sales/orders", ROWS, format=format)
+    with pytest.raises(lv.InvalidOperation, match="would hold table sales/orders"):
+        lake.create_table("sales", ROWS)
+    assert lake.snapshot().read("sales/orders").num_rows == 2
+
+
+def test_a_table_is_made_where_one_lay_whose_data_was_deleted(lake: lv.Lake) -> None:
+    lake.create_table("sales/orders", ROWS)
+    lake.drop_table("sales/orders")
+    with pytest.raises(lv.InvalidOperation, match="files of table sales/orders, which was dropped"):
+        lake.create_table("sales", ROWS)
+    lake.register("sales/orders")
+    lake.drop_table("sales/orders", delete_data=True)
+    lake.create_table("sales", ROWS)
+
+
+def test_a_table_is_not_made_around_or_within_a_table_of_others(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    write_deltalake(str(tmp_path / "hr/people"), pa.table({"a": [1]}))
+    with pytest.raises(lv.InvalidOperation, match="would hold a table of others, hr/people"):
+        lake.create_table("hr", ROWS)
+    with pytest.raises(lv.InvalidOperation, match="inside the directory of a table of others"):
+        lake.create_table("hr/people/new", ROWS)
+    lake.create_table("hr/teams", ROWS)
+    DeltaTable(str(tmp_path / "hr/people")).vacuum(
+        0, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    assert lake.snapshot().read("hr/teams").num_rows == 2
+
+
+def test_a_table_is_not_made_among_the_files_of_others(lake: lv.Lake, tmp_path: Path) -> None:
+    (tmp_path / "raw/2024").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "raw/2024/part-0.parquet")
+    with pytest.raises(lv.InvalidOperation, match=r"raw/2024/part-0\.parquet"):
+        lake.create_table("raw", ROWS)
+
+
+def test_a_table_is_not_made_in_a_lake_whose_root_is_a_table(tmp_path: Path) -> None:
+    lv.connect(str(tmp_path)).create_table("stock", ROWS)
+    inside = lv.connect(str(tmp_path / "stock"))
+    with pytest.raises(lv.InvalidOperation, match="connect to the directory above"):
+        inside.create_table("new", ROWS)
+
+
+def test_a_table_is_not_made_in_the_directory_of_another_lake(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    lv.connect(str(tmp_path / "inner")).create_table("z", ROWS)
+    with pytest.raises(lv.InvalidOperation, match="inside another lake, inner"):
+        lake.create_table("inner/new", ROWS)
+
+
+@pytest.mark.parametrize("first", ["p", "p/q"])
+def test_one_transaction_makes_no_table_within_another(lake: lv.Lake, first: str) -> None:
+    second = {"p": "p/q", "p/q": "p"}[first]
+    with lake.transaction() as txn:
+        txn.create_table(first, ROWS)
+        with pytest.raises(lv.InvalidOperation, match="would lie inside the other"):
+            txn.create_table(second, ROWS)
+    assert [table.name for table in lake.tables()] == [first]
+
+
+@pytest.mark.parametrize("first", ["p", "p/q"])
+def test_of_two_that_are_made_at_once_the_second_to_commit_is_refused(
+    lake: lv.Lake, tmp_path: Path, first: str
+) -> None:
+    second = {"p": "p/q", "p/q": "p"}[first]
+    txn = lake.transaction()
+    txn.create_table(second, ROWS)
+    lv.connect(str(tmp_path)).run(lambda other: other.create_table(first, ROWS))
+    with pytest.raises(lv.LakeVillaError, match="directory of"):
+        txn.commit()
+    assert [table.name for table in lake.tables()] == [first]
+
+
+def test_what_an_attempt_of_ours_left_behind_is_in_nobodys_way(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    txn = lake.transaction()
+    txn.create_table("t", ROWS)
+    txn.save()  # stores its files, and nobody ever ends it
+    assert list((tmp_path / "t").rglob("*.parquet"))
+    lv.connect(str(tmp_path)).create_table("t", ROWS)
+    assert lake.snapshot().read("t").num_rows == 2
+
+
+@pytest.mark.parametrize(
+    "row", [{"kind": "tea", "user": "bob"}, {"kind": b"log"}, {"sku": "x", "qty": 1}]
+)
+def test_one_row_as_a_dict_is_refused_and_told_how_it_is_passed(lake: lv.Lake, row: dict) -> None:
+    lake.create_table("t", [row])
+    verbs = [
+        lambda txn: txn.append("t", row),
+        lambda txn: txn.upsert("t", row, keys=next(iter(row))),
+        lambda txn: txn.overwrite("t", row),
+    ]
+    for verb in verbs:
+        with pytest.raises(lv.InvalidOperation, match=r"for one row pass a list of one dict"):
+            lake.run(verb)
+    assert lake.snapshot().read("t").num_rows == 1
