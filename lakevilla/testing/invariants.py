@@ -103,9 +103,16 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
             raise Violated(f"{table}: {len(state.pending)} commits are decided and not published")
         ids = set(logged.transactions)
         whole = logged.is_whole
+        # What was done to a table that has left the lake is not in the log of the one that
+        # was made in its place.
+        left = max(
+            (c.sequence for c in commits if table in c.tables and c.tables[table].left), default=0
+        )
         for commit in commits:
             touch = commit.tables.get(table)
             if commit.kind != "transaction" or touch is None or commit.sequence in replaced:
+                continue
+            if commit.sequence < left or (commit.sequence == left and touch.entered is None):
                 continue
             if not (touch.adds or touch.removes or touch.metadata):
                 continue  # only read, or an operation that found nothing to do
