@@ -16,8 +16,8 @@ import pyarrow as pa
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
-from lakevilla.store.obstore_backend import open_store
-from lakevilla.testing.latency import S3, LatencyStore
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.testing.world.latency import S3, LatencyStore
 
 SECONDS = 10.0
 _NUMBERS = itertools.count()

@@ -23,7 +23,7 @@ from lakevilla.formats.base import Snapshot
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.runner import Runner
 
 PARTITIONS = 1000

@@ -21,9 +21,9 @@ import pyarrow as pa
 import lakevilla as lv
 from lakevilla.api.lake import Lake
 from lakevilla.errors import ConflictError
-from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.runner import Counts
-from lakevilla.testing.latency import S3, LatencyStore
+from lakevilla.testing.world.latency import S3, LatencyStore
 
 REPEATS = 15
 _NUMBERS = itertools.count()

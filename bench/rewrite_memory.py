@@ -85,10 +85,10 @@ def lakevilla_statement(
     from lakevilla.formats.delta.table_format import DeltaFormat
     from lakevilla.ids import Ids
     from lakevilla.settings import Settings
+    from lakevilla.store.backends.object_store import open_store
     from lakevilla.store.base import ANY
+    from lakevilla.store.data_files import DataFiles
     from lakevilla.store.effects import put
-    from lakevilla.store.files import DataFiles
-    from lakevilla.store.obstore_backend import open_store
     from lakevilla.store.runner import Runner
 
     settings = Settings(

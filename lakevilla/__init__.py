@@ -5,12 +5,12 @@ takes effect together, or not at all. Clients that have never heard of LakeVilla
 go on reading and writing the same tables.
 """
 
-from lakevilla.api.connect import connect
-from lakevilla.api.datasource import register_data_source
 from lakevilla.api.lake import Lake
 from lakevilla.api.snapshot import Snapshot, TableVersion
-from lakevilla.api.tables import Capabilities, Table
+from lakevilla.api.spark.source import register_data_source
+from lakevilla.api.table import Capabilities, Table
 from lakevilla.api.transaction import Transaction
+from lakevilla.connecting import connect
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -30,6 +30,7 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.lake.context import Event
 from lakevilla.results import (
     CommitResult,
     Finding,
@@ -45,8 +46,7 @@ from lakevilla.results import (
     TransactionInfo,
 )
 from lakevilla.settings import Settings
-from lakevilla.transaction.context import Event
-from lakevilla.transaction.features import Feature
+from lakevilla.transaction.state.features import Feature
 
 __version__ = "0.1.0"
 

@@ -7,9 +7,9 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import StaticTable
 
-from lakevilla.formats.iceberg.memory_files import MemoryInput
-from lakevilla.testing.iceberg_reader import metadata_key, uri_of
-from lakevilla.testing.store import SimulatedStore
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
+from lakevilla.testing.tables.iceberg_reader import metadata_key, uri_of
+from lakevilla.testing.world.store import SimulatedStore
 
 __all__ = ["opened"]
 

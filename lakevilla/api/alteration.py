@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from lakevilla import frames
-from lakevilla.api.checks import check_names, check_texts
+from lakevilla.api.arguments import check_names, check_texts
 from lakevilla.api.properties import property_names, property_texts
+from lakevilla.arrow import input as frames
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.typenames import columns_of, describes_columns
 from lakevilla.settings import shown

@@ -7,20 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakevilla.api.checks import check_number
-from lakevilla.api.names import resolve
+from lakevilla.api.arguments import check_number
+from lakevilla.client.names import resolve
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
 from lakevilla.global_log.head import shown_names
 from lakevilla.global_log.repo import load_names
+from lakevilla.lake.past import Recorded, bind_to_past, recorded_commits, table_entries
 from lakevilla.results import HistoryEntry, LoggedOperation, TableHistoryEntry
-from lakevilla.transaction import core
-from lakevilla.transaction.history import (
-    Recorded,
-    bind_to_past,
-    recorded_commits,
-    table_entries,
-)
+from lakevilla.transaction.state import transaction as core
 
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake

@@ -18,20 +18,20 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, get_args
 
+from lakevilla.api.arguments import check_choice, check_flag, check_number, check_text
 from lakevilla.api.batches import BatchFunction
-from lakevilla.api.catalogs import Catalogs, locate, pointer_of
-from lakevilla.api.checks import check_choice, check_flag, check_number, check_text
-from lakevilla.api.forks import begin_anew_after_fork
 from lakevilla.api.frame import Frame
-from lakevilla.api.heartbeat import Heartbeat
 from lakevilla.api.history import lake_history
-from lakevilla.api.names import resolve
 from lakevilla.api.properties import PropertyValue
-from lakevilla.api.running import check_attempts, check_callable, run
+from lakevilla.api.run import check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot
-from lakevilla.api.tables import Capabilities, Table
+from lakevilla.api.table import Capabilities, Table
 from lakevilla.api.transaction import Transaction
-from lakevilla.api.workings import is_callers
+from lakevilla.api.transaction_base import is_callers
+from lakevilla.client.catalogs import Catalogs, locate, pointer_of
+from lakevilla.client.forks import begin_anew_after_fork
+from lakevilla.client.heartbeat import Heartbeat
+from lakevilla.client.names import resolve
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine
 from lakevilla.engines.deletes import read_deletes
@@ -50,47 +50,35 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import FormatName, TableFormat
 from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.formats import Formats
+from lakevilla.formats.registry import Formats
 from lakevilla.global_log.head import Head, shown_names
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.repo import load_names
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN, Ids
-from lakevilla.results import (
-    CommitResult,
-    Finding,
-    HistoryEntry,
-    Outcome,
-    Report,
-    TransactionInfo,
-)
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.lake.view import View
+from lakevilla.maintenance import doctor, gc, recovery, vacuum
+from lakevilla.maintenance import rebuild_head as rebuilding
+from lakevilla.maintenance import transactions as watching
+from lakevilla.publishing import outcome
+from lakevilla.results import CommitResult, Finding, HistoryEntry, Outcome, Report, TransactionInfo
 from lakevilla.settings import MOST_SECONDS, Settings, is_unicode, shown
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
+from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
-from lakevilla.store.files import DataFiles
 from lakevilla.store.probe import probe, probe_plain
-from lakevilla.store.routing import LakeStore
 from lakevilla.store.runner import Runner
-from lakevilla.transaction import (
-    core,
-    doctor,
-    emptying,
-    gc,
-    operating,
-    outcome,
-    rebuilding,
-    recovery,
-    saving,
-    vacuum,
-    watching,
-)
-from lakevilla.transaction.context import Context, Event
-from lakevilla.transaction.emptied import is_half_deleted, refuse_in_catalog
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import publish_or_tell
-from lakevilla.transaction.idempotency import KeyUse
-from lakevilla.transaction.relied_on import is_relied_on
-from lakevilla.transaction.view import View
+from lakevilla.tables import drop_data as emptying
+from lakevilla.tables import registration as operating
+from lakevilla.tables.dropped import is_half_deleted, refuse_in_catalog
+from lakevilla.transaction.commit.commit import publish_or_tell
+from lakevilla.transaction.state import transaction as core
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.idempotency import KeyUse
 
 __all__ = ["Lake"]
 

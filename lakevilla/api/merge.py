@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
-from lakevilla.api.checks import check_names
+from lakevilla.api.arguments import check_names
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.results import OperationResult

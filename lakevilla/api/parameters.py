@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
-from lakevilla.scalars import plain
 from lakevilla.settings import shown
 
 __all__ = ["parameters"]

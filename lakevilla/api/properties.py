@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from decimal import Decimal
 
-from lakevilla.api.checks import check_names
+from lakevilla.api.arguments import check_names
+from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
-from lakevilla.scalars import plain
 from lakevilla.settings import is_unicode, shown
 
 __all__ = ["PropertyValue", "property_names", "property_texts"]

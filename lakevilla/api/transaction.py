@@ -11,7 +11,7 @@ from typing import Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
-from lakevilla.api.checks import (
+from lakevilla.api.arguments import (
     check_choice,
     check_columns,
     check_columns_by,
@@ -24,27 +24,25 @@ from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Merge
 from lakevilla.api.parameters import parameters
 from lakevilla.api.properties import PropertyValue, property_texts
-from lakevilla.api.statements import run_statement
-from lakevilla.api.workings import Workings
+from lakevilla.api.sql import run_statement
+from lakevilla.api.transaction_base import Workings
 from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
 from lakevilla.expressions.bind import exact
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.past import refuse_missing_files
+from lakevilla.lake.view import View
+from lakevilla.operations.changes import changes_seen
 from lakevilla.results import CommitResult, OperationResult
-from lakevilla.sublogs.operations import (
-    Alter,
-    Guard,
-    MergeClauseRecord,
-    Operation,
-)
-from lakevilla.transaction import core, finish, optimizing, saving
-from lakevilla.transaction.changes import changes_seen
-from lakevilla.transaction.creation import whole_or_not_at_all
-from lakevilla.transaction.history import refuse_missing_files
-from lakevilla.transaction.turn import take_turn
-from lakevilla.transaction.view import View
+from lakevilla.sublogs.operations import Alter, Guard, MergeClauseRecord, Operation
+from lakevilla.transaction.commit import commit as finish
+from lakevilla.transaction.state import transaction as core
+from lakevilla.transaction.verbs import optimize as optimizing
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.take_turn import take_turn
 
 __all__ = ["Transaction"]
 

@@ -16,13 +16,13 @@ import typer
 from rich.markup import escape
 
 from lakevilla import __version__
-from lakevilla.api.connect import connect
 from lakevilla.api.lake import Lake
-from lakevilla.cli import demo as demo_command
+from lakevilla.cli.demo import run as demo_command
 from lakevilla.cli.output import Output
+from lakevilla.connecting import connect
 from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning
+from lakevilla.lake.context import Event
 from lakevilla.results import Report
-from lakevilla.transaction.context import Event
 
 __all__ = ["app", "main"]
 

@@ -18,13 +18,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.results import (
-    HistoryEntry,
-    QueuePlace,
-    Report,
-    TableHistoryEntry,
-    TransactionInfo,
-)
+from lakevilla.results import HistoryEntry, QueuePlace, Report, TableHistoryEntry, TransactionInfo
 
 __all__ = ["Output", "plain"]
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.base import DataFile, DeleteFile, Layout, data_files
-from lakevilla.formats.delta.dv import decode_bitmap, read_vector
-from lakevilla.formats.iceberg.paths import Place
+from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
+from lakevilla.formats.iceberg.metadata.paths import Place
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel

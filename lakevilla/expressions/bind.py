@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.columns import substitute
 from lakevilla.expressions.functions import FUNCTIONS, resolve
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
@@ -28,6 +27,7 @@ from lakevilla.expressions.types import (
     type_name,
 )
 from lakevilla.expressions.values import adapt, cast_value, literal, literal_of, value_of
+from lakevilla.expressions.walk import substitute
 
 __all__ = [
     "Schemas",

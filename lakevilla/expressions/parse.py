@@ -16,18 +16,12 @@ from sqlglot import exp, parser, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
+from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.functions import ALIASES, FUNCTIONS, INTERVAL_UNITS
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import decimal_type, is_numeric
-from lakevilla.expressions.values import (
-    cast_value,
-    literal,
-    literal_of,
-    parse_timestamp,
-    value_of,
-)
-from lakevilla.scalars import plain
+from lakevilla.expressions.values import cast_value, literal, literal_of, parse_timestamp, value_of
 from lakevilla.settings import is_unicode
 from lakevilla.settings import shown as in_short
 

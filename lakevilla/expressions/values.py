@@ -16,6 +16,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from decimal import InvalidOperation as _DecimalError
 from uuid import UUID  # noqa: TID251 (the type alone: none is made here)
 
+from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.types import (
@@ -28,7 +29,6 @@ from lakevilla.expressions.types import (
     is_fractional,
     is_numeric,
 )
-from lakevilla.scalars import plain
 from lakevilla.settings import is_unicode, shown
 
 __all__ = [

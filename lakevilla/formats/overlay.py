@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakevilla.formats.base import Change, DataFile, FileRef, RemovedFile
-from lakevilla.formats.masks import Masks, by_path, is_masked
+from lakevilla.formats.file_sets import Masks, by_path, is_masked
 
 __all__ = ["EMPTY_TAIL", "Folded", "Tail"]
 

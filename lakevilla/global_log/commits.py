@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
-from lakevilla.sublogs.codec import decode, encode
+from lakevilla.store.codec import decode, encode
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 __all__ = [

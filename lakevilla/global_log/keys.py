@@ -15,11 +15,11 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.numbered import entry_key, newest
+from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.settings import is_unicode, shown
 from lakevilla.store.base import ABSENT, Found, Match, PutOutcome, Token
+from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
-from lakevilla.sublogs.codec import FORMAT, decode, encode
 
 __all__ = [
     "KEYS_PREFIX",

@@ -20,7 +20,7 @@ import msgspec
 from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
-from lakevilla.sublogs.codec import FORMAT, decode, encode
+from lakevilla.store.codec import FORMAT, decode, encode
 
 __all__ = [
     "LEAVES_PREFIX",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lakevilla.errors import CorruptObject
 from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import HEAD_KEY, PAGES_PREFIX
-from lakevilla.global_log.heads import HEADS_PREFIX
+from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.store.effects import Program, list_objects

@@ -26,7 +26,7 @@ from lakevilla.global_log.head import (
     overfull,
     split_page,
 )
-from lakevilla.global_log.heads import head_key, newest_head
+from lakevilla.global_log.head_log import head_key, newest_head
 from lakevilla.global_log.leaves import LeafMap, LeafRef, Plan
 from lakevilla.global_log.remains import head_lost
 from lakevilla.ids import Ids
@@ -43,8 +43,8 @@ from lakevilla.store.base import (
     Unchanged,
     Unknown,
 )
+from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, Put, get, parallel, put
-from lakevilla.sublogs.codec import FORMAT, decode, encode
 
 __all__ = [
     "HeldHead",

@@ -17,7 +17,7 @@ import msgspec
 from lakevilla.errors import CorruptObject, LakeVillaError
 from lakevilla.ids import is_txn_id
 from lakevilla.store.base import Token
-from lakevilla.sublogs.codec import decode
+from lakevilla.store.codec import decode
 from lakevilla.sublogs.record import RESERVATION, Access
 
 __all__ = [

@@ -23,9 +23,9 @@ from lakevilla.markers.marker import (
     ticket_of,
 )
 from lakevilla.store.base import ABSENT, Found, Refused, Stored, Token, Unknown
+from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import Program, delete, get, list_objects, parallel, put
 from lakevilla.store.readback import same_object
-from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
 __all__ = [

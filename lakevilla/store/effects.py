@@ -18,14 +18,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from lakevilla.store.base import (
-    Condition,
-    GetOutcome,
-    Missing,
-    ObjectInfo,
-    PutOutcome,
-    Token,
-)
+from lakevilla.store.base import Condition, GetOutcome, Missing, ObjectInfo, PutOutcome, Token
 from lakevilla.store.gate import Gate
 
 T = TypeVar("T")

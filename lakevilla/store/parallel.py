@@ -16,13 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakevilla.store.effects import (
-    Await,
-    Effect,
-    Parallel,
-    Program,
-    Sleep,
-)
+from lakevilla.store.effects import Await, Effect, Parallel, Program, Sleep
 from lakevilla.store.pool import submit
 from lakevilla.store.readback import Request
 

@@ -14,7 +14,7 @@ from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure, Match, Store
-from lakevilla.store.checked import ReliedOn, expand_checked
+from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
     Delete,

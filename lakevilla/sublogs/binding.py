@@ -16,8 +16,11 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import Scope, bind, exact
-from lakevilla.expressions.columns import columns
-from lakevilla.expressions.fields import (
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.tree import Column, Expr
+from lakevilla.expressions.walk import columns
+from lakevilla.formats.base import Layout
+from lakevilla.formats.fields import (
     GONE,
     Ids,
     Path,
@@ -29,9 +32,6 @@ from lakevilla.expressions.fields import (
     renumbered,
     tied,
 )
-from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.tree import Column, Expr
-from lakevilla.formats.base import Layout
 from lakevilla.sublogs.operations import (
     Alter,
     AlteredFields,

@@ -11,9 +11,9 @@ from typing import Any, Union
 
 import msgspec
 
-from lakevilla.expressions.fields import Ids, Path
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, DataFile, FileRef
+from lakevilla.formats.fields import Ids, Path
 
 __all__ = [
     "Alter",

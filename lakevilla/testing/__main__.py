@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
-from lakevilla.testing.campaign import figures, replay
-from lakevilla.testing.plan import LakeFormat, Plan, draw_formats, draw_reshaped
+from lakevilla.testing.histories.campaign import figures, replay
+from lakevilla.testing.histories.plan import LakeFormat, Plan, draw_formats, draw_reshaped
 
 __all__ = ["main"]
 

@@ -12,8 +12,9 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from lakevilla.cli import demo_checks, demo_tables
-from lakevilla.cli.demo_checks import Reader, check_bank, check_orders
+from lakevilla.cli.demo import checks as demo_checks
+from lakevilla.cli.demo import tables as demo_tables
+from lakevilla.cli.demo.checks import Reader, check_bank, check_orders
 
 LAKEVILLA = [str(Path(sys.executable).with_name("lakevilla"))]
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 import lakevilla as lv
+from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.evaluate import evaluate
 from lakevilla.expressions.parse import parse_predicate
 from tests.property.built import NAME, Built

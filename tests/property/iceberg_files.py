@@ -30,7 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.property.plans import (
     Add,
     Append,

@@ -1,26 +1,22 @@
 """Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
 
-from lakevilla.errors import (
-    AlreadyCommitted,
-    ConflictError,
-    LakeVillaError,
-    TransactionAborted,
-)
+from lakevilla.errors import AlreadyCommitted, ConflictError, LakeVillaError, TransactionAborted
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing import foreign, foreign_iceberg
-from lakevilla.testing.client import Client
-from lakevilla.testing.heartbeat import Heartbeat
-from lakevilla.testing.reader import as_program, run_now, table_rows
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.workloads import COLUMNS, context_of
-from lakevilla.transaction import rerun as again
-from lakevilla.transaction.core import Transaction
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.saving import forget
+from lakevilla.testing.histories.workloads import COLUMNS, context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
+from lakevilla.testing.tables.reader import as_program, run_now, table_rows
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.heartbeat import Heartbeat
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs import rerun as again
+from lakevilla.transaction.verbs.save import forget
 
 TABLES = ("a", "b")
 RI = Feature.R | Feature.I

@@ -13,14 +13,21 @@ import pytest
 
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.settings import Settings
-from lakevilla.testing import campaign
-from lakevilla.testing.faults import Fault, NoFaults, RandomFaults, ScriptedFaults, Strike, swarm
-from lakevilla.testing.plan import draw
-from lakevilla.testing.reader import run_now
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.faults import (
+    Fault,
+    NoFaults,
+    RandomFaults,
+    ScriptedFaults,
+    Strike,
+    swarm,
+)
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
 from tests.simulation.commits import add_to, balances, begin, lake
 
 #: Writes that land when their client has given them up, or has looked long ago.

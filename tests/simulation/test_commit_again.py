@@ -9,16 +9,20 @@ from lakevilla.errors import (
     InvalidOperation,
     StoreError,
 )
+from lakevilla.lake.table_log import refresh
+from lakevilla.maintenance import recovery
+from lakevilla.publishing import outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Put, sleep
-from lakevilla.testing import foreign, foreign_iceberg, invariants
-from lakevilla.testing.again_mutations import MUTATIONS
-from lakevilla.testing.interrupts import interrupted
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction import outcome, recovery, saving
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.tail import refresh
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.planted.commit_again import MUTATIONS
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
+from lakevilla.testing.world.interrupts import interrupted
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import save as saving
 
 from .commits import RCTI, RI, Process, add_to, alone, balances, begin, lake, transfer
 

@@ -9,12 +9,16 @@ from functools import partial
 
 import pytest
 
-from lakevilla.testing import invariants
-from lakevilla.testing.exhaustive import crash_everywhere, crash_twice_everywhere, interleavings
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction import gc, recovery
-from lakevilla.transaction.finish import commit
+from lakevilla.maintenance import gc, recovery
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.exhaustive import (
+    crash_everywhere,
+    crash_twice_everywhere,
+    interleavings,
+)
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
 
 from .commits import TABLES, add_to, alone, balances, begin, lake, transfer
 

@@ -5,17 +5,17 @@ from functools import partial
 
 import pytest
 
+from lakevilla.maintenance import gc, recovery
 from lakevilla.settings import Settings
-from lakevilla.testing import invariants
-from lakevilla.testing.exhaustive import (
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.exhaustive import (
     crash_both_everywhere,
     crash_everywhere,
     crash_twice_everywhere,
     interleavings,
     interleavings_with_a_crash,
 )
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction import gc, recovery
+from lakevilla.testing.histories.workloads import context_of
 
 from .commits import RCT, RCTI, TABLES, alone, balances, lake, transfer
 

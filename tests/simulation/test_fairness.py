@@ -12,9 +12,9 @@ import pytest
 from lakevilla.errors import ConflictError
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
-from lakevilla.testing.schedules import RandomSchedule
-from lakevilla.transaction import saving
-from lakevilla.transaction.turn import take_turn
+from lakevilla.testing.world.schedules import RandomSchedule
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.take_turn import take_turn
 
 from .commits import RCT, RCTI, RI, Member, Runner, add_to, balances, lake, read, set_to
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from lakevilla.testing import campaign
-from lakevilla.testing.faults import Fault
-from lakevilla.testing.iceberg_reader import IcebergTable
-from lakevilla.testing.plan import TABLES, draw_formats
-from lakevilla.testing.reader import read_table, run_now, table_rows
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import TABLES, draw_formats
+from lakevilla.testing.tables.iceberg_reader import IcebergTable
+from lakevilla.testing.tables.reader import read_table, run_now, table_rows
+from lakevilla.testing.world.faults import Fault
 from tests.simulated_iceberg import opened
 
 #: How often more than in every run.

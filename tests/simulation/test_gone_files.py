@@ -4,13 +4,15 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import TransactionAborted
+from lakevilla.maintenance import doctor, gc, recovery, vacuum
 from lakevilla.store.effects import sleep
-from lakevilla.testing import foreign, foreign_iceberg, invariants
-from lakevilla.testing.reader import table_rows
-from lakevilla.testing.workloads import SCHEMA, context_of
-from lakevilla.transaction import doctor, gc, recovery, vacuum
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.workloads import SCHEMA, context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
+from lakevilla.testing.tables.reader import table_rows
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
 
 from .commits import TABLES, Process, add_to, alone, balances, begin, lake, read
 

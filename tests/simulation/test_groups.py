@@ -9,18 +9,20 @@ from lakevilla.errors import ConflictError, TransactionAborted
 from lakevilla.global_log.commits import seal
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.repo import HeldHead, replace_head
+from lakevilla.lake.table_log import refresh
+from lakevilla.maintenance import recovery
+from lakevilla.publishing.outcome import fence, outcome
 from lakevilla.store.effects import Put, parallel, sleep
-from lakevilla.testing import foreign, invariants
-from lakevilla.testing.exhaustive import crash_everywhere
-from lakevilla.testing.faults import Fault, NoFaults, Strike
-from lakevilla.testing.plan import small_limits
-from lakevilla.testing.reader import run_now, table_rows
-from lakevilla.testing.workloads import SCHEMA, context_of
-from lakevilla.transaction import group, recovery
-from lakevilla.transaction.commit import _commit_object, _store
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.outcome import fence, outcome
-from lakevilla.transaction.tail import refresh
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.exhaustive import crash_everywhere
+from lakevilla.testing.histories.plan import small_limits
+from lakevilla.testing.histories.workloads import SCHEMA, context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables.reader import run_now, table_rows
+from lakevilla.testing.world.faults import Fault, NoFaults, Strike
+from lakevilla.transaction.commit import group
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.through_head import _commit_object, _store
 
 from .commits import (
     TABLES,

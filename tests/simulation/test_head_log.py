@@ -19,15 +19,23 @@ from lakevilla.errors import (
     InvalidOperation,
     StoreError,
 )
-from lakevilla.global_log import heads, keys, numbered, repo
+from lakevilla.global_log import head_log as heads
+from lakevilla.global_log import keys, repo
+from lakevilla.global_log import numbered_log as numbered
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance import gc, recovery
+from lakevilla.publishing.outcome import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import ANY, Absent
+from lakevilla.store.codec import encode
 from lakevilla.store.effects import List, Put, delete, put, sleep
-from lakevilla.sublogs.codec import encode
-from lakevilla.testing import campaign
-from lakevilla.testing.faults import (
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.planted.protocol import _instead
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.faults import (
     Fault,
     NoFaults,
     RandomFaults,
@@ -36,17 +44,12 @@ from lakevilla.testing.faults import (
     outages,
     swarm,
 )
-from lakevilla.testing.mutations import _instead
-from lakevilla.testing.plan import draw
-from lakevilla.testing.reader import run_now
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.schedules import PrioritySchedule, RandomSchedule
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction import gc, recovery, saving
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.idempotency import KeyUse
-from lakevilla.transaction.outcome import outcome
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.idempotency import KeyUse
 from tests.simulation.commits import RCTI, Process, add_to, alone, balances, begin, end, lake
 
 RI = (Feature.R | Feature.I,)

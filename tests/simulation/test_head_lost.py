@@ -4,11 +4,12 @@ import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.maintenance import doctor, gc, recovery
+from lakevilla.maintenance import rebuild_head as rebuilding
+from lakevilla.store.codec import decode
 from lakevilla.store.effects import Delete, Put
-from lakevilla.sublogs.codec import decode
-from lakevilla.testing import invariants
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction import doctor, gc, rebuilding, recovery
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.workloads import context_of
 
 from .commits import TABLES, Process, alone, balances, lake, transfer
 

@@ -13,10 +13,10 @@ from collections import Counter
 import pytest
 from deltalake import DeltaTable
 
-from lakevilla.testing import campaign
-from lakevilla.testing.faults import Fault
-from lakevilla.testing.plan import TABLES
-from lakevilla.testing.reader import table_rows
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import TABLES
+from lakevilla.testing.tables.reader import table_rows
+from lakevilla.testing.world.faults import Fault
 
 HISTORIES = int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
 BLOCK = 50

@@ -4,19 +4,19 @@ from collections import Counter
 from dataclasses import replace
 
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.heads import is_head
+from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.leaves import LEAVES_PREFIX, LeafMark, is_mark
 from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance.unreferenced_leaves import fallen_leaves
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT
+from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import put
-from lakevilla.sublogs.codec import FORMAT, decode, encode
-from lakevilla.testing import campaign
-from lakevilla.testing.leaf_mutations import MUTATIONS
-from lakevilla.testing.plan import draw, small_limits
-from lakevilla.testing.reader import run_now
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction.fallen import fallen_leaves
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw, small_limits
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.planted.leaves import MUTATIONS
+from lakevilla.testing.tables.reader import run_now
 
 from .commits import Process, balances, lake, transfer
 

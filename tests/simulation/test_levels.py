@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from lakevilla.errors import ConflictError
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing import elle, foreign
-from lakevilla.testing.history import Txn
-from lakevilla.testing.plan import SERIALIZABLE, Level
-from lakevilla.testing.reader import run_now, table_rows
-from lakevilla.testing.workloads import context_of
-from lakevilla.transaction.core import Transaction
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.checks import elle
+from lakevilla.testing.checks.history import Txn
+from lakevilla.testing.histories.plan import SERIALIZABLE, Level
+from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables.reader import run_now, table_rows
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.transaction import Transaction
 from tests.simulation.commits import RI, TABLES, begin, end, lake, simulation_client
 
 SNAPSHOT = Level("snapshot")

@@ -10,9 +10,9 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing import lists
-from lakevilla.testing.campaign import HistoryFailed
-from lakevilla.testing.mutations import MUTATIONS
+from lakevilla.testing.histories import lists
+from lakevilla.testing.histories.campaign import HistoryFailed
+from lakevilla.testing.planted.protocol import MUTATIONS
 
 HISTORIES = 20 * int(os.environ.get("LAKEVILLA_HISTORIES", "1000"))
 BLOCK = 250

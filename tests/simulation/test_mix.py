@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from lakevilla.testing import campaign
-from lakevilla.testing.meetings import meeting
-from lakevilla.testing.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.meetings import meeting
+from lakevilla.testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
 
 SEEDS = 60
 #: None stands for a client without LakeVilla; there is one, so it never meets its like.

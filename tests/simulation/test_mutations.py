@@ -2,14 +2,12 @@
 
 import pytest
 
-from lakevilla.testing import (
-    again_mutations,
-    campaign,
-    iceberg_mutations,
-    leaf_mutations,
-    queue_mutations,
-    reshape_mutations,
-)
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.planted import commit_again as again_mutations
+from lakevilla.testing.planted import iceberg as iceberg_mutations
+from lakevilla.testing.planted import leaves as leaf_mutations
+from lakevilla.testing.planted import queues as queue_mutations
+from lakevilla.testing.planted import reshaping as reshape_mutations
 
 LIMIT = 5000
 MUTATIONS = (

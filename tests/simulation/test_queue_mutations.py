@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakevilla.testing.queue_mutations import MUTATIONS
+from lakevilla.testing.planted.queues import MUTATIONS
 
 from . import test_queues as queues
 from .commits import RCT, RCTI
@@ -64,6 +64,6 @@ def test_every_planted_bug_of_the_queues_has_its_test():
     here = {
         name
         for name, mutation in MUTATIONS.items()
-        if mutation.plant.__wrapped__.__module__ == "lakevilla.testing.queue_mutations"
+        if mutation.plant.__wrapped__.__module__ == "lakevilla.testing.planted.queues"
     }
     assert here == set(CATCHERS) | {n for n in here if MUTATIONS[n].for_histories}

@@ -3,8 +3,8 @@
 import pytest
 
 from lakevilla.store.effects import sleep
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.saving import resume, save
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.save import resume, save
 
 from .commits import RCTI, Member, Runner, add_to, alone, begin, lake
 from .test_queues import settled

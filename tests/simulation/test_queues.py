@@ -3,26 +3,21 @@
 import pyarrow as pa
 import pytest
 
-from lakevilla.errors import (
-    AlreadyCommitted,
-    ConflictError,
-    ForeignConflict,
-    TransactionAborted,
-)
+from lakevilla.errors import AlreadyCommitted, ConflictError, ForeignConflict, TransactionAborted
 from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance import recovery
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
-from lakevilla.testing import invariants
-from lakevilla.testing.reader import run_now
-from lakevilla.testing.workloads import SCHEMA, context_of
-from lakevilla.transaction import recovery
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
-from lakevilla.transaction.idempotency import KeyUse
-from lakevilla.transaction.queueing import leave
-from lakevilla.transaction.record import renew
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.workloads import SCHEMA, context_of
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.queue.places import leave
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.record import renew
+from lakevilla.transaction.verbs.idempotency import KeyUse
 
 from .commits import (
     RCT,

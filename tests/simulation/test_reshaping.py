@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from lakevilla.testing import campaign
-from lakevilla.testing.plan import draw_reshaped
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw_reshaped
 
 HISTORIES = int(os.environ.get("LAKEVILLA_RESHAPED", "8"))
 

@@ -14,15 +14,20 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log import head as head_module
+from lakevilla.lake import past as history
+from lakevilla.maintenance import gc, recovery
+from lakevilla.publishing import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get
-from lakevilla.testing import foreign, invariants
-from lakevilla.testing.mutations import MUTATIONS
-from lakevilla.testing.workloads import COLUMNS, SCHEMA, context_of
-from lakevilla.transaction import gc, history, idempotency, outcome, recovery, saving
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.planted.protocol import MUTATIONS
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import idempotency
+from lakevilla.transaction.verbs import save as saving
 
 from .commits import (
     RI,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import datasource as spark
 
-from lakevilla.api.datasource.filters import pushed
+from lakevilla.api.spark.source.filters import pushed
 from lakevilla.expressions.render import render_sql
 
 SCHEMA = pa.schema(

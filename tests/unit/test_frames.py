@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakevilla import frames
+from lakevilla.arrow import input as frames
 from lakevilla.errors import InvalidOperation
 
 ORDERS = pa.schema(

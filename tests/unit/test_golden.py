@@ -30,7 +30,7 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.keys import KeyRecord
 from lakevilla.global_log.repo import LakeFile
 from lakevilla.markers.marker import Marker
-from lakevilla.sublogs.codec import decode, encode
+from lakevilla.store.codec import decode, encode
 from lakevilla.sublogs.operations import (
     Alter,
     Append,

@@ -140,10 +140,18 @@ def test_a_module_imports_only_what_stands_below_it(module: str) -> None:
         ("lakevilla.store.base", "from ..transaction import core", True),
         ("lakevilla.store.base", "from . import effects", False),
         ("lakevilla.store.base", "def f():\n    import obstore", True),
-        ("lakevilla.store.obstore_backend", "import obstore.auth.boto3", False),
-        ("lakevilla.transaction.core", "from lakevilla.engines.base import Engine", False),
-        ("lakevilla.transaction.core", "from lakevilla.engines.duckdb import DuckDBEngine", True),
-        ("lakevilla.transaction.core", "import duckdb", True),
+        ("lakevilla.store.backends.object_store", "import obstore.auth.boto3", False),
+        (
+            "lakevilla.transaction.state.transaction",
+            "from lakevilla.engines.base import Engine",
+            False,
+        ),
+        (
+            "lakevilla.transaction.state.transaction",
+            "from lakevilla.engines.duckdb import DuckDBEngine",
+            True,
+        ),
+        ("lakevilla.transaction.state.transaction", "import duckdb", True),
         ("lakevilla.formats.base", "from lakevilla.expressions.tree import Expr", False),
         ("lakevilla.expressions.tree", "from lakevilla.formats.base import Layout", True),
         (

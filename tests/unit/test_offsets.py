@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lakevilla.frames import open_data
-from lakevilla.offsets import with_offsets
+from lakevilla.arrow.input import open_data
+from lakevilla.arrow.offsets import with_offsets
 
 NOTHING = pa.py_buffer(b"")
 INNER = pa.struct([("s", pa.string()), ("m", pa.map_(pa.string(), pa.list_(pa.int64())))])

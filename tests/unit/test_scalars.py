@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.scalars import plain
+from lakevilla.arrow.scalars import plain
 
 
 class Color(enum.Enum):

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 import duckdb
 import pyarrow as pa
 
-from lakevilla.engines.arrays import conform
+from lakevilla.arrow.relabel import conform
 from lakevilla.engines.base import DataAccess
 from lakevilla.engines.duckdb.failures import Tap, translated
-from lakevilla.engines.duckdb.files import StoreFileSystem
+from lakevilla.engines.duckdb.file_system import StoreFileSystem
 from lakevilla.settings import Settings
 
 __all__ = ["BATCH_ROWS", "Database", "stream"]

@@ -20,16 +20,16 @@ from lakevilla.engines.base import (
     Written,
     projection,
 )
-from lakevilla.engines.duckdb.damage import looked_into, watched
 from lakevilla.engines.duckdb.database import Database, stream
-from lakevilla.engines.duckdb.digest import digest
-from lakevilla.engines.duckdb.merge import merge, numbered
-from lakevilla.engines.duckdb.query import query
-from lakevilla.engines.duckdb.relation import read_files
-from lakevilla.engines.duckdb.rewrite import CHANGE_TYPE, Rewriter, expression_sql
+from lakevilla.engines.duckdb.reading.damage import looked_into, watched
+from lakevilla.engines.duckdb.reading.query import query
+from lakevilla.engines.duckdb.reading.relation import read_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
-from lakevilla.engines.duckdb.writer import Writer
-from lakevilla.engines.duckdb.zorder import in_z_order
+from lakevilla.engines.duckdb.writing.digest import digest
+from lakevilla.engines.duckdb.writing.merge import merge, numbered
+from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
+from lakevilla.engines.duckdb.writing.writer import Writer
+from lakevilla.engines.duckdb.writing.z_order import in_z_order
 from lakevilla.engines.staged import read_staged
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import ChangeFile, Layout

@@ -21,7 +21,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.tree import Literal as Constant
 from lakevilla.formats.base import FormatName
-from lakevilla.formats.delta.layout import CHAR_VARCHAR
+from lakevilla.formats.delta.metadata.layout import CHAR_VARCHAR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import Token, TokenType, exp
 
-from lakevilla.engines.select import Select, query_of, table_parts, tokens_of
+from lakevilla.engines.sql.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 

@@ -19,30 +19,23 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
+from lakevilla.arrow.input import to_reader
 from lakevilla.clock import SystemClock
-from lakevilla.engines.base import (
-    FileNamer,
-    MergeSpec,
-    Rewrite,
-    StagedRows,
-    TableInput,
-    Written,
-)
+from lakevilla.engines.base import FileNamer, MergeSpec, Rewrite, StagedRows, TableInput, Written
 from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.engines.duckdb.merge import numbered
+from lakevilla.engines.duckdb.writing.merge import numbered
 from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import FILES_SCHEMA, Layout
 from lakevilla.formats.paths import file_key
-from lakevilla.frames import to_reader
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY, Stored
+from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program, parallel, put
-from lakevilla.store.files import DataFiles
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
 
 __all__ = [

@@ -13,19 +13,24 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.columns import columns
 from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.walk import columns
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.columns import MAX_COLUMN_ID, assign_ids, highest_id, keep_names
-from lakevilla.formats.delta.layout import Definition
-from lakevilla.formats.delta.properties import (
+from lakevilla.formats.delta.metadata.column_mapping import (
+    MAX_COLUMN_ID,
+    assign_ids,
+    highest_id,
+    keep_names,
+)
+from lakevilla.formats.delta.metadata.layout import Definition
+from lakevilla.formats.delta.metadata.properties import (
     CONSTRAINT,
     canonical_names,
     features_of,
     split_properties,
 )
-from lakevilla.formats.delta.protocol import with_features, writer_features
-from lakevilla.formats.delta.schema import (
+from lakevilla.formats.delta.metadata.protocol import with_features, writer_features
+from lakevilla.formats.delta.metadata.schema import (
     Field,
     arrow_schema,
     delta_fields,

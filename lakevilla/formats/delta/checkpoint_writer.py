@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import DataFile, DeletionVector, RemovedFile
-from lakevilla.formats.delta.file_list import batches_of
-from lakevilla.formats.delta.layout import Definition
-from lakevilla.formats.delta.parts import fetch
+from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_columns
+from lakevilla.formats.delta.checkpoint.file_list import batches_of
+from lakevilla.formats.delta.checkpoint.parts import fetch
+from lakevilla.formats.delta.checkpoint.statistics import parsed_columns
+from lakevilla.formats.delta.metadata.layout import Definition
+from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.paths import encode_path, log_directory
-from lakevilla.formats.delta.properties import interval_milliseconds
-from lakevilla.formats.delta.rows import decode_paths, vector_columns
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.formats.delta.stats_struct import parsed_columns
-from lakevilla.formats.masks import Masks, is_masked
+from lakevilla.formats.file_sets import Masks, is_masked
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 

@@ -11,10 +11,14 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
-from lakevilla.formats.delta.columns import MAX_COLUMN_ID, assign_ids, materialized_name
-from lakevilla.formats.delta.properties import CONSTRAINT, features_of, split_properties
-from lakevilla.formats.delta.protocol import protocol_of
-from lakevilla.formats.delta.schema import (
+from lakevilla.formats.delta.metadata.column_mapping import (
+    MAX_COLUMN_ID,
+    assign_ids,
+    materialized_name,
+)
+from lakevilla.formats.delta.metadata.properties import CONSTRAINT, features_of, split_properties
+from lakevilla.formats.delta.metadata.protocol import protocol_of
+from lakevilla.formats.delta.metadata.schema import (
     Field,
     arrow_schema,
     delta_fields,

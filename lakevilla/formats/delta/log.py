@@ -19,7 +19,7 @@ import msgspec
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, Leftovers
 from lakevilla.formats.delta.actions import compaction_of, entry_of, parse_entry
-from lakevilla.formats.delta.checkpoint_reader import Checkpoint, open_checkpoint
+from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoint
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.store.base import Found, GetOutcome

@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FileRef, FormatName, Layout, files_from_structs
-from lakevilla.formats.delta.checkpoint_reader import Checkpoint
-from lakevilla.formats.delta.file_list import load_files, present_files
-from lakevilla.formats.delta.layout import CLUSTERING_DOMAIN, Definition, same_contract
-from lakevilla.formats.masks import masked_out
+from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
+from lakevilla.formats.delta.checkpoint.reader import Checkpoint
+from lakevilla.formats.delta.metadata.layout import CLUSTERING_DOMAIN, Definition, same_contract
+from lakevilla.formats.file_sets import masked_out
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.formats.pruning import may_match
 from lakevilla.store.effects import Program
 
 __all__ = ["DeltaSnapshot", "blank_snapshot", "snapshot_of"]

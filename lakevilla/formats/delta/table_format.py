@@ -25,10 +25,10 @@ from lakevilla.formats.delta.alter import alter_table, merge_schema
 from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
-from lakevilla.formats.delta.named import named_objects
+from lakevilla.formats.delta.metadata.properties import interval_milliseconds
+from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_change
+from lakevilla.formats.delta.named_objects import named_objects
 from lakevilla.formats.delta.paths import entry_key, log_directory
-from lakevilla.formats.delta.properties import interval_milliseconds
-from lakevilla.formats.delta.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program

@@ -23,11 +23,10 @@ from pyiceberg.manifest import (
 
 from lakevilla.errors import CorruptObject, InvalidOperation, TableNotFound
 from lakevilla.formats.base import Attempt, Change, CommitInfo
-from lakevilla.formats.iceberg.commit_request import commit_request
-from lakevilla.formats.iceberg.definition import Definition
+from lakevilla.formats.iceberg.catalog.commit_request import commit_request
 from lakevilla.formats.iceberg.entries import NONCE, TXN_IDS, IcebergEntry, commit_note
 from lakevilla.formats.iceberg.log import compressed_metadata
-from lakevilla.formats.iceberg.manifests import (
+from lakevilla.formats.iceberg.manifests.manifests import (
     MadeManifest,
     columns_of,
     encode_list,
@@ -36,9 +35,10 @@ from lakevilla.formats.iceberg.manifests import (
     inherit,
     new_entry,
 )
-from lakevilla.formats.iceberg.merging import merged_manifests
-from lakevilla.formats.iceberg.metadata import decode_metadata, next_metadata
-from lakevilla.formats.iceberg.paths import compressed_key, metadata_key
+from lakevilla.formats.iceberg.merge_manifests import merged_manifests
+from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.file import decode_metadata, next_metadata
+from lakevilla.formats.iceberg.metadata.paths import compressed_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
     bodies_of,

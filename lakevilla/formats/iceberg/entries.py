@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from lakevilla.formats.base import Change, DataFile, Entry, RemovedFile, data_files, removal
-from lakevilla.formats.iceberg.manifests import ADDED, DELETED
-from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata
+from lakevilla.formats.iceberg.manifests.manifests import ADDED, DELETED
+from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Metadata
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
     current_files,

@@ -16,14 +16,19 @@ import msgspec
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.iceberg.commit import check_next
-from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, next_metadata, statistics_in
-from lakevilla.formats.iceberg.paths import (
+from lakevilla.formats.iceberg.metadata.file import (
+    STATISTICS,
+    Metadata,
+    next_metadata,
+    statistics_in,
+)
+from lakevilla.formats.iceberg.metadata.paths import (
     compressed_version,
     metadata_directory,
     metadata_key,
     metadata_version,
 )
-from lakevilla.formats.iceberg.properties import whole_number
+from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program, put

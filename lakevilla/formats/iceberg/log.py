@@ -14,10 +14,10 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Leftovers
-from lakevilla.formats.iceberg.cache import Cache
-from lakevilla.formats.iceberg.definition import Definition
-from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata
-from lakevilla.formats.iceberg.paths import (
+from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata
+from lakevilla.formats.iceberg.metadata.paths import (
     compressed_version,
     hint_key,
     is_same_place,
@@ -25,7 +25,7 @@ from lakevilla.formats.iceberg.paths import (
     metadata_key,
     metadata_version,
 )
-from lakevilla.formats.iceberg.pointer import number_of
+from lakevilla.formats.iceberg.metadata.pointer import number_of
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel

@@ -16,7 +16,6 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.expressions.prune import may_match
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
     DELETE_FILE_TYPE,
@@ -28,10 +27,9 @@ from lakevilla.formats.base import (
     Layout,
     files_from_structs,
 )
-from lakevilla.formats.iceberg.cache import Cache
-from lakevilla.formats.iceberg.definition import Definition, keeps_contract
-from lakevilla.formats.iceberg.deletes import with_deletes
-from lakevilla.formats.iceberg.manifests import (
+from lakevilla.formats.file_sets import masked_out, present
+from lakevilla.formats.iceberg.manifests.delete_files import with_deletes
+from lakevilla.formats.iceberg.manifests.manifests import (
     DELETED,
     ENTRIES,
     counted,
@@ -39,11 +37,13 @@ from lakevilla.formats.iceberg.manifests import (
     decode_manifest,
     is_counted,
 )
-from lakevilla.formats.iceberg.metadata import STATISTICS, Metadata, statistics_in
-from lakevilla.formats.iceberg.paths import metadata_directory, metadata_version
-from lakevilla.formats.iceberg.pointer import decode_pointer, number_of
-from lakevilla.formats.masks import masked_out, present
+from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg.metadata.definition import Definition, keeps_contract
+from lakevilla.formats.iceberg.metadata.file import STATISTICS, Metadata, statistics_in
+from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.formats.pruning import may_match
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 

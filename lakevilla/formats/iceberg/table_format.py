@@ -26,19 +26,24 @@ from lakevilla.formats.base import (
     Snapshot,
 )
 from lakevilla.formats.iceberg import log
-from lakevilla.formats.iceberg.cache import Cache
-from lakevilla.formats.iceberg.catalog_log import (
+from lakevilla.formats.iceberg.catalog.log import (
     newest_in_catalog,
     refuse_another_table,
     version_in_catalog,
 )
 from lakevilla.formats.iceberg.commit import prepare
-from lakevilla.formats.iceberg.create import alter_table, create_table, merge_schema, note_voided
 from lakevilla.formats.iceberg.entries import NONCE, IcebergEntry, advanced, describe
 from lakevilla.formats.iceberg.expiry import check_cleanable, publish_without, without_expired
-from lakevilla.formats.iceberg.metadata import COMMIT_PROPERTY, Metadata, kept_versions
-from lakevilla.formats.iceberg.paths import hint_key, metadata_directory, metadata_key
-from lakevilla.formats.iceberg.properties import whole_number
+from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg.metadata.changes import (
+    alter_table,
+    create_table,
+    merge_schema,
+    note_voided,
+)
+from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Metadata, kept_versions
+from lakevilla.formats.iceberg.metadata.paths import hint_key, metadata_directory, metadata_key
+from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Delete, Effect, Program, Put, parallel

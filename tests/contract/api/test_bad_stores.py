@@ -13,9 +13,9 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
+from lakevilla.store.backends.endpoints import shown_endpoint
+from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import ANY, Absent, Condition, Failure, Match, Refused, Stored
-from lakevilla.store.endpoints import shown_endpoint
-from lakevilla.store.local import LocalStore
 from tests.builders import Place, WrappedStore, contents
 from tests.fixtures.s3 import S3Server
 

@@ -15,8 +15,8 @@ import lakevilla as lv
 from lakevilla.cli.app import app
 from lakevilla.global_log import head as head_module
 from lakevilla.global_log import leaves
-from lakevilla.transaction import context as context_module
-from lakevilla.transaction import finish
+from lakevilla.lake import context as context_module
+from lakevilla.transaction.commit import commit as finish
 from tests.builders import Place, make_place, values
 
 HEAD = "_lakevilla/HEAD.json"

@@ -20,9 +20,9 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
-from lakevilla.sublogs.codec import decode
+from lakevilla.store.codec import decode
 from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.record import change_record
+from lakevilla.transaction.state.record import change_record
 from tests.builders import Place, WrappedStore, make_place
 from tests.fixtures.s3 import S3Server
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from lakevilla.testing.plan import small_limits
+from lakevilla.testing.histories.plan import small_limits
 from tests.builders import Place, contents, in_order, interrupted, is_entry, make_place
 
 State = dict[str, list[dict[str, Any]]]

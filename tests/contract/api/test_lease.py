@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from lakevilla.api import connect as connecting
-from lakevilla.api.lease import check_lease
+from lakevilla import connecting
+from lakevilla.client.lease import check_lease
 from lakevilla.store.base import Store
-from lakevilla.testing.latency import EXPRESS, S3, LatencyProfile, LatencyStore
+from lakevilla.testing.world.latency import EXPRESS, S3, LatencyProfile, LatencyStore
 from tests.builders import WrappedStore, make_place
 
 

@@ -18,12 +18,12 @@ import lakevilla as lv
 from lakevilla.global_log.head import HEAD_KEY, Head, Reservation
 from lakevilla.ids import uuid7
 from lakevilla.markers.marker import Marker, marker_key
+from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import Store
-from lakevilla.sublogs.codec import FORMAT, decode, encode
+from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.outcome import fence
-from lakevilla.transaction.reservation import reserve
+from lakevilla.transaction.queue.reservation import reserve
+from lakevilla.transaction.state.features import Feature
 from tests.builders import Place, WrappedStore, contents, is_entry
 from tests.fixtures.queues import Told, beside, head_of, tickets
 

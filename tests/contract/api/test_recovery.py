@@ -15,7 +15,7 @@ import lakevilla as lv
 from lakevilla.api.lake import Lake
 from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import overfull
-from lakevilla.store.local import LocalStore
+from lakevilla.store.backends.local import LocalStore
 from tests.builders import Place, contents, interrupted, is_entry, is_head, kinds, values
 
 OLD = lv.Settings(max_age_seconds=0)

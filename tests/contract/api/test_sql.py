@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.engines.repeatable import FIXED_FUNCTIONS, VOLATILE_FUNCTIONS
+from lakevilla.engines.sql.determinism import FIXED_FUNCTIONS, VOLATILE_FUNCTIONS
 from tests.builders import Place, contents, in_order, values
 
 

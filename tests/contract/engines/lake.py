@@ -28,10 +28,10 @@ from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.delta.table_format import DeltaFormat
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY, Stored
+from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import put
-from lakevilla.store.files import DataFiles
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
 
 if TYPE_CHECKING:

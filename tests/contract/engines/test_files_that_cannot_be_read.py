@@ -13,7 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
 OPERATIONS: dict[str, Callable[[lv.Lake], object]] = {
     "read": lambda lake: lake.snapshot().read("t"),

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.engines.duckdb.database import Database
-from lakevilla.engines.duckdb.files import _File
-from lakevilla.engines.duckdb.query import open_for
+from lakevilla.engines.duckdb.file_system import _File
+from lakevilla.engines.duckdb.reading.query import open_for
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from tests.contract.engines.lake import Lake, ordered
 

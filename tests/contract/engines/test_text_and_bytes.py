@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyiceberg.types import BinaryType, StringType
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.fixtures.delta import Tables, add, field, metadata, protocol
 
 TEXTS = ["é\\x41", "q", None, ""]

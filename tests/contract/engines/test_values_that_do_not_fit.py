@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.types import StringType
 
 import lakevilla as lv
-from lakevilla.engines.duckdb import files
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.engines.duckdb import file_system as files
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.contract.engines.lake import Lake
 from tests.fixtures.delta import Tables, add, field, metadata, protocol
 

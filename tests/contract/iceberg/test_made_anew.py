@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.builders import Place
 
 ENTRY, HEAD = lv.Feature.R, lv.Feature.R | lv.Feature.I

@@ -9,7 +9,7 @@ import pytest
 from deltalake import write_deltalake
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
 ROWS = pa.table({"k": [1, 2]})
 UNIFORM = {"delta.universalFormat.enabledFormats": "iceberg"}

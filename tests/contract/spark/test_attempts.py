@@ -15,8 +15,8 @@ from lakevilla.engines.spark.bins import in_bins
 from lakevilla.engines.spark.tasks import Place, Report, UpdateTask, WriteTask
 from lakevilla.expressions.bind import bind_assignments
 from lakevilla.expressions.parse import parse_expression
+from lakevilla.lake.file_names import file_namer
 from lakevilla.settings import Settings
-from lakevilla.transaction.naming import file_namer
 from tests.contract.engines.lake import Lake, Names, predicate
 
 NAMES = ("id", "v")

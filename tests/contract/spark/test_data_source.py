@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import lakevilla as lv
-from lakevilla.api.datasource.classes import data_source
+from lakevilla.api.spark.source.classes import data_source
 from tests.builders import Place, accounts, contents, in_order
 from tests.fixtures.s3 import S3Server
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from lakevilla.engines.select import select_of
 from lakevilla.engines.spark.sql import columns_named
+from lakevilla.engines.sql.select import select_of
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 from lakevilla.clock import SystemClock
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.obstore_backend import open_store
-from lakevilla.store.routing import LakeStore
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.runner import Runner
 
 BACKENDS = ["memory", "local", "s3"]

@@ -10,8 +10,8 @@ import pytest
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.base import ANY
+from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import put
-from lakevilla.store.files import DataFiles
 from lakevilla.store.runner import Runner
 
 

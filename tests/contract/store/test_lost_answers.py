@@ -16,9 +16,9 @@ from lakevilla.clock import SystemClock
 from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ABSENT, Failure, Found, Match, Missing, Refused, Stored
 from lakevilla.store.effects import Effect, delete, get, head, list_objects, put
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Counts, Runner
 from tests.fixtures.s3 import S3Server
 

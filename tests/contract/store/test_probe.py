@@ -9,19 +9,10 @@ import pytest
 from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.base import (
-    ANY,
-    Absent,
-    Condition,
-    Failure,
-    Match,
-    Missing,
-    Refused,
-    Stored,
-)
-from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import ANY, Absent, Condition, Failure, Match, Missing, Refused, Stored
 from lakevilla.store.probe import probe
-from lakevilla.store.routing import LakeStore
 from lakevilla.store.runner import Counts, Runner
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import (
     ABSENT,
     ANY,
@@ -22,7 +23,6 @@ from lakevilla.store.base import (
     Unchanged,
 )
 from lakevilla.store.readback import same_object
-from lakevilla.store.routing import LakeStore
 
 STRANGE_KEYS = [
     "with space/and more.json",

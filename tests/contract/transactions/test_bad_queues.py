@@ -15,10 +15,10 @@ from lakevilla.clock import SystemClock
 from lakevilla.global_log.head import HEAD_KEY, Reservation
 from lakevilla.ids import uuid7
 from lakevilla.markers.marker import Marker, marker_key
+from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import ANY
+from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import delete, put
-from lakevilla.store.local import LocalStore
-from lakevilla.sublogs.codec import FORMAT, encode
 from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
 from tests.builders import Place, accounts, fill, kinds, make_place
 from tests.fixtures.queues import CT, I, R, Told, beside, head_of, left_over, records, tickets

@@ -17,9 +17,9 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.formats.base import Snapshot
-from lakevilla.transaction.deferred import defer
-from lakevilla.transaction.queueing import Queue
-from lakevilla.transaction.validate import catch_up
+from lakevilla.transaction.queue.places import Queue
+from lakevilla.transaction.redo.deferred import defer
+from lakevilla.transaction.validation.validate import catch_up
 from tests.builders import (
     Place,
     accounts,

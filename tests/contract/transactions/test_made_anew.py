@@ -15,7 +15,7 @@ import lakevilla as lv
 from bench.many_tables import newest
 from lakevilla.global_log import leaves
 from lakevilla.global_log.repo import load_tables
-from lakevilla.transaction.tail import known_tail
+from lakevilla.lake.table_log import known_tail
 from tests.builders import Place, accounts, values
 
 QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001)

@@ -13,8 +13,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.effects import Program
-from lakevilla.transaction import validate
-from lakevilla.transaction.overlap import is_cleared, only_appends
+from lakevilla.transaction.validation import validate
+from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from tests.builders import Place, in_order, interrupted
 from tests.traces import Trace, steps
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 import lakevilla as lv
-from lakevilla.global_log import heads
+from lakevilla.global_log import head_log as heads
 from lakevilla.store.base import (
     Condition,
     Failure,

@@ -14,15 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import lakevilla as lv
-from lakevilla.store.base import (
-    Condition,
-    Failure,
-    GetOutcome,
-    Refused,
-    Store,
-    Stored,
-    Token,
-)
+from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
 from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.runner import Counts
 from tests.builders import Place, WrappedStore, accounts, values

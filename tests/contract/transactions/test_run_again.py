@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from lakevilla.api import running
+from lakevilla.api import run as running
 from lakevilla.errors import StoreError
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.markers.marker import marker_key

@@ -11,8 +11,8 @@ import threading
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
+from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
-from lakevilla.store.local import LocalStore
 from tests.builders import WrappedStore
 
 

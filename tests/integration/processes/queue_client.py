@@ -14,8 +14,8 @@ import time
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
+from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Failure, ObjectInfo
-from lakevilla.store.local import LocalStore
 from tests.fixtures.queues import QUEUED
 from tests.integration.processes.client import StoppingStore, tell
 

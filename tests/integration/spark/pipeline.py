@@ -119,7 +119,7 @@ def _with_retries(lake: Any, session: Any) -> int:
     def fails_once(batches):  # type: ignore[no-untyped-def]
         from pyspark import TaskContext
 
-        from lakevilla.store.obstore_backend import open_store
+        from lakevilla.store.backends.object_store import open_store
 
         for batch in batches:
             for start in range(0, batch.num_rows, 10):

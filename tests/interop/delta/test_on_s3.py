@@ -10,9 +10,9 @@ from lakevilla.formats.base import Change, CommitInfo, removal
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.ids import seeded_ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import put
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
 from tests.fixtures.delta import data_file
 from tests.fixtures.s3 import S3Server

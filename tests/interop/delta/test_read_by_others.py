@@ -11,15 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakevilla.formats.base import (
-    Change,
-    CommitInfo,
-    DataFile,
-    DeletionVector,
-    data_files,
-    removal,
-)
-from lakevilla.formats.delta.dv import read_vector
+from lakevilla.formats.base import Change, CommitInfo, DataFile, DeletionVector, data_files, removal
+from lakevilla.formats.delta.deletion_vectors import read_vector
 from tests.fixtures.delta import Tables
 from tests.interop.delta.readers import deltalake_rows, duckdb_rows
 

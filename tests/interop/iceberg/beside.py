@@ -28,7 +28,7 @@ from pyiceberg.table import StaticTable, Table
 from pyspark.sql import Row, SparkSession
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 
 #: Rows as often as they are there, in no order.
 Bag = Counter[Any]

@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.interop.iceberg.beside import Beside, bag
 
 ASC, DESC = SortDirection.ASC, SortDirection.DESC

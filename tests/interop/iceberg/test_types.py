@@ -30,7 +30,7 @@ from pyiceberg.types import (
 )
 
 import lakevilla as lv
-from lakevilla.formats.iceberg.object_store_catalog import ObjectStoreCatalog
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from tests.interop.iceberg.beside import Beside, duckdb_reader
 
 UUIDS = [uuid.UUID(int=n * 0x0123456789ABCDEF0123456789ABCDEF % (1 << 128)) for n in range(8)]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.delta.schema import ID
+from lakevilla.formats.delta.metadata.schema import ID
 from tests.fixtures.delta import Tables
 
 SCHEMA = pa.schema(

@@ -12,11 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.expressions.statistics import read_statistics
 from lakevilla.formats.base import DataFile
+from lakevilla.formats.delta.checkpoint.statistics import _decode, _typed
 from lakevilla.formats.delta.commit import high_water_mark
-from lakevilla.formats.delta.stats_struct import _decode, _typed
-from lakevilla.transaction.perform import _rows
+from lakevilla.formats.file_statistics import read_statistics
+from lakevilla.operations.perform import _rows
 from tests.fixtures.delta import Tables, add, field, metadata, protocol
 
 DEEP = "[" * 100_000

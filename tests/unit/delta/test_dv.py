@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import DeletionVector
-from lakevilla.formats.delta.dv import decode_bitmap, read_vector, vector_key
+from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
 from tests.fixtures.delta import Tables
 
 pyroaring = pytest.importorskip("pyroaring")

@@ -7,8 +7,8 @@ import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.base import Layout
-from lakevilla.formats.delta.properties import interval_milliseconds
-from lakevilla.formats.delta.schema import delta_fields
+from lakevilla.formats.delta.metadata.properties import interval_milliseconds
+from lakevilla.formats.delta.metadata.schema import delta_fields
 from tests.fixtures.delta import Tables, field, metadata, protocol
 
 

@@ -12,7 +12,7 @@ from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeatu
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change, DataFile, removal
-from lakevilla.formats.delta import file_list, parts
+from lakevilla.formats.delta.checkpoint import file_list, parts
 from tests.fixtures.delta import (
     Tables,
     add,

@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 import lakevilla as lv
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
-from lakevilla.formats.delta.properties import features_of, interval_milliseconds
+from lakevilla.formats.delta.metadata.properties import features_of, interval_milliseconds
 from tests.fixtures.delta import Tables, add, metadata, protocol
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change, removal
 from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.masks import all_differ
+from lakevilla.formats.file_sets import all_differ
 from tests.fixtures.delta import Tables, add, commit_info, data_file, metadata, protocol, remove
 
 FEATURES = protocol(["deletionVectors"], ["deletionVectors"])

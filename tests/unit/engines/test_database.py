@@ -12,8 +12,8 @@ from lakevilla.clock import SystemClock
 from lakevilla.engines.duckdb import database as module
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
-from lakevilla.store.files import DataFiles
-from lakevilla.store.local import LocalStore
+from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.data_files import DataFiles
 from lakevilla.store.runner import Runner
 
 

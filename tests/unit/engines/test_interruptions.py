@@ -16,7 +16,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.engines.duckdb.failures import translated
-from lakevilla.engines.duckdb.files import StoreFileSystem
+from lakevilla.engines.duckdb.file_system import StoreFileSystem
 
 ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakevilla.engines.sql import (
+from lakevilla.engines.sql.statement import (
     Delete,
     Insert,
     Merge,

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
+from lakevilla.engines.duckdb import expressions as duckdb
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions import duckdb
 from lakevilla.expressions import evaluate as reference
 from lakevilla.expressions.bind import bind, bind_assignments, type_of
-from lakevilla.expressions.columns import columns
 from lakevilla.expressions.evaluate import evaluate
 from lakevilla.expressions.functions import FUNCTIONS, documentation
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, common_type, type_name
+from lakevilla.expressions.walk import columns
 from tests.unit.expressions.trees import SCHEMA, any_tree
 
 PLAIN = pa.schema(

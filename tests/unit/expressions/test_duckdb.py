@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.columns import children, columns
-from lakevilla.expressions.duckdb import to_duckdb
 from lakevilla.expressions.evaluate import compare, evaluate
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Call, Expr
+from lakevilla.expressions.walk import children, columns
 from tests.unit.expressions.trees import ROWS, SCHEMA, any_tree, row_table
 
 RAISED = "raised"

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.columns import columns, conjunction, conjuncts, substitute
 from lakevilla.expressions.parse import (
     literal,
     parse_assignments,
@@ -21,6 +20,7 @@ from lakevilla.expressions.parse import (
 )
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Column, Expr, Literal
+from lakevilla.expressions.walk import columns, conjunction, conjuncts, substitute
 from tests.unit.expressions.trees import any_tree
 
 MONTH = Literal("string", "month")

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.columns import children
 from lakevilla.expressions.evaluate import compare, evaluate
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.expressions.prune import always_true, file_may_match, may_match, partition_only
 from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.walk import children
 from lakevilla.formats.base import FILES_SCHEMA, DataFile, Layout
+from lakevilla.formats.pruning import always_true, file_may_match, may_match, partition_only
 from tests.unit.expressions.trees import ROWS, SCHEMA, trees
 
 PARTITIONS = ("b", "t", "d", "ts", "bo", "x", "dec")

@@ -25,7 +25,7 @@ from lakevilla.global_log.head import (
     split_page,
     successor,
 )
-from lakevilla.sublogs.codec import decode, encode
+from lakevilla.store.codec import decode, encode
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 CHANGES = st.lists(

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from lakevilla.global_log.head import (
-    CommitSummary,
-    Head,
-    TableState,
-    Touch,
-    empty_head,
-    successor,
-)
+from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, empty_head, successor
 
 
 def after(head: Head, tables: dict[str, TableState], *touched: str) -> Head:

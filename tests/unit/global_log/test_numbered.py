@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from lakevilla.errors import CorruptObject
-from lakevilla.global_log import numbered
-from lakevilla.global_log.numbered import entry_key, newest
+from lakevilla.global_log import numbered_log as numbered
+from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Parallel
-from lakevilla.testing.reader import as_program, run_now
-from lakevilla.testing.store import SimulatedStore
+from lakevilla.testing.tables.reader import as_program, run_now
+from lakevilla.testing.world.store import SimulatedStore
 
 PREFIX = "_lakevilla/heads"
 

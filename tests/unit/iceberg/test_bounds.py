@@ -25,9 +25,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakevilla.formats.iceberg.bounds import metrics_of, statistics_of
-from lakevilla.formats.iceberg.partitions import partition_text, partition_value
-from lakevilla.formats.iceberg.schema import Leaf
+from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
+from lakevilla.formats.iceberg.metadata.partition_values import partition_text, partition_value
+from lakevilla.formats.iceberg.metadata.schema import Leaf
 
 TYPES: dict[str, Any] = {
     "int": IntegerType(),

@@ -8,15 +8,15 @@ import pytest
 from pyiceberg.manifest import write_manifest_list
 
 from lakevilla.formats.base import DataFile
-from lakevilla.formats.iceberg.definition import Definition
-from lakevilla.formats.iceberg.manifests import (
+from lakevilla.formats.iceberg.manifests.manifests import (
     decode_list,
     encode_list,
     encode_manifest,
     entries_of,
     new_entry,
 )
-from lakevilla.formats.iceberg.memory_files import MemoryOutput, steady
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
+from lakevilla.formats.iceberg.metadata.definition import Definition
 from tests.unit.iceberg.test_metadata import DEFINITION
 
 PLAIN = Definition("t", "t", DEFINITION)

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.iceberg.metadata import Metadata, decode_metadata, next_metadata
+from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata, next_metadata
 
 KEY = "t/metadata/v1.metadata.json"
 DEFINITION = {

@@ -16,7 +16,7 @@ from lakevilla.markers.marker import (
     read_marker,
     ticket_of,
 )
-from lakevilla.sublogs.codec import encode
+from lakevilla.store.codec import encode
 
 TXN = "01a1fd3e-938f-7a0d-bcd3-691a01e45256"
 MARKER = Marker(1, "15691fd60ca94d1765f706d7990de792", TXN, "sales/orders", 12, "append")

@@ -28,15 +28,15 @@ from lakevilla.markers.repo import (
 )
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT, Failure, Found, ObjectInfo, Refused, Stored, Token
+from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Runner
-from lakevilla.sublogs.codec import encode
 from lakevilla.sublogs.record import Access, Ticket
-from lakevilla.testing.client import Client
-from lakevilla.testing.faults import Fault, RandomFaults, ScriptedFaults, Strike
-from lakevilla.testing.reader import run_now
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.store import SimulatedStore
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.faults import Fault, RandomFaults, ScriptedFaults, Strike
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.testing.world.store import SimulatedStore
 
 T = "sales/orders"
 IDS = seeded_ids(SystemClock(), 1)

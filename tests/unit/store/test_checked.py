@@ -26,11 +26,11 @@ from lakevilla.store.base import (
     Unchanged,
     Unknown,
 )
-from lakevilla.store.checked import expand_checked
+from lakevilla.store.check_mode import expand_checked
 from lakevilla.store.effects import Get, Program, Put, Sleep, put
 from lakevilla.store.readback import Request
-from lakevilla.testing.client import Client
-from lakevilla.testing.scheduler import Simulation
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.scheduler import Simulation
 
 OURS, THEIRS = b"ours, with a nonce", b"theirs, with another"
 OLD, NEW, OTHER = Token('"old"'), Token('"new"'), Token('"other"')

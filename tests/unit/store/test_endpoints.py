@@ -12,9 +12,9 @@ from obstore.store import S3Store
 import lakevilla as lv
 from lakevilla.clock import SystemClock
 from lakevilla.ids import Ids
+from lakevilla.store.backends.object_store import ObstoreBackend, open_store
 from lakevilla.store.base import ABSENT, Failure, Stored
 from lakevilla.store.effects import get
-from lakevilla.store.obstore_backend import ObstoreBackend, open_store
 from lakevilla.store.runner import Runner
 from tests.fixtures.s3 import S3Server
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lakevilla.store.backends.failures import classify_failure
 from lakevilla.store.base import Failure
-from lakevilla.store.failures import classify_failure
 
 
 def said(status: int, code: str = "") -> str:

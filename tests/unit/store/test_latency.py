@@ -9,11 +9,11 @@ import pytest
 from lakevilla.clock import SystemClock
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Delete, Effect, Get, Head, List, Put, parallel
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.runner import Runner
-from lakevilla.testing.latency import EXPRESS, PROFILES, S3, LatencyProfile, LatencyStore
+from lakevilla.testing.world.latency import EXPRESS, PROFILES, S3, LatencyProfile, LatencyStore
 
 
 def test_the_profiles_are_those_of_the_benchmarks() -> None:

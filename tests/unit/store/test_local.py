@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from lakevilla.store import durable
+from lakevilla.store.backends import durable_files as durable
+from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import ABSENT, ANY, Failure, Found, Match, Missing, Stored, Token
-from lakevilla.store.local import LocalStore
 
 LOCK = ".lakevilla-lock"
 

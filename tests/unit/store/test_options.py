@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ABSENT, Found, Stored
-from lakevilla.store.obstore_backend import open_store
 from tests.fixtures.s3 import S3Server
 
 KEYS = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ANY, ObjectInfo, Token
 from lakevilla.store.location import Location, parse_location
-from lakevilla.store.routing import LakeStore
 
 
 class Recorder:

@@ -16,6 +16,8 @@ from lakevilla.clock import SystemClock
 from lakevilla.errors import StoreError
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ABSENT, ANY, Failure, Found, Missing, Stored
 from lakevilla.store.effects import (
     Effect,
@@ -33,9 +35,7 @@ from lakevilla.store.effects import (
     put_file,
     sleep,
 )
-from lakevilla.store.obstore_backend import open_store
 from lakevilla.store.pool import POOL_SIZE
-from lakevilla.store.routing import LakeStore
 from lakevilla.store.runner import Counts, Runner
 
 QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from lakevilla.testing.elle import check, forbidden
-from lakevilla.testing.history import Append, History, Txn
+from lakevilla.testing.checks.elle import check, forbidden
+from lakevilla.testing.checks.history import Append, History, Txn
 
 
 def txn(name, *operations, status="committed", at=0.0, until=100.0):

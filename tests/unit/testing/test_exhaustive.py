@@ -4,8 +4,12 @@ import pytest
 
 from lakevilla.store.base import ABSENT, ANY, Found, Stored
 from lakevilla.store.effects import get, list_objects, parallel, put
-from lakevilla.testing.exhaustive import crash_everywhere, crash_twice_everywhere, interleavings
-from lakevilla.testing.scheduler import Simulation
+from lakevilla.testing.histories.exhaustive import (
+    crash_everywhere,
+    crash_twice_everywhere,
+    interleavings,
+)
+from lakevilla.testing.world.scheduler import Simulation
 
 from .counter import check_counter, increment
 

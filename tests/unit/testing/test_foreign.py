@@ -7,11 +7,11 @@ import pytest
 
 from lakevilla.store.base import ABSENT, ANY
 from lakevilla.store.effects import delete, list_objects, put, sleep
-from lakevilla.testing import foreign
-from lakevilla.testing.delta_reader import read_log
-from lakevilla.testing.faults import Fault
-from lakevilla.testing.reader import Unreadable, run_now, table_rows
-from lakevilla.testing.scheduler import Simulation
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables.delta_reader import read_log
+from lakevilla.testing.tables.reader import Unreadable, run_now, table_rows
+from lakevilla.testing.world.faults import Fault
+from lakevilla.testing.world.scheduler import Simulation
 
 COLUMNS = {"id": "long", "name": "string"}
 

@@ -4,11 +4,11 @@ import pytest
 
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import delete, put, sleep
-from lakevilla.testing import foreign_iceberg as foreign
-from lakevilla.testing.faults import Fault
-from lakevilla.testing.iceberg_reader import metadata_key, read_metadata, uri_of
-from lakevilla.testing.reader import Unreadable, read_table, run_now, table_rows
-from lakevilla.testing.scheduler import Simulation
+from lakevilla.testing.tables import iceberg_writer as foreign
+from lakevilla.testing.tables.iceberg_reader import metadata_key, read_metadata, uri_of
+from lakevilla.testing.tables.reader import Unreadable, read_table, run_now, table_rows
+from lakevilla.testing.world.faults import Fault
+from lakevilla.testing.world.scheduler import Simulation
 from tests.simulated_iceberg import opened
 
 COLUMNS = {"id": "long", "name": "string"}

@@ -3,15 +3,16 @@
 import pyarrow as pa
 import pytest
 
+from lakevilla.maintenance import recovery
 from lakevilla.store.base import ANY
-from lakevilla.testing import foreign, invariants
-from lakevilla.testing.invariants import Told, Violated
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.workloads import COLUMNS, SCHEMA, context_of
-from lakevilla.transaction import recovery
-from lakevilla.transaction.core import Transaction
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.checks.invariants import Told, Violated
+from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import Transaction
 
 TABLES = ("a", "b")
 

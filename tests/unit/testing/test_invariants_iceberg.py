@@ -7,15 +7,17 @@ import pytest
 
 from lakevilla.store.base import ANY
 from lakevilla.sublogs.operations import Alter
-from lakevilla.testing import foreign, foreign_iceberg, invariants
-from lakevilla.testing.iceberg_reader import metadata_key
-from lakevilla.testing.invariants import Violated
-from lakevilla.testing.reader import read_table, run_now
-from lakevilla.testing.scheduler import Simulation
-from lakevilla.testing.workloads import COLUMNS, SCHEMA, context_of
-from lakevilla.transaction.core import Transaction
-from lakevilla.transaction.features import Feature
-from lakevilla.transaction.finish import commit
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.checks.invariants import Violated
+from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
+from lakevilla.testing.tables.iceberg_reader import metadata_key
+from lakevilla.testing.tables.reader import read_table, run_now
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import Transaction
 
 TABLES = ("a", "b")
 

@@ -8,8 +8,8 @@ import pytest
 from lakevilla.errors import StoreError
 from lakevilla.store.base import ABSENT, ANY, Found, Missing, Stored
 from lakevilla.store.effects import Delete, Get, Parallel, Put, get, parallel, put, sleep
-from lakevilla.testing.faults import Fault, ScriptedFaults, Strike
-from lakevilla.testing.scheduler import ClientFailed, Simulation, Stuck
+from lakevilla.testing.world.faults import Fault, ScriptedFaults, Strike
+from lakevilla.testing.world.scheduler import ClientFailed, Simulation, Stuck
 
 from .counter import check_counter, increment, run_counter, value_of
 

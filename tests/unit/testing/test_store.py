@@ -14,7 +14,7 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.effects import Parallel, get, list_objects, put
 from lakevilla.store.runner import Runner
-from lakevilla.testing.store import SimulatedStore
+from lakevilla.testing.world.store import SimulatedStore
 
 
 def test_conditions():

@@ -1,0 +1,258 @@
+"""What callers pass, refused where it can mean nothing: before anything is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from lakevilla.arrow.scalars import plain
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import MOST_SECONDS, is_unicode, shown
+
+__all__ = [
+    "check_choice",
+    "check_columns",
+    "check_columns_by",
+    "check_flag",
+    "check_hours",
+    "check_names",
+    "check_number",
+    "check_schema_mode",
+    "check_size",
+    "check_text",
+    "check_texts",
+    "check_views",
+    "check_z_order",
+]
+
+_MOST_HOURS = MOST_SECONDS / 3600
+_MOST_WHOLE = 2**63 - 1
+
+
+def check_number(name: str, value: object) -> int:
+    """A count or a version; one of NumPy's is a number too.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    number = _whole(value)
+    if number is None or number < 0:
+        raise InvalidOperation(f"{name} must be a whole number, 0 or more, not {shown(value)}")
+    if number > _MOST_WHOLE:
+        raise InvalidOperation(f"{name} must be a whole number below 2**63, not {shown(value)}")
+    return number
+
+
+def check_flag(name: str, value: object) -> bool:
+    """A yes or no. What merely counts as one is refused: ``"false"`` would be a yes.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if isinstance(value, bool) or type(value).__module__ == "numpy":
+        found = plain(value, name)
+        if isinstance(found, bool):
+            return found
+    raise InvalidOperation(f"{name} must be True or False, not {shown(value)}")
+
+
+def check_text(name: str, value: object) -> str:
+    """A text that is not empty.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str) or not value.strip() or not is_unicode(value):
+        raise InvalidOperation(f"{name} must be text, not {shown(value)}")
+    return str.__str__(value)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of Python's or NumPy's; None if it is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__int__(value)
+    is_numpy = type(value).__module__ == "numpy" and hasattr(value, "__index__")
+    found = plain(value) if is_numpy and getattr(value, "ndim", 1) == 0 else None
+    return found if type(found) is int else None
+
+
+def check_columns(columns: object) -> list[str] | None:
+    """The columns asked for as a list; None: all of them.
+
+    Raises
+    ------
+    InvalidOperation
+        They are no names, or none: rows without columns say nothing but how many they are.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise InvalidOperation(
+            f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
+        )
+    named = _names(columns)
+    if named is None:
+        raise InvalidOperation(f"columns must be a list of names, not {shown(columns)}")
+    if not named:
+        raise InvalidOperation(
+            "columns names none: name at least one column, or leave it out for all of them"
+        )
+    return named
+
+
+def check_names(argument: str, given: object) -> list[str]:
+    """Names of columns, constraints or properties, in a list.
+
+    Raises
+    ------
+    InvalidOperation
+        It is one name by itself, whose letters would be taken for names, or holds no names.
+    """
+    if isinstance(given, str):
+        raise InvalidOperation(
+            f"{argument} must be a list of names, not a string: pass {argument}=[{given!r}]"
+        )
+    named = _names(given)
+    if named is None or not all(named):
+        raise InvalidOperation(f"{argument} must be a list of names, not {shown(given)}")
+    return [str.__str__(name) for name in named]
+
+
+def check_texts(argument: str, given: object) -> dict[str, str]:
+    """Text by name: new names of columns, rules of constraints.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no mapping, or one with something else in it.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(
+        isinstance(text, str) and text.strip() and "\0" not in text and is_unicode(text)
+        for pair in given.items()
+        for text in pair
+    ):
+        raise InvalidOperation(f"{argument} maps names to texts, not {shown(given)}")
+    return {str.__str__(name): str.__str__(text) for name, text in given.items()}
+
+
+def check_views(given: object) -> dict[str, object]:
+    """Frames by the names that a statement calls them by.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(n, str) and n for n in given):
+        raise InvalidOperation(
+            'views maps names to data: pass views={"name": data}, and write the name in the '
+            "statement"
+        )
+    return dict(given)
+
+
+def check_hours(table: str, hours: object) -> None:
+    """Refuse a retention that is none, or one that reaches further back than any file.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if hours is None:
+        return
+    is_number = isinstance(hours, int | float) and not isinstance(hours, bool)
+    if not is_number or not 0 <= hours <= _MOST_HOURS:  # type: ignore[operator]
+        raise InvalidOperation(
+            f"vacuum of table {table}: retention_hours must be a number, 0 or more and at most "
+            f"{_MOST_HOURS:.12g}, not {shown(hours)}",
+            table=table,
+        )
+
+
+def check_size(table: str, size: object) -> int | None:
+    """A target size, which some file can have; None if there is none.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if size is None:
+        return None
+    number = _whole(size)
+    if number is None or not 0 < number <= _MOST_WHOLE:
+        raise InvalidOperation(
+            f"optimize of table {table}: target_file_size_bytes must be a whole number of bytes, "
+            f"more than 0 and below 2**63, not {shown(size)}",
+            table=table,
+        )
+    return number
+
+
+def check_z_order(table: str, columns: object) -> Sequence[str]:
+    """The columns of a Z curve, one or several.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    named = _names([columns] if isinstance(columns, str) else columns)
+    if named is None or not all(named):
+        raise InvalidOperation(
+            f"optimize of table {table}: z_order_by must be a column's name or a list of names, "
+            f"not {shown(columns)}",
+            table=table,
+        )
+    return named
+
+
+def _names(value: object) -> list[str] | None:
+    """Names as a list, whatever holds them; None if they are none.
+
+    The keys of a mapping are none: its values would be passed over.
+    """
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        return None
+    found = list(value)
+    return found if all(isinstance(name, str) for name in found) else None
+
+
+def check_choice(name: str, value: object, *choices: str) -> None:
+    """Refuse what is none of the words that an option takes.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
+
+
+def check_schema_mode(value: object) -> None:
+    """Refuse what is neither None nor ``"merge"``.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if value is not None and not (isinstance(value, str) and value == "merge"):
+        raise InvalidOperation(f"schema_mode must be None or 'merge', not {shown(value)}")
+
+
+def check_columns_by(argument: str, given: object) -> list[str]:
+    """What something goes by: a column's name, or a list of names.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    named = _names([given] if isinstance(given, str) else given)
+    if named is None or not all(named):
+        raise InvalidOperation(
+            f"{argument} must be a column's name or a list of names, not {shown(given)}"
+        )
+    return [str.__str__(name) for name in named]

@@ -1,0 +1,73 @@
+"""Lakes that the processes of a Spark session can open: what ``connect`` was given, by root."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+from lakevilla.api.lake import Lake
+from lakevilla.api.transaction import Transaction
+from lakevilla.engines.spark.tasks import Place
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.location import root_location
+
+__all__ = ["Access", "access_to", "lake_at", "opened"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to open a lake that is only read. Its ``repr`` tells no secret."""
+
+    place: Place
+    conditional_writes: Literal["require", "check"] = "require"
+
+
+def access_to(lakes: bytes, root: str) -> Access:
+    """The way to a lake: as it was connected to in the session, else by what the machine has.
+
+    ``lakes`` are pickled: ways by root.
+    """
+    uri = root_location(root).uri
+    if uri.startswith("memory:"):
+        raise InvalidOperation(
+            f"the lake {uri} lives in the memory of one process, and Spark reads in others: "
+            "use a directory or an object store"
+        )
+    known: dict[str, Access] = pickle.loads(lakes)
+    return known.get(uri) or Access(Place(uri, None, Settings()))
+
+
+def opened(access: Access) -> Lake:
+    """The lake, opened once in a process: the next batch of a stream need not begin anew."""
+    return _opened(pickle.dumps(access))
+
+
+@contextmanager
+def lake_at(
+    access: Access, version: int | None = None, timestamp: datetime | None = None
+) -> Iterator[Transaction]:
+    """A transaction that only reads, bound as ``lake.snapshot`` binds one."""
+    txn = opened(access).transaction(read_only=True)
+    if version is not None or timestamp is not None:
+        txn.bind_to(version, timestamp)
+    try:
+        yield txn
+    finally:
+        txn.abort()
+
+
+@lru_cache(maxsize=8)
+def _opened(pickled: bytes) -> Lake:
+    access: Access = pickle.loads(pickled)
+    place = access.place
+    store = open_store(place.root, place.storage_options, settings=place.settings)
+    return Lake(
+        place.root, store, settings=place.settings, conditional_writes=access.conditional_writes
+    )

@@ -1,0 +1,107 @@
+"""What Spark pickles of the data source: classes without a thought of their own.
+
+They are pickled by their value, as classes within functions are, and so are the lakes
+that they know: storage options travel with the class, never as options of a reader,
+which Spark shows in plans. What they hold is bytes; what those mean only a process with
+LakeVilla can tell, and one without it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from lakevilla.engines.spark.importing import importer
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+__all__ = ["data_source"]
+
+
+def data_source(lakes: bytes) -> type[DataSource]:
+    """The class to be registered; ``lakes`` are ways to lakes, pickled, as in ``access_to``."""
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
+
+    work = importer("lakevilla.api.spark.source.work")
+
+    class Reader(DataSourceReader):
+        """Reads a state of a table; ``kind`` is whether its rows or its changes."""
+
+        def __init__(self, kind: str, state: bytes, takes_filters: bool) -> None:
+            self.kind, self.state, self.takes_filters = kind, state, takes_filters
+
+        @property
+        def pushFilters(self) -> Any:
+            """Takes filters where the session pushes them.
+
+            Where it does not, Spark refuses a reader that could take them. What this returns
+            passes for Spark's own method, which takes none: then it is never called.
+            """
+
+            def push(filters: list[Any]) -> list[Any]:
+                if not self.takes_filters:
+                    return filters
+                self.state, left = work().push(self.kind, self.state, filters)
+                return left  # type: ignore[no-any-return]
+
+            push.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+            return push
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(one) for one in work().partitions(self.kind, self.state)]
+
+        def read(self, partition: InputPartition | None) -> Iterator[Any]:
+            if partition is None:  # Spark's own, where there are none
+                return iter(())
+            return work().rows(self.kind, self.state, partition.value)  # type: ignore[no-any-return]
+
+    class StreamReader(DataSourceStreamReader):
+        """Tells a table's changes by global version."""
+
+        def __init__(self, state: bytes) -> None:
+            self.state = state
+
+        def initialOffset(self) -> dict[str, int]:
+            return {"version": work().first_offset(self.state)}
+
+        def latestOffset(self) -> dict[str, int]:
+            return {"version": work().newest_offset(self.state)}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            found = work().ranges(self.state, start["version"], end["version"])
+            return [InputPartition(one) for one in found]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            return work().rows("changes", self.state, partition.value)  # type: ignore[no-any-return]
+
+    class LakeVillaSource(DataSource):
+        """Bound to a state of the lake when Spark asks for its columns."""
+
+        state: bytes | None = None
+
+        @classmethod
+        def name(cls) -> str:
+            return "lakevilla"
+
+        def schema(self) -> StructType:
+            return work().schema(self._bound())  # type: ignore[no-any-return]
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return Reader(*work().reader(self._bound(), schema))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return StreamReader(work().stream(lakes, dict(self.options), schema))
+
+        def _bound(self) -> bytes:
+            if self.state is None:
+                self.state = work().bound(lakes, dict(self.options))
+            return self.state
+
+    return LakeVillaSource

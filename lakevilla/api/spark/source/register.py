@@ -1,0 +1,101 @@
+"""Making the data source known to a session, with the lakes that it was connected to."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+from lakevilla.api.spark.source.access import Access
+from lakevilla.api.spark.source.classes import data_source
+from lakevilla.clock import SystemClock
+from lakevilla.engines.spark.rows import first_line
+from lakevilla.engines.spark.session import check_session
+from lakevilla.errors import InvalidOperation
+from lakevilla.ids import Ids
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["offer", "register_data_source"]
+
+_LOG = logging.getLogger("lakevilla")
+#: Names a session in this process: two Python objects may stand for one session of Spark.
+_NAME = "spark.lakevilla.session"
+_LOCK = threading.Lock()
+#: The lakes of each session, and what was registered of them last.
+_LAKES: dict[str, dict[str, Access]] = {}
+_REGISTERED: dict[str, bytes] = {}
+
+
+def register_data_source(spark: SparkSession) -> None:
+    """Make ``spark.read.format("lakevilla")`` known to a session, classic or Connect.
+
+    ``lakevilla.connect(root, spark=spark)`` does it too, and takes the lake's
+    ``storage_options`` along: they travel with the data source, and never show in a plan or
+    an option. A lake that the session was not connected to is read with the credentials
+    that the machines of the driver and of the workers have by themselves. Those of a
+    ``boto3_session`` are taken as they are when ``connect`` is called: connect again once
+    they have expired.
+
+    The Python of the driver and of the workers needs ``lakevilla``; where it lacks it, reading
+    fails with a message that says which interpreter that is.
+
+    Options of ``spark.read.format("lakevilla").load("sales/orders")``:
+
+    - ``lake``: the root; ``table``: instead of ``load``'s argument.
+    - ``version`` (global) or ``timestamp`` (ISO, with its zone). A DataFrame is bound to the
+      lake's state when ``load`` is called, and stays so.
+    - ``columns``: names with commas between them. Spark asks a Python data source for all
+      columns, so it is worth while to name those that are needed.
+    - ``where``: a predicate in LakeVilla's language, by which files are left out.
+    - ``partitions``: for about how many tasks at a time the files are cut (32); a task has
+      4 MiB of files, or 128, or something between.
+    - ``pushdown``: ``true`` takes the filters of a query too, if the session has
+      ``spark.sql.python.filterPushdown.enabled``. Spark 4 mixes up the filters of several
+      uses of one DataFrame, so there it is only for one that is used in one place; in
+      Spark 5, which does not, it is the default.
+    - ``startingVersion``: the table's changes from that global version on, instead of its rows.
+
+    ``spark.readStream`` takes ``lake``, ``table``, ``columns``, ``where`` and
+    ``startingVersion``.
+
+    Raises
+    ------
+    InvalidOperation
+        It is no session, was stopped, is older than Spark 4.0, or takes no data source.
+    """
+    check_session(spark)
+    try:
+        _register(spark, None)
+    except Exception as error:
+        raise InvalidOperation(
+            f"the data source is refused: {first_line(error)}; without it, "
+            "lakevilla.connect(root, spark=spark) reads by transactions"
+        ) from error
+
+
+def offer(spark: SparkSession, access: Access) -> None:
+    """Add a lake to those of the session; if it takes no data source, all else goes on."""
+    try:
+        _register(spark, access)
+    except Exception as error:
+        _LOG.warning(
+            "spark.read.format('lakevilla') is not there in this session: %s", first_line(error)
+        )
+
+
+def _register(spark: SparkSession, access: Access | None) -> None:
+    with _LOCK:
+        name = spark.conf.get(_NAME, None)
+        if not name:
+            name = Ids(SystemClock()).nonce()
+            spark.conf.set(_NAME, name)
+        lakes = _LAKES.setdefault(name, {})
+        if access is not None:
+            lakes[access.place.root] = access
+        pickled = pickle.dumps(lakes)
+        if _REGISTERED.get(name) != pickled:
+            spark.dataSource.register(data_source(pickled))
+            _REGISTERED[name] = pickled

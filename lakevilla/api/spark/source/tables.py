@@ -1,0 +1,171 @@
+"""A table's rows at one state of the lake: bound once, cut into bins, read in the workers.
+
+Everything that is kept between two calls is pickled, as Spark makes them in different
+processes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakevilla.api.spark.source.access import Access, access_to, lake_at, opened
+from lakevilla.api.spark.source.filters import pushed, together
+from lakevilla.api.spark.source.options import ReadOptions
+from lakevilla.engines.base import TableInput, projection
+from lakevilla.engines.spark.bins import in_bins
+from lakevilla.engines.spark.rows import spark_schema
+from lakevilla.engines.spark.tasks import Bins, ScanTask, rows_of
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Layout
+from lakevilla.lake.pinned import Pin, pin, pinned
+from lakevilla.store.effects import Program
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "Bound",
+    "bound",
+    "bound_to",
+    "declared",
+    "partitions",
+    "push",
+    "rows",
+    "scan",
+    "takes_filters",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A reader's options, and the state of the lake that they mean from now on."""
+
+    access: Access
+    options: ReadOptions
+    pin: Pin
+    version: int
+    schema: pa.Schema
+    where: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What the tasks of one read need, but for their files."""
+
+    access: Access
+    pin: Pin
+    layout: Layout
+    columns: tuple[str, ...]
+    partitions: int
+    where: Expr | None
+
+
+def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
+    """The state that a reader sees: the same one for all that is read of it later."""
+    return pickle.dumps(bound_to(lakes, ReadOptions.of(options)))
+
+
+def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
+    """As ``bound``, not pickled."""
+    access = access_to(lakes, asked.lake)
+    with lake_at(access, asked.version, asked.timestamp) as txn:
+        head = txn.state_of_lake()
+        view = txn.look(asked.table)
+    layout = view.snapshot.layout
+    schema = projection(layout, asked.columns)
+    where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)
+    version = 0 if head is None else head.sequence
+    return Bound(access, asked, pin(view), version, schema, where)
+
+
+def scan(state: bytes, schema: StructType) -> bytes:
+    """A read of the columns in ``schema``; those of the state, unless its user has named some.
+
+    Raises
+    ------
+    InvalidOperation
+        The table has no such columns.
+    """
+    held: Bound = pickle.loads(state)
+    lake = opened(held.access)
+    layout = lake.runner.run(pinned(lake.context, held.pin)).layout
+    columns = declared(held.options.table, schema, layout.schema)
+    whole = Scan(held.access, held.pin, layout, columns, held.options.partitions, held.where)
+    return pickle.dumps(whole)
+
+
+def takes_filters(state: bytes) -> bool:
+    """Whether filters that Spark pushes are taken: where it keeps them apart, or as it was told.
+
+    Spark 4 plans a read once for all uses of a DataFrame, with the filters that were pushed
+    last: ``df.where(a).union(df.where(b))`` reads what matches b, twice. Spark 5 plans for each.
+    """
+    import pyspark
+
+    held: Bound = pickle.loads(state)
+    if held.options.pushdown is None:
+        return int(pyspark.__version__.partition(".")[0]) >= 5
+    return held.options.pushdown
+
+
+def declared(table: str, schema: StructType, there: pa.Schema) -> tuple[str, ...]:
+    """The names of the columns that Spark expects; they must be there, with their types."""
+    names = tuple(field.name for field in schema.fields)
+    missing = [name for name in names if name not in there.names]
+    if missing:
+        raise InvalidOperation(
+            f"table {table}: there is no column {', '.join(missing)}; its columns are "
+            f"{', '.join(there.names)}",
+            table=table,
+        )
+    own = spark_schema(pa.schema([there.field(name) for name in names]))
+    for asked, has in zip(schema.fields, own.fields, strict=True):
+        if asked.dataType.simpleString() != has.dataType.simpleString():
+            raise InvalidOperation(
+                f"table {table}: column {asked.name} is {has.dataType.simpleString()}, not "
+                f"{asked.dataType.simpleString()} as the reader's schema says: leave the schema "
+                "out, and cast the column",
+                table=table,
+            )
+    return names
+
+
+def push(state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
+    """The read of the rows for which ``filters`` are true, and those that Spark must apply."""
+    whole: Scan = pickle.loads(state)
+    where, left = pushed(filters, whole.layout.schema)
+    return pickle.dumps(replace(whole, where=together([whole.where, where]))), left
+
+
+def partitions(state: bytes) -> list[bytes]:
+    """The files to be read, an Arrow stream for each task."""
+    whole: Scan = pickle.loads(state)
+    lake = opened(whole.access)
+
+    def files() -> Program[pa.Table]:
+        snapshot = yield from pinned(lake.context, whole.pin)
+        return (yield from snapshot.files(whole.where))
+
+    found = lake.runner.run(files())
+    if not found.num_rows:
+        return []
+    return list(in_bins(TableInput(whole.layout, found), whole.partitions).files)
+
+
+def rows(state: bytes, files: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows in some of the files, in the worker that this runs in."""
+    whole: Scan = pickle.loads(state)
+    bins = Bins(whole.layout, (files,))
+    task = ScanTask(whole.access.place, bins, whole.columns, whole.where)
+    return rows_of(pickle.dumps(task), iter([_THE_ONLY_BIN]))
+
+
+_THE_ONLY_BIN = pa.record_batch({"number": pa.array([0], pa.int64())})

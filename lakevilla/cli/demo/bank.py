@@ -1,0 +1,172 @@
+"""The demo's clients: processes that move money between two tables, and one that will die.
+
+Each function here is the body of a process of its own; they tell the demo what
+happens through a pipe.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lakevilla.api.lake import Lake
+from lakevilla.api.transaction import Transaction
+from lakevilla.cli.demo.tables import ACCOUNTS, BANKS
+from lakevilla.connecting import connect
+from lakevilla.settings import Settings
+from lakevilla.store.backends.object_store import open_store
+from lakevilla.store.base import (
+    Absent,
+    Condition,
+    Failure,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.location import root_location
+
+__all__ = ["Done", "Stopped", "recover", "transfer", "transfer_until_killed", "transfer_many"]
+
+#: What the client that dies moves in its last transfer.
+LAST_AMOUNT = Decimal("77.77")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A transfer went through, at its so manieth attempt."""
+
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The client stands still before it stores ``key``; it has stored ``stored``."""
+
+    key: str
+    stored: str
+
+
+def transfer(
+    txn: Transaction, source: str, target: str, payer: int, payee: int, amount: Decimal
+) -> None:
+    """Move money from an account in one table to an account in another."""
+    paid = txn.update(
+        source,
+        {"balance": "balance - :amount"},
+        where="id = :payer AND balance >= :amount",
+        params={"payer": payer, "amount": amount},
+    )
+    if paid.rows_updated == 0:
+        return  # not enough money: nothing to pay out
+    txn.update(
+        target,
+        {"balance": "balance + :amount"},
+        where="id = :payee",
+        params={"payee": payee, "amount": amount},
+    )
+
+
+def transfer_many(
+    root: str, options: Mapping[str, str], number: int, transfers: int, pipe: Connection
+) -> None:
+    """Make transfers between random accounts, in competition with other processes."""
+    with connect(root, storage_options=dict(options) or None) as lake:
+        _compete(lake, number, transfers, pipe)
+
+
+def transfer_until_killed(
+    root: str, options: Mapping[str, str], number: int, transfers: int, pipe: Connection
+) -> None:
+    """The same, and then one more that stops for ever in the middle of its commit."""
+    with connect(root, storage_options=dict(options) or None) as lake:
+        _compete(lake, number, transfers, pipe)
+    pipe.recv()
+    store = StopBeforeSecondEntry(open_store(root, options or None), pipe)
+    with Lake(root_location(root).uri, store, settings=Settings()) as lake:
+        lake.run(transfer, *BANKS, 0, 0, LAST_AMOUNT)
+        raise AssertionError("the commit came to its end")
+
+
+def recover(root: str, options: Mapping[str, str], pipe: Connection) -> None:
+    """Finish what the dead have left, and tell what that was."""
+    with connect(root, storage_options=dict(options) or None) as lake:
+        pipe.send(lake.recover())
+
+
+class StopBeforeSecondEntry:
+    """A store that lets one log entry of a commit through and holds the next for ever.
+
+    At that moment the transaction is decided, and one of its two tables shows
+    it to everyone: the worst instant to die in.
+    """
+
+    def __init__(self, inner: Store, pipe: Connection) -> None:
+        self._inner = inner
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._stored: str | None = None
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        """Write, unless it is the second log entry."""
+        if not isinstance(condition, Absent) or "/_delta_log/" not in key:
+            return self._inner.put(key, body, condition)
+        with self._lock:
+            if self._stored is not None:
+                self._pipe.send(Stopped(key, self._stored))
+                threading.Event().wait()
+            outcome = self._inner.put(key, body, condition)
+            if isinstance(outcome, Stored):
+                self._stored = key
+            return outcome
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        """Upload."""
+        return self._inner.put_file(key, path)
+
+    def local_path(self, key: str) -> str | None:
+        """Where the object lies on this machine."""
+        return self._inner.local_path(key)
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        """Read."""
+        return self._inner.get(key, known, byte_range)
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        """Describe."""
+        return self._inner.head(key)
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        """List."""
+        return self._inner.list(prefix, start_after)
+
+    def delete(self, key: str) -> Failure | None:
+        """Delete."""
+        return self._inner.delete(key)
+
+
+def _compete(lake: Lake, number: int, transfers: int, pipe: Connection) -> None:
+    choice = random.Random(number)
+    for _ in range(transfers):
+        source, target = choice.sample(BANKS, 2)
+        payer, payee = choice.randrange(ACCOUNTS), choice.randrange(ACCOUNTS)
+        amount = Decimal(choice.randrange(100, 10_000)).scaleb(-2)
+        attempts = itertools.count()
+        lake.run(_attempt, attempts, source, target, payer, payee, amount)
+        pipe.send(Done(next(attempts)))
+
+
+def _attempt(txn: Transaction, attempts: Iterator[int], *arguments: Any) -> None:
+    next(attempts)
+    transfer(txn, *arguments)

@@ -1,0 +1,104 @@
+"""The catalogs of a lake: which of them a table's name means, and where its table is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.formats.iceberg.metadata.paths import place_of
+from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, pointer_key
+from lakevilla.lake.context import Context
+from lakevilla.settings import Settings, shown
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get
+from lakevilla.store.location import normalise_location
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+__all__ = ["Catalogs", "check_catalogs", "locate", "mount_catalogs", "pickled", "pointer_of"]
+
+#: By name, pyiceberg catalogs, or the properties that ``load_catalog`` makes one of.
+Catalogs = Mapping[str, "Catalog | Mapping[str, str]"]
+
+
+def check_catalogs(catalogs: object) -> Catalogs:
+    """What a caller gives as ``catalogs``. Raises ``InvalidOperation``."""
+    if catalogs is None:
+        return {}
+    if not isinstance(catalogs, Mapping):
+        raise InvalidOperation(
+            "catalogs maps names to pyiceberg catalogs, or to their properties: "
+            'catalogs={"prod": {"type": "rest", "uri": "https://..."}}'
+        )
+    for name, catalog in catalogs.items():
+        if not isinstance(name, str) or not name or "." in name or "/" in name:
+            raise InvalidOperation(
+                f"catalog name {shown(name)} must be a string without '.' and '/', since tables "
+                "are named catalog.namespace.table"
+            )
+        if not isinstance(catalog, Mapping) and not hasattr(catalog, "load_table"):
+            raise InvalidOperation(
+                f"catalog {name!r} is no pyiceberg catalog and no mapping of properties, but a "
+                f"{type(catalog).__name__}"
+            )
+    return catalogs
+
+
+def mount_catalogs(store: LakeStore, catalogs: Catalogs, settings: Settings) -> None:
+    """Have the store answer for the pointers of these catalogs' tables."""
+    if not catalogs:
+        return
+    try:
+        from lakevilla.formats.iceberg.catalog.store import CatalogStore
+    except ImportError as error:
+        raise InvalidOperation(
+            f"catalogs need what is not installed here ({error}): `pip install lakevilla[iceberg]`"
+        ) from error
+    store.mount(CatalogStore(catalogs, timeout_seconds=settings.request_timeout_seconds))
+
+
+def pickled(catalogs: Catalogs) -> dict[str, dict[str, Any]]:
+    """The catalogs as properties, from which another process makes them anew."""
+    return {
+        name: dict(given) if isinstance(given, Mapping) else _properties(given)
+        for name, given in catalogs.items()
+    }
+
+
+def _properties(catalog: Catalog) -> dict[str, Any]:
+    kind = type(catalog)
+    return {**catalog.properties, "py-catalog-impl": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def pointer_of(catalogs: Catalogs, table: object) -> str | None:
+    """The pointer of the table that ``catalog.namespace.table`` names; None for other names.
+
+    Statements bring it with slashes. So a catalog's name hides a directory of that name.
+    """
+    if not isinstance(table, str):
+        return None
+    catalog, *identifier = table.split("/" if "/" in table else ".")
+    if catalog not in catalogs or len(identifier) < 2 or not all(identifier):
+        return None
+    return pointer_key(catalog, identifier)
+
+
+def locate(context: Context, pointer: str, table: str) -> Program[str]:
+    """The location of a table in a catalog; what else is asked of it then goes by its pointer.
+
+    Raises ``TableNotFound``.
+    """
+    outcome = yield from get(pointer)
+    if not isinstance(outcome, Found):
+        raise TableNotFound(
+            f"there is no table {table} in its catalog: LakeVilla makes none there, so make it "
+            "with the catalog",
+            table=table,
+        )
+    uri = place_of(decode_pointer(outcome.body).location).uri
+    location = normalise_location(context.root, uri)
+    context.catalogs[location] = pointer
+    return location

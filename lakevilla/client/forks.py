@@ -1,0 +1,26 @@
+"""What a forked child must begin anew: it has its parent's objects, and none of its threads."""
+
+from __future__ import annotations
+
+import os
+import weakref
+
+from lakevilla.lake.lanes import Lanes
+
+__all__ = ["begin_anew_after_fork"]
+
+_ALL: weakref.WeakSet[Lanes] = weakref.WeakSet()
+
+
+def begin_anew_after_fork(lanes: Lanes) -> None:
+    """Empty the lanes in a forked child: whoever leads there, or waits, stays behind."""
+    _ALL.add(lanes)
+
+
+def _empty_all() -> None:
+    for lanes in list(_ALL):
+        lanes.empty()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_empty_all)

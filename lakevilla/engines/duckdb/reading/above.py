@@ -1,0 +1,79 @@
+"""Which columns meet filters above what the reader makes of them, and not in the file.
+
+DuckDB pushes a filter into ``read_parquet``, through the cast from the file's type to the
+table's, and compares there; it also asks the file's statistics first, which leave NaN out.
+The one makes ``x <= 1.6`` of whole numbers ``x <= 2``, the other makes ``x > 5`` of NaN false
+and ``x <= 5`` true. So no filter gets to a column that a file may hold in a type to which a
+constant must be rounded, or that may hold NaN; ``expressions.loosen`` says what may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.duckdb.reading.footers import field_id
+from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
+from lakevilla.formats.base import Layout
+from lakevilla.formats.iceberg.metadata.name_mapping import names_of
+
+__all__ = ["above", "may_be_narrower", "may_have_nan", "nan_within_lists", "stored_as"]
+
+
+def above(sql: str) -> str:
+    """The same value, which no filter or statistic passes: NULL has bounds that nobody knows."""
+    return f"CASE WHEN {sql} IS NULL THEN NULL ELSE {sql} END"
+
+
+def may_be_narrower(kind: pa.DataType) -> bool:
+    """Whether files may hold the type, or one within it, as one that lacks some constants.
+
+    Not so for whole numbers: a constant beyond the file's type is not cast.
+    """
+    return _any_of(kind, lambda leaf: pa.types.is_decimal(leaf) or pa.types.is_timestamp(leaf))
+
+
+def may_have_nan(kind: pa.DataType) -> bool:
+    """Whether the type, or one within it, has NaN; a file may hold it narrower as well."""
+    return _any_of(kind, pa.types.is_floating)
+
+
+def nan_within_lists(kind: pa.DataType) -> bool:
+    """Whether NaN may be in a list or a map, whose statistics pass ``above``."""
+    if pa.types.is_struct(kind):
+        return any(nan_within_lists(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_nested(kind)) and may_have_nan(kind)
+
+
+def stored_as(
+    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Iterable[str], places: Sequence[int]
+) -> list[int]:
+    """Those of some columns, none nested, that each file lacks or has in the table's type."""
+    if layout.by_field_id and names_of(layout.properties, layout.table) is not None:
+        return []  # a file may call them by any name
+    listed = ", ".join(map(quote_text, paths))
+    key = "field_id" if layout.by_field_id else "name"
+    types = ", ".join(
+        f"(SELECT typeof(CAST(NULL AS {sql_type(layout.physical.field(i).type)})))" for i in places
+    )
+    (wanted,) = cursor.execute(f"SELECT {types}").fetchall()
+    held: dict[int | str, set[str]] = {}
+    query = f"SELECT DISTINCT {key}, duckdb_type FROM parquet_schema([{listed}])"
+    for name, type_ in cursor.execute(query).fetchall():
+        held.setdefault(name, set()).add(type_)
+    # By name, a field of a struct is taken for the column: at worst its filters stay above.
+    fields = [layout.physical.field(i) for i in places]
+    own = [field_id(field) if layout.by_field_id else field.name for field in fields]
+    return [
+        place
+        for place, name, type_ in zip(places, own, wanted, strict=True)
+        if held.get(name, set()) <= {type_}
+    ]
+
+
+def _any_of(kind: pa.DataType, holds: Callable[[pa.DataType], bool]) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_any_of(kind.field(i).type, holds) for i in range(kind.num_fields))
+    return holds(kind)

@@ -1,0 +1,218 @@
+"""Which data file, or its entry in the log, is damaged: once a statement over several has failed.
+
+DuckDB says what it could not decode, and mostly not in which file; and what it reads out of a
+damaged one may look like a mistake of whoever wrote the statement. So each file is read
+alone, after the failure: nothing is asked where nothing fails (hazard 41).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
+from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, translated
+from lakevilla.engines.duckdb.file_system import readable_path
+from lakevilla.engines.duckdb.reading.relation import Files, data_columns, whole_files
+from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.paths import file_key
+
+__all__ = ["looked_into", "watched"]
+
+#: What is read again where the error does not say that a file could not be decoded.
+_LOOK_BYTES = 256 * 1024 * 1024
+#: What DuckDB says of a value that the table's type can't hold.
+_MISFIT = re.compile(r"failed to cast column .* from type (?P<held>.*) to .*?: :? ?(?P<why>[^\n]*)")
+
+
+@contextmanager
+def looked_into(
+    data: DataAccess, database: Database, tables: Iterable[TableInput], name: str | None
+) -> Iterator[None]:
+    """Raise ``CorruptObject`` for an error inside the block that a damaged file has caused.
+
+    ``UnsupportedTableFeature`` where the file has text that is not UTF-8, as Spark may write it,
+    a value that the column's type can't hold, or an encoding that DuckDB does not know.
+    ``name`` is the table's in messages, None where there may be several.
+    """
+    try:
+        with translated(name):
+            yield
+    except LakeVillaError as error:
+        doubt = doubt_of(error)
+        if doubt is None:
+            raise
+        limit = None if doubt == "decoding" else _LOOK_BYTES
+        found: LakeVillaError | None = _first_unreadable(database, tables)
+        found = found or _first_damaged(data, database, tables, limit)
+        if found is None:
+            raise
+        raise found from error
+
+
+def watched(
+    data: DataAccess, database: Database, table: TableInput, rows: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows as they come, with the same care."""
+    with looked_into(data, database, [table], table.layout.table):
+        yield from rows
+
+
+def _first_unreadable(database: Database, tables: Iterable[TableInput]) -> CorruptObject | None:
+    """The first partition value of Delta's that is not of its column's type."""
+    for table in tables:
+        layout = table.layout
+        for name in layout.partition_by:
+            place = layout.schema.get_field_index(name)
+            kind = sql_type(layout.schema.field(place).type)
+            if kind in ("VARCHAR", "BLOB"):
+                continue  # any text is one
+            values = pc.map_lookup(
+                table.files["partition_values"].combine_chunks(),
+                query_key=layout.physical.field(place).name,
+                occurrence="first",
+            )
+            with closing(database.cursor()) as cursor:
+                texts = pa.table({"v": values.unique()})
+                cursor.register("__lakevilla_texts", texts)
+                bad = cursor.execute(
+                    f"SELECT v FROM __lakevilla_texts WHERE v <> '' "
+                    f"AND TRY_CAST(v AS {kind}) IS NULL LIMIT 1"
+                ).fetchone()
+            if bad is None:
+                continue
+            path = table.files["path"][values.index(bad[0]).as_py()].as_py()
+            return CorruptObject(
+                f"table {layout.table}: the log gives data file {path} the value {bad[0]!r} for "
+                f"partition column {name}, which is no {kind.lower()}: restore the table to a "
+                "version without the file, or mend the log with the client that wrote it",
+                key=file_key(layout.location, path),
+                table=layout.table,
+            )
+    return None
+
+
+def _first_damaged(
+    data: DataAccess, database: Database, tables: Iterable[TableInput], limit: int | None
+) -> LakeVillaError | None:
+    looked = 0
+    for table in tables:
+        files = whole_files(data, table, "damaged")
+        for place, (path, size) in enumerate(zip(table.files["path"], files.sizes, strict=True)):
+            looked += size
+            if limit is not None and looked > limit:
+                return None
+            key = file_key(table.layout.location, path.as_py())
+            try:
+                why = _damage(data, key, size)
+            except CorruptObject as error:  # it is gone, or shorter than the log says
+                why = error.message
+            found = None if why is not None else _unfit(database, files.only([place]), key)
+            if found is not None:
+                return found
+            why = why or _damage_to_duckdb(data, database, key, size)
+            if why is not None:
+                return CorruptObject(
+                    f"data file {key} of table {table.layout.table} can't be decoded "
+                    f"({why}): restore it from a backup, or restore the table to a version "
+                    "without it; `lakevilla doctor ROOT --files` looks at all files",
+                    key=key,
+                    table=table.layout.table,
+                )
+    return None
+
+
+def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature | None:
+    """What a sound file holds and the table's column can't: bytes that are no text, a number
+    that is too large. Or an encoding that DuckDB does not know.
+
+    Column by column, read as the table reads it, which knows a column by whatever name or
+    number the file has for it.
+    """
+    layout = file.layout
+    for field in (layout.schema.field(place) for place in data_columns(layout)):
+        try:
+            with closing(database.cursor()) as cursor:
+                sql = f"SELECT {quote_name(field.name)} FROM ({file.bind(cursor)})"
+                for _ in cursor.execute(sql).to_arrow_reader(BATCH_ROWS):
+                    pass
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            column, text = f"column {field.name} of table {layout.table}", str(error)
+            misfit = _MISFIT.search(text)
+            if misfit is not None:
+                return UnsupportedTableFeature(
+                    f"{column} has type {field.type}, and in data file {key} it is "
+                    f"{misfit['held'].lower()} with a value that does not fit "
+                    f"({misfit['why'].strip()}), which LakeVilla does not read: widen the column, "
+                    "or write the file anew with a client that reads it",
+                    table=layout.table,
+                )
+            if is_lacking(text):
+                return UnsupportedTableFeature(
+                    f"{column} is stored in data file {key} as LakeVilla does not read it "
+                    f"({text.strip().splitlines()[0]}): write the file anew with a client that "
+                    "reads it, by another encoding",
+                    table=layout.table,
+                )
+            if is_no_text(text):
+                return UnsupportedTableFeature(
+                    f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
+                    "does not read: write it anew with a client that reads it, as a binary column "
+                    "or as UTF-8; if it was UTF-8 once, the file was damaged since",
+                    table=layout.table,
+                )
+    return None
+
+
+def _damage(data: DataAccess, key: str, size: int) -> str | None:
+    """What is wrong with a file, read whole by pyarrow, which verifies the checksums of pages
+    that have some; None if it can be decoded.
+
+    What pyarrow lacks is no damage: the file's other columns are looked at, DuckDB reads all.
+    """
+    try:
+        with (
+            data.open_input(key, size) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as file,
+        ):
+            if not _decodes(file, None):
+                for name in file.schema_arrow.names:
+                    _decodes(file, [name])
+    except pa.ArrowNotImplementedError:
+        pass
+    except (pa.ArrowException, OSError) as error:
+        return str(error).strip().splitlines()[0]
+    return None
+
+
+def _decodes(file: pq.ParquetFile, columns: list[str] | None) -> bool:
+    """Whether pyarrow has what it takes to decode the columns; raises where they are damaged."""
+    try:
+        for _ in file.iter_batches(columns=columns):
+            pass
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, pa.ArrowNotImplementedError) or is_lacking(str(error)):
+            return False
+        raise
+    return True
+
+
+def _damage_to_duckdb(data: DataAccess, database: Database, key: str, size: int) -> str | None:
+    """The same by DuckDB, which reads what pyarrow lacks."""
+    try:
+        with closing(database.cursor()) as cursor:
+            path = quote_text(readable_path(data, key, size))
+            rows = cursor.execute(f"SELECT * FROM read_parquet({path})")
+            for _ in rows.to_arrow_reader(BATCH_ROWS):
+                pass
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        return str(error).strip().splitlines()[0]
+    return None

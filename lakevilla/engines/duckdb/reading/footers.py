@@ -1,0 +1,300 @@
+"""What data files hold, as their footers tell.
+
+Of any table: text, or bytes. Files of Impala and old Hive do not say that their text is text,
+and a column may have become the other since; beside columns of bytes only the footer tells.
+And numbers that the table's type can't keep as they are. DuckDB rounds them without a word, and
+makes a wrong number of a decimal of more than 38 digits, which it takes for a double.
+
+Of an Iceberg table more (spec, "Column Projection"). The field ids in a file decide which of the
+table's columns it has. DuckDB finds a column by its id, but what is within a column by its name
+alone, and a file may have other names there: of before a rename, or as Avro would take them
+(``a-b`` is written ``a_x2Db``). A file without any ids is told by the table's name mapping.
+
+The footers are those that the scan reads next: DuckDB keeps their bytes, so they cost no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.duckdb.failures import translated
+from lakevilla.engines.duckdb.file_system import literal_path
+from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds
+from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
+from lakevilla.errors import UnsupportedTableFeature
+from lakevilla.formats.base import Layout
+from lakevilla.formats.iceberg.metadata.name_mapping import names_of
+
+__all__ = ["Called", "called_in", "field_id"]
+
+_ABSENT = "__lakevilla_absent"
+#: What DuckDB makes of text that is annotated.
+_TEXT = ("VARCHAR", "JSON")
+_FOOTERS = (
+    "SELECT list(file_name), names, children, ids, kinds FROM ("
+    "SELECT file_name, list(name ORDER BY column_id) AS names, "
+    "list(coalesce(num_children, 0) ORDER BY column_id) AS children, "
+    "list(field_id ORDER BY column_id) AS ids, "
+    "list(CASE WHEN precision > 38 THEN 'DECIMAL(' || precision || ',' || scale || ')' "
+    "ELSE duckdb_type END ORDER BY column_id) AS kinds "
+    "FROM parquet_schema([{paths}]) GROUP BY file_name) GROUP BY names, children, ids, kinds"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What a file calls the table's columns.
+
+    ``names``: of a file without field ids, None for a column that it lacks. ``kinds``: the
+    columns' types, with the file's names for what is within them, and bytes for text or text
+    for bytes where the file has these; None where they are the table's. ``lacks``: columns that
+    the file has not got; ``lacks_within``: ids of fields within columns, of those that
+    partitions have a value for.
+    """
+
+    names: tuple[str | None, ...] | None = None
+    kinds: tuple[pa.DataType, ...] | None = None
+    lacks: frozenset[str] = frozenset()
+    lacks_within: frozenset[int] = frozenset()
+
+
+_AS_IN_TABLE = Called()
+
+
+@dataclass(slots=True)
+class _Node:
+    """A part of a footer's tree."""
+
+    name: str
+    number: int | None
+    kind: str | None = None
+    parts: list[_Node] = field(default_factory=list)
+
+
+def called_in(
+    cursor: duckdb.DuckDBPyConnection, layout: Layout, paths: Sequence[str]
+) -> dict[str, Called]:
+    """What each of the files holds of the table's columns, by path.
+
+    Raises
+    ------
+    UnsupportedTableFeature
+        A file has no field ids and the table no name mapping, names within a column differ
+        by case alone, or numbers would be rounded.
+    """
+    of_iceberg = layout.known_as is not None
+    mixed = any(map(has_bytes, layout.physical.types))
+    if not paths or not (of_iceberg or mixed or any(map(has_decimals, layout.physical.types))):
+        return {}
+    mapping = names_of(layout.properties, layout.table) if of_iceberg else None
+    written = {literal_path(path): path for path in paths}
+    listed = ", ".join(map(quote_text, paths))
+    with translated(layout.table):
+        footers = cursor.execute(_FOOTERS.format(paths=listed)).fetchall()
+    found: dict[str, Called] = {}
+    for files, *columns in footers:
+        # Without columns of bytes all text is read as such, whatever the file says.
+        root = _tree(zip(*columns, strict=True), mixed)
+        if of_iceberg:
+            called = _called(root, layout, mapping, files[0])
+        else:
+            called = _called_by_name(root, layout, files[0])
+        found.update((written.get(path, path), called) for path in files)
+    return found
+
+
+def field_id(physical: pa.Field) -> int:
+    """The id by which a file knows a column."""
+    return int((physical.metadata or {})[b"PARQUET:field_id"])
+
+
+def _tree(nodes: Iterator[tuple[str, int, int | None, str | None]], mixed: bool) -> _Node:
+    name, count, number, kind = next(nodes)
+    parts = [_tree(nodes, mixed) for _ in range(count)]
+    return _Node(name, number, "VARCHAR" if kind == "BLOB" and not mixed else kind, parts)
+
+
+def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
+    """What a file of a Delta table has; DuckDB finds the columns, by name or by id."""
+    by_name = _by_name(root)
+    by_id = {node.number: node for node in root.parts}
+    kinds = []
+    for own, physical in zip(layout.schema, layout.physical, strict=True):
+        node = by_id.get(field_id(physical)) if layout.by_field_id else by_name(physical.name)
+        with _told(own.name, layout, file):
+            kinds.append(physical.type if node is None else _as_held(physical.type, node))
+    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
+    return _AS_IN_TABLE if same else Called(kinds=tuple(kinds))
+
+
+def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
+    """The type, with bytes for text or text for bytes where the file has these.
+
+    The very type where the file has it as it is.
+    """
+    if not pa.types.is_nested(kind):
+        return _leaf(kind, node)
+    if pa.types.is_struct(kind):
+        by_name = _by_name(node)
+        pairs = [(by_name(one.name), one.type) for one in kind]
+    else:
+        pairs = list(_parts(node, kind))
+    made = [inner if part is None else _as_held(inner, part) for part, inner in pairs]
+    if all(one is inner for one, (_, inner) in zip(made, pairs, strict=True)):
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(own) for one, own in zip(kind, made, strict=True)])
+    return pa.map_(*made) if pa.types.is_map(kind) else pa.list_(*made)
+
+
+def _by_name(node: _Node) -> Callable[[str], _Node | None]:
+    """A node's parts by name, as DuckDB finds them: the very one, else but for case."""
+    exact = {part.name: part for part in node.parts}
+    loose = {part.name.lower(): part for part in reversed(node.parts)}
+    return lambda name: exact.get(name) or loose.get(name.lower())
+
+
+def _leaf(kind: pa.DataType, node: _Node) -> pa.DataType:
+    if node.kind is not None and rounds(node.kind, kind):
+        raise _Rounded(kind, node.kind)
+    if is_text(kind) and node.kind == "BLOB":
+        return pa.binary()
+    return pa.string() if is_bytes(kind) and node.kind in _TEXT else kind
+
+
+class _Rounded(Exception):
+    """A file's numbers are not what the table's type would make of them."""
+
+    def __init__(self, wanted: pa.DataType, held: str) -> None:
+        self.wanted, self.held = wanted, held
+
+
+@contextmanager
+def _told(column: str, layout: Layout, file: str) -> Iterator[None]:
+    try:
+        yield
+    except _Rounded as error:
+        raise UnsupportedTableFeature(
+            f"column {column} of table {layout.table} has numbers of type {error.wanted}, and data "
+            f"file {file} has {error.held.lower()} there, which can't be read without changing "
+            "them: write the file anew with a client that reads it",
+            table=layout.table,
+        ) from None
+
+
+def _called(
+    root: _Node, layout: Layout, mapping: Mapping[int, tuple[str, ...]] | None, file: str
+) -> Called:
+    names: tuple[str | None, ...] | None = None
+    if all(node.number is None for node in _all(root)):
+        if mapping is None:
+            raise UnsupportedTableFeature(
+                f"data file {file} of table {layout.table} has no field ids, and the table no "
+                "name mapping (schema.name-mapping.default) that tells its columns: set one with "
+                "the client that added the file",
+                table=layout.table,
+            )
+        _number(root.parts, layout.physical, mapping)
+        by_id = {node.number: node.name for node in root.parts}
+        names = tuple(by_id.get(field_id(field)) for field in layout.physical)
+    top = {node.number: node for node in root.parts if node.number is not None}
+    lacks, kinds = [], []
+    for own, physical in zip(layout.schema, layout.physical, strict=True):
+        node = top.get(field_id(physical))
+        if node is None:
+            lacks.append(own.name)
+        elif pa.types.is_nested(physical.type):
+            _refuse_twins(node, own.name, layout, file)
+        with _told(own.name, layout, file):
+            kinds.append(physical.type if node is None else _as_called(physical.type, node))
+    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
+    held = {node.number for node in _all(root)}
+    within = frozenset(number for number, _ in layout.constants_within if number not in held)
+    return Called(names, None if same else tuple(kinds), frozenset(lacks), within)
+
+
+def _all(node: _Node) -> Iterator[_Node]:
+    for part in node.parts:
+        yield part
+        yield from _all(part)
+
+
+def _number(
+    nodes: Sequence[_Node], fields: Iterable[pa.Field], mapping: Mapping[int, tuple[str, ...]]
+) -> None:
+    """Give the nodes of a file without ids those that the table's name mapping has for them."""
+    there = {node.name: node for node in nodes}
+    for one in fields:
+        known = mapping.get(field_id(one), ())
+        node = next((there[name] for name in known if name in there), None)
+        if node is not None:
+            node.number = field_id(one)
+            _number_within(node, one.type, mapping)
+
+
+def _number_within(node: _Node, kind: pa.DataType, mapping: Mapping[int, tuple[str, ...]]) -> None:
+    if pa.types.is_struct(kind):
+        _number(node.parts, kind, mapping)
+    else:
+        for part, inner in _parts(node, kind):
+            _number_within(part, inner, mapping)
+
+
+def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
+    """The type, with every field of a struct under the name that the file has for its id.
+
+    The very type where the file has it as it is. A name that no file has stands for a field
+    that this one lacks: it reads as NULL. A struct of which the file has no field at all takes
+    one of the file's, by which DuckDB tells whether the struct is NULL.
+    """
+    if pa.types.is_struct(kind):
+        there = {part.number: part for part in node.parts if part.number is not None}
+        fields, same = [], True
+        for place, one in enumerate(kind):
+            part = there.get(field_id(one))
+            name = f"{_ABSENT}{place}" if part is None else part.name
+            inner = one.type if part is None else _as_called(one.type, part)
+            same = same and name == one.name and inner is one.type
+            fields.append(pa.field(name, inner))
+        if not any(field_id(one) in there for one in kind) and node.parts:
+            fields.append(pa.field(node.parts[0].name, pa.string()))
+        return kind if same else pa.struct(fields)
+    if not pa.types.is_nested(kind):
+        return _leaf(kind, node)
+    parts = _parts(node, kind)
+    if not parts:
+        return kind
+    made = [_as_called(inner, part) for part, inner in parts]
+    if all(one is inner for one, (_, inner) in zip(made, parts, strict=True)):
+        return kind
+    return pa.map_(*made) if pa.types.is_map(kind) else pa.list_(*made)
+
+
+def _parts(node: _Node, kind: pa.DataType) -> list[tuple[_Node, pa.DataType]]:
+    """A file's nodes for what a list or a map holds; none where the file has them otherwise."""
+    if pa.types.is_map(kind) and node.parts and len(node.parts[0].parts) == 2:
+        key, value = node.parts[0].parts
+        return [(key, kind.key_type), (value, kind.item_type)]
+    if pa.types.is_list(kind) and node.parts:
+        repeated = node.parts[0]
+        # Of two levels in old files (Parquet, "Backward-compatibility rules").
+        plain = len(repeated.parts) != 1 or repeated.name in ("array", f"{node.name}_tuple")
+        return [(repeated if plain else repeated.parts[0], kind.value_type)]
+    return []
+
+
+def _refuse_twins(node: _Node, column: str, layout: Layout, file: str) -> None:
+    """Refuse names that DuckDB can't tell from each other."""
+    for one in (node, *_all(node)):
+        if len({part.name.lower() for part in one.parts}) < len(one.parts):
+            raise UnsupportedTableFeature(
+                f"column {column} of table {layout.table} has fields that differ only by case in "
+                f"data file {file}: LakeVilla does not read them; rewrite the file with the "
+                "client that wrote it",
+                table=layout.table,
+            )

@@ -1,0 +1,410 @@
+"""A table's files as one SQL relation with the table's columns, whatever the files hold.
+
+Files are read through a schema given to ``read_parquet``: a column that an old
+file lacks is NULL, one that was widened since is cast, one that was renamed is
+found by its physical name or field id. Filters meet a column that may have been cast
+above the cast (see ``above``). Partition columns are constants from the
+log, never from paths. Deletion vectors are an anti-join on file and row number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.deletes import Deleted, read_deletes
+from lakevilla.engines.duckdb.expressions import to_duckdb
+from lakevilla.engines.duckdb.file_system import readable_path
+from lakevilla.engines.duckdb.reading.above import (
+    above,
+    may_be_narrower,
+    may_have_nan,
+    nan_within_lists,
+    stored_as,
+)
+from lakevilla.engines.duckdb.reading.constants import (
+    Constants,
+    PartitionKey,
+    binary_of,
+    constant_sql,
+    constants_of,
+    default_text,
+    partition_keys,
+    told_within,
+    written_keys,
+)
+from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id
+from lakevilla.engines.duckdb.sqltext import (
+    has_bytes,
+    is_bytes,
+    name_list,
+    quote_name,
+    quote_text,
+    renamed,
+    sql_type,
+)
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.expressions.loosen import loosened
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Layout
+from lakevilla.formats.paths import file_key
+from lakevilla.store.effects import Program
+
+__all__ = ["FILE", "ROW", "Files", "data_columns", "read_files", "whole_files"]
+
+#: Columns of every relation beside the table's own: the file's place in the
+#: table input, and the row's place in the file.
+FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
+
+# Up to this many combinations of partition values each become a branch of their
+# own, in which the values are constants that DuckDB prunes by; beyond, a join.
+_BRANCH_LIMIT = 64
+# Up to this many footers are read before a query, for its plan.
+_FOOTER_LIMIT = 1000
+_UNION = "union_by_name = true"
+_AS_TEXT = ", binary_as_string = true"
+_VIRTUAL = ("filename", "file_index", "file_row_number")
+
+#: Files of which nothing else is known.
+_AS_IN_TABLE = Called()
+_NOTHING_DELETED = Deleted()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How ``bind`` reads files; ``where`` is loosened, and asked of the files' own columns."""
+
+    uniform: bool
+    as_stored: frozenset[str]
+    where: Expr | None
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a table input, or some of them, ready to be queried.
+
+    ``partitions`` are those of the rows as they would be written now; None where the file's
+    rows may belong to several. ``constants`` are what all rows of a file have in columns that
+    are not in it. ``name`` prefixes the helper tables that ``bind`` registers on a cursor.
+    """
+
+    layout: Layout
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    partitions: tuple[PartitionKey | None, ...]
+    constants: tuple[Constants, ...]
+    deleted: Deleted
+    name: str
+    chosen: tuple[int, ...]
+    within: tuple[frozenset[int], ...] = ()
+    called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
+
+    def only(self, ordinals: Iterable[int]) -> Files:
+        """Some of the files; their places stay what they were."""
+        return replace(self, chosen=tuple(ordinals))
+
+    def bytes(self) -> int:
+        return sum(self.sizes[i] for i in self.chosen)
+
+    def is_uniform(self, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Whether the files hold the table's very columns, which are then read as they are.
+
+        It costs their footers, and gives DuckDB's planner their statistics,
+        which a schema from outside hides.
+        """
+        layout = self.layout
+        fields = [layout.physical.field(i) for i in data_columns(layout)]
+        if (
+            not self.chosen
+            or not fields
+            or layout.by_field_id
+            or len(self.chosen) > _FOOTER_LIMIT
+            or any(field.name in _VIRTUAL or nan_within_lists(field.type) for field in fields)
+        ):
+            return False
+        self._look(cursor)
+        if any(self._called(ordinal).kinds is not None for ordinal in self.chosen):
+            return False
+        have = (
+            f"DESCRIBE SELECT {name_list(f.name for f in fields)} "
+            f"FROM {self._read(self.chosen, _UNION)}"
+        )
+        want = ", ".join(f"CAST(NULL AS {sql_type(f.type)})" for f in fields)
+        try:
+            types = [row[1] for row in cursor.execute(have).fetchall()]
+        except duckdb.BinderException:
+            return False
+        return types == [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
+
+    def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
+        """Columns that no file holds in another type, though it might; costs the footers."""
+        layout = self.layout
+        doubtful = [
+            i
+            for i in data_columns(layout)
+            if may_be_narrower(layout.physical.field(i).type)
+            and not pa.types.is_nested(layout.physical.field(i).type)
+        ]
+        if not self.chosen or not doubtful or len(self.chosen) > _FOOTER_LIMIT:
+            return frozenset()
+        paths = (self.paths[i] for i in self.chosen)
+        found = stored_as(cursor, layout, paths, doubtful)
+        return frozenset(layout.schema.field(i).name for i in found)
+
+    def bind(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        *,
+        where: Expr | None = None,
+        uniform: bool = False,
+        as_stored: frozenset[str] = frozenset(),
+    ) -> str:
+        """The relation's SQL, its helper tables registered on ``cursor``.
+
+        Rows for which ``where``, bound, is not true may be left out.
+        """
+        if not self.chosen:
+            return self._empty()
+        self._look(cursor)
+        reading = _Reading(uniform, as_stored, self._loosened(where))
+        groups: dict[tuple[Constants, Called], list[int]] = {}
+        for ordinal in self.chosen:
+            called, constants = self._called(ordinal), self.constants[ordinal]
+            if self.layout.known_as is not None:
+                constants = tuple(one for one in constants if one[0] in called.lacks)
+                self._check_held(ordinal, called)
+            groups.setdefault((constants, called), []).append(ordinal)
+        if len(groups) <= _BRANCH_LIMIT or not self.layout.partition_by:
+            sql = " UNION ALL ".join(
+                self._select(members, self._spelled(constants), reading, called=own)
+                for (constants, own), members in groups.items()
+            )
+        else:
+            alike: dict[Called, list[int]] = {}
+            for ordinal in self.chosen:
+                alike.setdefault(self._called(ordinal), []).append(ordinal)
+            sql = " UNION ALL ".join(
+                self._joined(cursor, members, number, reading, called)
+                for number, (called, members) in enumerate(alike.items())
+            )
+        return self._without_deleted(cursor, sql)
+
+    def _look(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Ask footers that were not asked, where they have to be known."""
+        fresh = [self.paths[i] for i in self.chosen if self.paths[i] not in self.called]
+        self.called.update(called_in(cursor, self.layout, fresh))
+
+    def _called(self, ordinal: int) -> Called:
+        return self.called.get(self.paths[ordinal], _AS_IN_TABLE)
+
+    def _check_held(self, ordinal: int, called: Called) -> None:
+        """Refuse a file that lacks what no default and no partition value stands in for."""
+        told = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
+        for column in sorted(called.lacks - told):
+            if not self.layout.schema.field(column).nullable:
+                raise CorruptObject(
+                    f"column {column} of table {self.layout.table} is required, and data file "
+                    f"{self.paths[ordinal]} does not hold it: restore the file, or let the column "
+                    f"be NULL there with alter(drop_not_null=[{column!r}])",
+                    table=self.layout.table,
+                )
+        if not called.lacks_within.isdisjoint(self.within[ordinal]):
+            raise UnsupportedTableFeature(
+                f"table {self.layout.table} is partitioned by a field of a struct that data file "
+                f"{self.paths[ordinal]} does not hold: LakeVilla does not fill it in; rewrite the "
+                "file with the client that wrote it",
+                table=self.layout.table,
+            )
+
+    def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+        if self.deleted.positions is not None:
+            deleted = f"{self.name}_deleted"
+            cursor.register(deleted, self.deleted.positions)
+            sql = (
+                f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {deleted} AS d "
+                f"ON s.{FILE} = d.file AND s.{ROW} = d.row"
+            )
+        for number, one in enumerate(self.deleted.equality):
+            helper = f"{self.name}_equal{number}"
+            cursor.register(helper, one.rows)
+            agree = " AND ".join(
+                f"s.{quote_name(column)} IS NOT DISTINCT FROM e.{quote_name(column)}"
+                for column in one.rows.schema.names
+            )
+            places = ", ".join(map(str, one.ordinals))
+            sql = (
+                f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {helper} AS e "
+                f"ON {agree} AND s.{FILE} IN ({places})"
+            )
+        return sql
+
+    def _spelled(self, constants: Constants) -> dict[str, str]:
+        """The values of columns that are in no file, or not in all: SQL by column."""
+        layout = self.layout
+        found = {}
+        for column, value in (*layout.defaults, *constants):
+            place = layout.schema.get_field_index(column)
+            if column in layout.partition_by:
+                found[column] = constant_sql(value, layout.schema.field(place).type)
+            else:
+                found[column] = default_text(value, layout.physical.field(place).type)
+        return found
+
+    def _select(
+        self,
+        members: Sequence[int],
+        partitions: dict[str, str],
+        reading: _Reading,
+        join: str = "",
+        called: Called = _AS_IN_TABLE,
+    ) -> str:
+        layout = self.layout
+        columns, entries = [], []
+        inner_names: dict[str, str] = {}
+        for index, (field, physical) in enumerate(zip(layout.schema, layout.physical, strict=True)):
+            if field.name in layout.partition_by:
+                columns.append(f"{partitions[field.name]} AS {quote_name(field.name)}")
+                continue
+            # Inner names that no column of a user can have: a table may well
+            # have a column called "filename", which DuckDB gives a meaning.
+            inner = quote_name(physical.name) if reading.uniform else f"__lakevilla_c{index}"
+            missing = partitions.get(field.name, "NULL")
+            name = None
+            if called.names is not None:
+                name = called.names[index] or f"__lakevilla_absent{index}"
+            if called.kinds is not None:
+                physical = physical.with_type(called.kinds[index])
+            entries.append(_schema_entry(layout, inner, physical, missing, name))
+            inner_names[field.name] = inner
+            value = renamed(inner, physical.type, field.type)
+            if may_have_nan(physical.type) or (
+                may_be_narrower(physical.type) and field.name not in reading.as_stored
+            ):
+                value = above(value)
+            columns.append(f"{value} AS {quote_name(field.name)}")
+        if not entries:
+            entries.append(
+                "'__lakevilla_none': {'name': '__lakevilla_none', 'type': 'BOOLEAN', "
+                "'default_value': NULL}"
+            )
+        if len(members) == 1:
+            ordinal = f"CAST({members[0]} AS BIGINT)"
+        elif members[-1] - members[0] == len(members) - 1:
+            ordinal = f"CAST(file_index + {members[0]} AS BIGINT)"
+        else:
+            listed = ", ".join(map(str, members))
+            ordinal = f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
+        columns += [f"{ordinal} AS {FILE}", f"file_row_number AS {ROW}"]
+        how = _UNION if reading.uniform else f"schema = MAP {{{', '.join(entries)}}}"
+        if reading.where is not None:
+            where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
+            join += f" WHERE {where}"
+        return f"SELECT {', '.join(columns)} FROM {self._read(members, how)}{join}"
+
+    def _loosened(self, where: Expr | None) -> Expr | None:
+        """What files may be asked of columns that meet ``where`` itself above the cast."""
+        layout = self.layout
+        if where is None:
+            return None
+        kinds = {
+            layout.schema.field(i).name: layout.physical.field(i).type for i in data_columns(layout)
+        }
+        columns = {
+            name
+            for name, kind in kinds.items()
+            if not pa.types.is_nested(kind) and (may_have_nan(kind) or may_be_narrower(kind))
+        }
+        return loosened(where, columns)
+
+    def _read(self, members: Sequence[int], how: str) -> str:
+        paths = ", ".join(quote_text(self.paths[i]) for i in members)
+        # Text of old Hive and Impala files has no annotation: DuckDB would spell its bytes out.
+        # Beside columns of bytes the footers tell it (``Called.kinds``).
+        text = "" if any(map(has_bytes, self.layout.physical.types)) else _AS_TEXT
+        return f"read_parquet([{paths}], {how}, hive_partitioning = false{text})"
+
+    def _joined(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        members: Sequence[int],
+        number: int,
+        reading: _Reading,
+        called: Called,
+    ) -> str:
+        helper = f"{self.name}_partitions{number}"
+        columns: dict[str, pa.Array] = {"place": pa.array(range(len(members)), pa.uint64())}
+        partitions = {}
+        for index, column in enumerate(self.layout.partition_by):
+            kind = self.layout.schema.field(column).type
+            values = [self.constants[i][index][1] for i in members]
+            if is_bytes(kind):
+                columns[f"p{index}"] = pa.array([binary_of(v) for v in values], pa.binary())
+            else:
+                columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
+            partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
+        cursor.register(helper, pa.table(columns))
+        join = f" JOIN {helper} AS h ON file_index = h.place"
+        return self._select(members, partitions, reading, join, called)
+
+    def _empty(self) -> str:
+        columns = [
+            f"CAST(NULL AS {sql_type(f.type)}) AS {quote_name(f.name)}" for f in self.layout.schema
+        ]
+        columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
+        return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]:
+    """The files of ``table`` with their deletion vectors, which are read now."""
+    deleted = yield from read_deletes(table)
+    return whole_files(data, table, name, deleted)
+
+
+def whole_files(
+    data: DataAccess, table: TableInput, name: str, deleted: Deleted = _NOTHING_DELETED
+) -> Files:
+    """The files of ``table`` with all their rows but those that are ``deleted``."""
+    layout, files = table.layout, table.files
+    paths = files.column("path").to_pylist()
+    sizes = files.column("size").to_pylist()
+    keys = partition_keys(table)
+    return Files(
+        layout=layout,
+        paths=tuple(
+            readable_path(data, file_key(layout.location, path), size)
+            for path, size in zip(paths, sizes, strict=True)
+        ),
+        sizes=tuple(sizes),
+        partitions=tuple(written_keys(table) if layout.known_as is not None else keys),
+        constants=tuple(constants_of(table, keys)),
+        deleted=deleted,
+        name=f"__lakevilla_{name}",
+        chosen=tuple(range(len(paths))),
+        within=told_within(table),
+    )
+
+
+def data_columns(layout: Layout) -> list[int]:
+    """Places of the columns that files hold: all but the partition columns."""
+    return [i for i, f in enumerate(layout.schema) if f.name not in layout.partition_by]
+
+
+def _schema_entry(
+    layout: Layout, inner: str, physical: pa.Field, missing: str, name: str | None
+) -> str:
+    """``missing``: what the rows of a file have that lacks the column; ``name``: what a file
+    calls it that has no field ids.
+    """
+    if layout.by_field_id and name is None:
+        key = str(field_id(physical))
+    else:
+        key = quote_text(name or physical.name)
+    return (
+        f"{key}: {{'name': {quote_text(inner)}, 'type': {quote_text(sql_type(physical.type))}, "
+        f"'default_value': {missing}}}"
+    )

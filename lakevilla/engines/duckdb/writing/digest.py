@@ -1,0 +1,47 @@
+"""A digest of a multiset of rows: equal digests mean equal rows, in any order.
+
+Each row is written without ambiguity, hashed to 128 bits and summed, in halves.
+A sum, unlike an exclusive or, tells two equal rows from none.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.duckdb.failures import translated
+from lakevilla.engines.duckdb.reading.relation import Files
+from lakevilla.engines.duckdb.sqltext import quote_name
+from lakevilla.engines.duckdb.writing.rewrite import expression_sql
+from lakevilla.expressions.tree import Expr
+
+__all__ = ["digest"]
+
+
+def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
+    """The digest of the rows of ``files`` for which ``where`` is true."""
+    layout = files.layout
+    parts = ", ".join(_unambiguous(f"t.{quote_name(f.name)}", f.type) for f in layout.schema)
+    sql = (
+        "SELECT count(*), sum(md5_number_lower(line)), sum(md5_number_upper(line)) FROM ("
+        f"SELECT concat({parts}) AS line FROM ({files.bind(cursor, where=where)}) AS t "
+        f"WHERE {expression_sql(where, layout.schema, 't')})"
+    )
+    with translated(layout.table):
+        # All rows are fetched, though there is one: a result that is not read to its
+        # end is dropped with the interpreter's lock held, while DuckDB's threads may
+        # still wait for that lock to read a file of a remote store.
+        ((count, low, high),) = cursor.execute(sql).fetchall()
+    return f"{count}-{int(low or 0):x}-{int(high or 0):x}"
+
+
+def _unambiguous(value: str, kind: pa.DataType) -> str:
+    """Text of a value such that no two rows join up to the same line."""
+    text = f"CAST({value} AS VARCHAR)"
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        text = f"hex({value})"
+    if pa.types.is_floating(kind):
+        # Equal to SQL, and so to every predicate: one text for both zeros.
+        text = f"CAST({value} + 0.0 AS VARCHAR)"
+    # The length in front marks where a text ends, "-" alone a NULL.
+    return f"coalesce(strlen({text}) || ':' || {text}, '-')"

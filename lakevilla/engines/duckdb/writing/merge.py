@@ -1,0 +1,295 @@
+"""MERGE: pair target and source rows once, then rewrite the files that an action falls in.
+
+The pairs, and after them the actions, are tables of row places and source row
+numbers: small beside the rows themselves, and DuckDB spills them to disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
+from lakevilla.engines.duckdb.expressions import to_duckdb
+from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files
+from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
+from lakevilla.engines.partitions import partition_columns
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import ChangeFile
+from lakevilla.store.effects import Program
+
+__all__ = ["merge", "numbered"]
+
+# A source row's number, and the clause that acts on a row.
+_NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
+_SOURCE, _CLAUSE = f'"{_NUMBER.name}"', '"__lakevilla_clause"'
+# What a row takes in a file, for a guess at how many a table has.
+_ROW_BYTES = 20
+_UPDATES = ("matched_update", "not_matched_by_source_update")
+_DELETES = ("matched_delete", "not_matched_by_source_delete")
+
+
+def merge(
+    rewriter: Rewriter, source: pa.RecordBatchReader, spec: MergeSpec
+) -> Program[tuple[Rewrite, np.ndarray]]:
+    """Merge ``source``, whose rows are ``numbered``, into the rewriter's table.
+
+    Also the numbers of the source rows that match a row of it.
+    """
+    statement = _Merge(rewriter, spec, source.schema)
+    tap = Tap(source.schema, source)
+    with translated(statement.table, (tap,)):
+        statement.load(tap)
+        statement.pair()
+    statement.refuse_ambiguous()
+    counts = statement.counts()
+    updated = yield from statement.rewrite_hits()
+    inserted = yield from statement.insert()
+    changes = yield from statement.record()
+    rows_updated, rows_deleted, rows_matched = counts
+    rewrite = Rewrite(
+        written=updated.written + inserted.written,
+        removed=updated.removed,
+        change_files=changes,
+        rows_matched=rows_matched,
+        rows_inserted=inserted.rows_inserted,
+        rows_updated=rows_updated,
+        rows_deleted=rows_deleted,
+        rows_copied=updated.rows_copied - rows_updated,
+    )
+    return rewrite, statement.matched_sources()
+
+
+def numbered(source: pa.RecordBatchReader, start: int = 0) -> pa.RecordBatchReader:
+    """The rows with a number each, in order: what tells them apart."""
+    schema = source.schema.append(_NUMBER)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first = start
+        for batch in source:
+            numbers = pa.array(np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
+            yield pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+class _Merge:
+    def __init__(self, rewriter: Rewriter, spec: MergeSpec, source: pa.Schema) -> None:
+        self._rewriter, self._spec = rewriter, spec
+        self._files: Files = rewriter.files
+        self._layout = rewriter.files.layout
+        self._cursor: duckdb.DuckDBPyConnection = rewriter.database.cursor()
+        self._schemas = {spec.source_alias: source, spec.target_alias: self._layout.schema}
+        self.table = self._layout.table
+
+    def load(self, tap: Tap) -> None:
+        """Keep the source: it is read more than once, and may come from a stream."""
+        self._cursor.register("__lakevilla_stream", tap.reader)
+        self._cursor.execute("CREATE TEMP TABLE source AS SELECT * FROM __lakevilla_stream")
+
+    def pair(self) -> None:
+        """Tables ``pairs`` (target row, source row, clause or NULL) and ``actions``."""
+        target = self._files.bind(self._cursor)
+        pair = [f"({target}) AS t", "source AS s"]
+        if self._source_is_larger():
+            pair.reverse()
+        self._cursor.execute(
+            f"CREATE TEMP TABLE pairs AS SELECT t.{FILE} AS file, t.{ROW} AS row, "
+            f"s.{_SOURCE} AS source, {self._choice('matched_')} AS clause "
+            f"FROM {pair[0]} JOIN {pair[1]} ON {self._sql(self._spec.on)}"
+        )
+        self._cursor.execute(
+            "CREATE TEMP TABLE actions AS "
+            "SELECT file, row, source, clause FROM pairs WHERE clause IS NOT NULL"
+        )
+        if self._clauses("not_matched_by_source_"):
+            self._cursor.execute(
+                "INSERT INTO actions SELECT * FROM ("
+                f"SELECT t.{FILE} AS file, t.{ROW} AS row, NULL AS source, "
+                f"{self._choice('not_matched_by_source_')} AS clause FROM ({target}) AS t "
+                f"ANTI JOIN pairs AS p ON p.file = t.{FILE} AND p.row = t.{ROW}) "
+                "WHERE clause IS NOT NULL"
+            )
+
+    def _source_is_larger(self) -> bool:
+        """Whether the hash table should be built of the target, the smaller side."""
+        ((rows,),) = self._cursor.execute("SELECT count(*) FROM source").fetchall()
+        return int(rows) * _ROW_BYTES > self._files.bytes()
+
+    def refuse_ambiguous(self) -> None:
+        """Raise if two source rows act on one target row: their order would decide."""
+        with translated(self.table):
+            found = self._cursor.execute(
+                "SELECT list(source)[1:2] FROM actions WHERE source IS NOT NULL "
+                "GROUP BY file, row HAVING count(*) > 1 LIMIT 1"
+            ).fetchall()
+            if not found:
+                return
+            ((pair,),) = found
+            rows = self._cursor.execute(
+                f"SELECT left(CAST(s AS VARCHAR), 200) FROM (SELECT * EXCLUDE ({_SOURCE}) "
+                f"FROM source WHERE {_SOURCE} IN ({pair[0]}, {pair[1]})) AS s"
+            ).fetchall()
+        raise InvalidOperation(
+            f"table {self.table}: two source rows of the merge match one target row: "
+            f"{' and '.join(row[0] for row in rows)}; make the source unique in the columns "
+            "of the merge condition",
+            table=self.table,
+        )
+
+    def counts(self) -> tuple[int, int, int]:
+        """Target rows to be updated, to be deleted, and matched by the source."""
+        with translated(self.table):
+            ((updated, deleted, matched),) = self._cursor.execute(
+                f"SELECT count(*) FILTER (clause IN {self._numbers(_UPDATES)}), "
+                f"count(*) FILTER (clause IN {self._numbers(_DELETES)}), "
+                "(SELECT count(*) FROM (SELECT DISTINCT file, row FROM pairs)) FROM actions"
+            ).fetchall()
+        return int(updated), int(deleted), int(matched)
+
+    def matched_sources(self) -> np.ndarray:
+        """The numbers of the source rows that match a target row."""
+        with translated(self.table):
+            found = self._cursor.execute("SELECT DISTINCT source FROM pairs").fetchnumpy()
+        return np.asarray(found["source"], np.int64)
+
+    def rewrite_hits(self) -> Program[Rewrite]:
+        """Rewrite the files with an updated or a deleted row; drop those with no other."""
+        rewriter, cursor = self._rewriter, self._cursor
+        with translated(self.table):
+            deleted = dict(
+                cursor.execute(
+                    f"SELECT file, count(*) FILTER (clause IN {self._numbers(_DELETES)}) "
+                    "FROM actions GROUP BY file"
+                ).fetchall()
+            )
+        if not deleted:
+            return Rewrite()
+        hit = self._files.only(sorted(deleted))
+        totals = rewriter.counted(cursor, hit) if any(deleted.values()) else {}
+        partial = hit.only(i for i in hit.chosen if not deleted[i] or deleted[i] < totals[i])
+        moved = partition_columns(self._layout)
+        moves = any(
+            not moved.isdisjoint(clause.assignments)
+            for clause in self._spec.clauses
+            if clause.kind in _UPDATES
+        )
+        written = yield from rewriter.rewrite(cursor, partial, self._rewritten, moves=moves)
+        return Rewrite(
+            written=written,
+            removed=rewriter.removed(hit.chosen),
+            rows_copied=rewriter.writer.rows_written,
+        )
+
+    def insert(self) -> Program[Rewrite]:
+        """Write the source rows that match no target row and that a clause takes."""
+        if not self._clauses("not_matched_insert"):
+            return Rewrite()
+        writer = self._rewriter.writer
+        before = writer.rows_written
+        sql = self._rewriter.guarded(self._inserted())
+        names = name_list(writer.schema.names)
+        batches = writer.stream(self._cursor, f"SELECT {names} FROM ({sql})")
+        written = yield from writer.rows(batches)
+        return Rewrite(written=written, rows_inserted=writer.rows_written - before)
+
+    def record(self) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files of all that the merge did."""
+        names = name_list(self._layout.schema.names)
+        hits = self._acted(self._files.only(self._hit_files()))
+        updates, deletes = self._numbers(_UPDATES), self._numbers(_DELETES)
+        old = ", ".join(f"t.{quote_name(n)}" for n in self._layout.schema.names)
+        parts = [
+            f"SELECT {old}, CASE WHEN s.{_CLAUSE} IN {deletes} THEN 'delete' "
+            f"ELSE 'update_preimage' END AS _change_type {hits} WHERE s.{_CLAUSE} IS NOT NULL",
+            f"SELECT {self._updated_columns()}, 'update_postimage' AS _change_type {hits} "
+            f"WHERE s.{_CLAUSE} IN {updates}",
+        ]
+        if self._clauses("not_matched_insert"):
+            parts.append(f"SELECT {names}, 'insert' AS _change_type FROM ({self._inserted()})")
+        return (yield from self._rewriter.record(self._cursor, " UNION ALL ".join(parts)))
+
+    def _rewritten(self, files: Files) -> str:
+        return self._rewriter.guarded(
+            f"SELECT {self._updated_columns()}, s.{_CLAUSE} IS NOT NULL AS {HIT} "
+            f"{self._acted(files)} "
+            f"WHERE s.{_CLAUSE} IS NULL OR s.{_CLAUSE} NOT IN {self._numbers(_DELETES)}"
+        )
+
+    def _acted(self, files: Files) -> str:
+        """FROM clause: rows ``t`` with the source row and the clause ``s`` that act on them."""
+        chosen = ", ".join(map(str, files.chosen)) or "-1"
+        # Hash tables hold these files' actions alone, not the whole source.
+        acting = (
+            f"SELECT s.*, a.file AS {FILE}, a.row AS {ROW}, a.clause AS {_CLAUSE} "
+            f"FROM source AS s RIGHT JOIN (SELECT * FROM actions WHERE file IN ({chosen})) AS a "
+            f"ON s.{_SOURCE} = a.source"
+        )
+        return (
+            f"FROM ({files.bind(self._cursor)}) AS t LEFT JOIN ({acting}) AS s "
+            f"ON s.{FILE} = t.{FILE} AND s.{ROW} = t.{ROW}"
+        )
+
+    def _updated_columns(self) -> str:
+        return ", ".join(
+            self._cases(name, f"s.{_CLAUSE}", _UPDATES, otherwise=f"t.{quote_name(name)}")
+            for name in self._layout.schema.names
+        )
+
+    def _inserted(self) -> str:
+        columns = ", ".join(
+            self._cases(name, f"s.{_CLAUSE}", ("not_matched_insert",), otherwise="NULL")
+            for name in self._layout.schema.names
+        )
+        return (
+            f"SELECT {columns}, true AS {HIT} FROM ("
+            f"SELECT s.*, {self._choice('not_matched_insert')} AS {_CLAUSE} FROM source AS s "
+            f"ANTI JOIN pairs AS p ON p.source = s.{_SOURCE}) AS s WHERE s.{_CLAUSE} IS NOT NULL"
+        )
+
+    def _cases(self, name: str, clause: str, kinds: tuple[str, ...], *, otherwise: str) -> str:
+        kind = sql_type(self._layout.schema.field(name).type)
+        branches = " ".join(
+            f"WHEN {number} THEN CAST({self._sql(c.assignments[name])} AS {kind})"
+            for number, c in enumerate(self._spec.clauses)
+            if c.kind in kinds and name in c.assignments
+        )
+        value = f"CASE {clause} {branches} ELSE {otherwise} END" if branches else otherwise
+        return f"CAST({value} AS {kind}) AS {quote_name(name)}"
+
+    def _choice(self, prefix: str) -> str:
+        """The number of the first clause of a kind whose predicate is true; else NULL."""
+        branches = " ".join(
+            f"WHEN {'true' if c.predicate is None else self._sql(c.predicate)} THEN {number}"
+            for number, c in self._clauses(prefix)
+        )
+        return f"CAST(CASE {branches} END AS INTEGER)" if branches else "CAST(NULL AS INTEGER)"
+
+    def _clauses(self, prefix: str) -> list[tuple[int, MergeClause]]:
+        return [(n, c) for n, c in enumerate(self._spec.clauses) if c.kind.startswith(prefix)]
+
+    def _numbers(self, kinds: tuple[str, ...]) -> str:
+        numbers = [str(n) for n, c in enumerate(self._spec.clauses) if c.kind in kinds]
+        return f"({', '.join(numbers) or '-1'})"
+
+    def _hit_files(self) -> list[int]:
+        with translated(self.table):
+            return [
+                row[0]
+                for row in self._cursor.execute(
+                    "SELECT DISTINCT file FROM actions ORDER BY file"
+                ).fetchall()
+            ]
+
+    def _sql(self, expression: Expr) -> str:
+        def column(path: tuple[str, ...], table: str | None) -> str:
+            return column_of("s" if table == self._spec.source_alias else "t", path)
+
+        return to_duckdb(expression, self._schemas, column=column)

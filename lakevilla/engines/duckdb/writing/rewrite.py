@@ -1,0 +1,236 @@
+"""UPDATE and DELETE: find the files that are hit, then rewrite those and no others.
+
+The first pass reads the predicate's columns alone. The second goes through the
+files that are hit, gathered to about the target size within their partitions,
+one output file at a time, so memory does not grow with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.base import Rewrite, TableInput, Written
+from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.expressions import to_duckdb
+from lakevilla.engines.duckdb.failures import translated
+from lakevilla.engines.duckdb.reading.constants import PartitionKey
+from lakevilla.engines.duckdb.reading.relation import FILE, Files
+from lakevilla.engines.duckdb.sqltext import column_of, name_list, quote_name, sql_type
+from lakevilla.engines.duckdb.writing.constraints import guard
+from lakevilla.engines.duckdb.writing.writer import Writer
+from lakevilla.engines.partitions import partition_columns
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import ChangeFile, RemovedFile, data_files, removal
+from lakevilla.store.effects import Program
+
+__all__ = ["CHANGE_TYPE", "HIT", "Rewriter", "expression_sql"]
+
+#: Column of change files that says what happened to a row.
+CHANGE_TYPE = pa.field("_change_type", pa.string())
+#: Column of an intermediate result: the row was changed, so its rules are checked.
+HIT = '"__lakevilla_hit"'
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """One statement over one table's files.
+
+    ``changes`` writes change files; None for a table without a change data feed.
+    ``limit_bytes``: inputs up to this size are rewritten together, in memory.
+    """
+
+    database: Database
+    table: TableInput
+    files: Files
+    writer: Writer
+    changes: Writer | None
+    limit_bytes: int
+
+    def update(self, assignments: Mapping[str, Expr], where: Expr) -> Program[Rewrite]:
+        cursor = self.database.cursor()
+        schema = self.files.layout.schema
+        condition = expression_sql(where, schema, "t")
+        matched = self.matched(cursor, where, condition)
+        if not matched:
+            return Rewrite()
+        new = {
+            column: f"CAST({expression_sql(value, schema, 't')} "
+            f"AS {sql_type(schema.field(column).type)})"
+            for column, value in assignments.items()
+        }
+        moves = not partition_columns(self.files.layout).isdisjoint(new)
+
+        def hits(files: Files) -> str:
+            return (
+                f"SELECT t.*, coalesce(({condition}), false) AS {HIT} "
+                f"FROM ({files.bind(cursor)}) AS t"
+            )
+
+        def rewritten(files: Files) -> str:
+            columns = ", ".join(
+                f"CASE WHEN t.{HIT} THEN {new[name]} ELSE t.{quote_name(name)} END "
+                f"AS {quote_name(name)}"
+                if name in new
+                else f"t.{quote_name(name)}"
+                for name in schema.names
+            )
+            return self.guarded(f"SELECT {columns}, t.{HIT} FROM ({hits(files)}) AS t")
+
+        def changed(files: Files) -> str:
+            before = name_list(schema.names)
+            after = ", ".join(
+                f"{new[name]} AS {quote_name(name)}" if name in new else f"t.{quote_name(name)}"
+                for name in schema.names
+            )
+            rows = f"FROM ({hits(files)}) AS t WHERE t.{HIT}"
+            return (
+                f"SELECT {before}, 'update_preimage' AS _change_type {rows} UNION ALL "
+                f"SELECT {after}, 'update_postimage' AS _change_type {rows}"
+            )
+
+        hit = self.files.only(sorted(matched))
+        rows = sum(matched.values())
+        written = yield from self.rewrite(cursor, hit, rewritten, moves=moves)
+        change_files = yield from self.record(cursor, changed(hit))
+        return Rewrite(
+            written=written,
+            removed=self.removed(hit.chosen),
+            change_files=change_files,
+            rows_matched=rows,
+            rows_updated=rows,
+            rows_copied=self.writer.rows_written - rows,
+        )
+
+    def delete(self, where: Expr) -> Program[Rewrite]:
+        cursor = self.database.cursor()
+        condition = expression_sql(where, self.files.layout.schema, "t")
+        matched = self.matched(cursor, where, condition)
+        if not matched:
+            return Rewrite()
+        hit = self.files.only(sorted(matched))
+        totals = self.counted(cursor, hit)
+        partial = self.files.only(i for i in hit.chosen if matched[i] < totals[i])
+        names = name_list(self.files.layout.schema.names)
+
+        def kept(files: Files) -> str:
+            return f"SELECT * FROM ({files.bind(cursor)}) AS t WHERE ({condition}) IS NOT TRUE"
+
+        written = yield from self.rewrite(cursor, partial, kept)
+        change_files = yield from self.record(
+            cursor,
+            f"SELECT {names}, 'delete' AS _change_type FROM ({hit.bind(cursor, where=where)}) AS t "
+            f"WHERE {condition}",
+        )
+        rows = sum(matched.values())
+        return Rewrite(
+            written=written,
+            removed=self.removed(hit.chosen),
+            change_files=change_files,
+            rows_matched=rows,
+            rows_deleted=rows,
+            rows_copied=self.writer.rows_written,
+        )
+
+    def matched(
+        self, cursor: duckdb.DuckDBPyConnection, where: Expr, condition: str
+    ) -> dict[int, int]:
+        """How many rows of each file ``where`` is true for; files without one are left out."""
+        return self._count(
+            cursor,
+            f"SELECT {FILE}, count(*) FROM ({self.files.bind(cursor, where=where)}) AS t "
+            f"WHERE {condition} GROUP BY ALL",
+        )
+
+    def counted(self, cursor: duckdb.DuckDBPyConnection, files: Files) -> dict[int, int]:
+        """The number of live rows of each file; reads no column."""
+        return self._count(
+            cursor, f"SELECT {FILE}, count(*) FROM ({files.bind(cursor)}) GROUP BY ALL"
+        )
+
+    def guarded(self, sql: str) -> str:
+        """``sql`` with the table's rules checked for the rows that are hit."""
+        check = guard(self.files.layout, "o")
+        if check is None:
+            return sql
+        return f"SELECT o.* FROM ({sql}) AS o WHERE CASE WHEN o.{HIT} THEN {check} ELSE true END"
+
+    def rewrite(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        files: Files,
+        rows_of: Callable[[Files], str],
+        *,
+        moves: bool = False,
+    ) -> Program[tuple[Written, ...]]:
+        """New files for what ``rows_of`` makes of ``files``; ``moves``: partitions may change."""
+        written: list[Written] = []
+        for some, key in self._portions(files, moves):
+            sql = rows_of(some)
+            if key is None:
+                names = name_list(self.writer.schema.names)
+                batches = self.writer.stream(cursor, f"SELECT {names} FROM ({sql})")
+                written += yield from self.writer.rows(batches)
+            else:
+                written += yield from self.writer.copy(cursor, sql, key)
+        return tuple(written)
+
+    def record(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str
+    ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
+        """Change files of the rows of ``sql``, where the table keeps a change data feed."""
+        if self.changes is None:
+            return ()
+        written = yield from self.changes.rows(self.changes.stream(cursor, sql))
+        return tuple(
+            (ChangeFile(w.file.path, w.file.size, w.file.partition_values), w.body) for w in written
+        )
+
+    def removed(self, ordinals: Iterable[int]) -> tuple[RemovedFile, ...]:
+        """The removals of some of the table's files."""
+        chosen = self.table.files.take(pa.array(list(ordinals), pa.int64()))
+        return tuple(removal(file) for file in data_files(chosen))
+
+    def _portions(self, files: Files, moves: bool) -> Iterable[tuple[Files, PartitionKey | None]]:
+        """Files to be rewritten together: one partition and its key, or few bytes of any."""
+        groups: dict[PartitionKey | None, list[int]] = {}
+        for ordinal in files.chosen:
+            groups.setdefault(files.partitions[ordinal], []).append(ordinal)
+        small: list[int] = []
+        for key, members in groups.items():
+            for portion in _packed(members, files.sizes, self.writer.target_bytes):
+                some = files.only(portion)
+                if some.bytes() <= self.limit_bytes:
+                    small += portion
+                else:
+                    yield some, None if moves else key
+        for portion in _packed(sorted(small), files.sizes, self.limit_bytes):
+            yield files.only(portion), None
+
+    def _count(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[int, int]:
+        with translated(self.files.layout.table):
+            return dict(cursor.execute(sql).fetchall())
+
+
+def expression_sql(expression: Expr, schema: pa.Schema, alias: str) -> str:
+    """An expression bound to ``schema``, over the columns of ``alias``."""
+    return to_duckdb(expression, schema, column=lambda path, table: column_of(alias, path))
+
+
+def _packed(
+    members: Iterable[int], sizes: tuple[int, ...], limit_bytes: int
+) -> Iterable[list[int]]:
+    """``members`` in runs of at most ``limit_bytes``, or one member."""
+    run: list[int] = []
+    size = 0
+    for member in members:
+        if run and size + sizes[member] > limit_bytes:
+            yield run
+            run, size = [], 0
+        run.append(member)
+        size += sizes[member]
+    if run:
+        yield run

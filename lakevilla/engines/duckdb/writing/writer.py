@@ -1,0 +1,395 @@
+"""Rows into data files: in memory when they are few, by DuckDB's COPY when they are many.
+
+Few rows are encoded by pyarrow, ten times faster for a small file, and handed
+back as bytes that the commit stores. Many are streamed file by file: straight
+to their place in a local lake, else by way of a private directory and an upload.
+A statement that fails leaves none of its files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.arrow.relabel import loosened, relabel
+from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
+from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
+from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.reading.constants import PartitionKey
+from lakevilla.engines.duckdb.reading.relation import data_columns
+from lakevilla.engines.duckdb.sqltext import name_list, quote_name, quote_text, renamed
+from lakevilla.engines.duckdb.writing.constraints import (
+    check_columns,
+    checks_columns,
+    guard,
+    needs_sql,
+)
+from lakevilla.engines.duckdb.writing.ordering import Order
+from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
+from lakevilla.engines.partitions import Partitioning, split_by_partition
+from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
+from lakevilla.formats.base import DataFile, Layout
+from lakevilla.formats.paths import file_key
+from lakevilla.settings import Settings
+from lakevilla.store.backends.durable_files import sync_directory, with_directories
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Program, delete, put, put_file
+
+__all__ = ["Writer"]
+
+# Rows in memory take more room than in a file; beyond this many times the limit
+# for files, a stream is no longer collected.
+_EXPANSION = 4
+# What a file takes of the Arrow bytes that go into it, until the first file tells.
+_FIRST_RATIO = 0.5
+# Where a file ends matters more than usual: DuckDB's own unit.
+_VECTOR_ROWS = 2048
+
+
+class Writer:
+    """Makes the files of one statement.
+
+    ``extra`` are columns that the rows have after the table's own and that go
+    into the files too (the change type of a change file); ``prefix`` is the
+    directory of the table under which the files go.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        data: DataAccess,
+        settings: Settings,
+        layout: Layout,
+        name: FileNamer,
+        now_ms: int,
+        *,
+        prefix: str = "",
+        extra: Sequence[pa.Field] = (),
+    ) -> None:
+        self._database, self._data, self._settings = database, data, settings
+        self._layout, self._name, self._now_ms = layout, name, now_ms
+        self._prefix = prefix or layout.data_directory
+        self._partitioning = Partitioning(layout)
+        self._order = Order(layout)
+        self._stored: list[str] = []
+        self._taps: list[Tap] = []
+        self._extra = tuple(extra)
+        self.schema = pa.schema([*layout.schema, *extra])
+        places = data_columns(layout)
+        self._data_fields = [layout.schema.field(i) for i in places] + list(extra)
+        self._physical = pa.schema(
+            [loosened(layout.physical.field(i)) for i in places] + list(extra)
+        )
+        self._known_as = pa.schema([layout.statistics_schema.field(i) for i in places])
+        self.target_bytes = target_file_size(layout, settings)
+        self._memory_bytes = settings.in_memory_file_limit_bytes
+        self._ratio = _FIRST_RATIO
+        self.rows_written = 0
+        #: Whether rows lie in a file as they came: dearer, and asked for by few.
+        self.keeps_order = bool(layout.sort_by)
+
+    def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
+        """Write rows of any partitions, checking what the table asks of them."""
+        layout = self._layout
+        batches: Iterable[pa.RecordBatch] = reader
+        if needs_sql(layout):
+            cursor = self._database.cursor()
+            self.register(cursor, "__lakevilla_rows", reader)
+            batches = self.stream(
+                cursor, f"SELECT r.* FROM __lakevilla_rows AS r WHERE {guard(layout, 'r')}"
+            )
+        elif checks_columns(layout):
+            batches = _checked(layout, reader)
+        try:
+            return (yield from self.rows(batches))
+        except (Exception, KeyboardInterrupt):
+            yield from self.withdraw()
+            raise
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Program[tuple[Written, ...]]:
+        """Write rows that were checked, of any partitions."""
+        taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
+        if rest is None:
+            return tuple((yield from self._few(list(self.in_order(taken)))))
+        whole = itertools.chain(taken, rest)
+        if not self._partitioning.columns:
+            return tuple((yield from self._many(self.in_order(whole), ())))
+        # Sorted by partition, one file is open at a time, however many partitions there are.
+        ordered = self.in_order(whole, by_partition=True)
+        written: list[Written] = []
+        for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
+            taken, rest = _take((batch for _, batch in run), self._memory_bytes * _EXPANSION)
+            if rest is None:
+                written += yield from self._few(taken)
+            else:
+                written += yield from self._many(itertools.chain(taken, rest), key)
+        return tuple(written)
+
+    def copy(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, key: PartitionKey
+    ) -> Program[tuple[Written, ...]]:
+        """Write the rows of a SELECT, all of one partition, as one file by DuckDB's COPY."""
+        order = self._order
+        if not order.derived_fields:
+            return (yield from self._copied(cursor, f"({sql})", key, order.terms))
+        names = name_list(self.schema.names)
+        rows = self.in_order(self.stream(cursor, f"SELECT {names} FROM ({sql})"))
+        sorted_cursor = self._database.cursor()
+        self.register(sorted_cursor, "__lakevilla_ordered", rows)
+        return (yield from self._copied(sorted_cursor, "__lakevilla_ordered", key))
+
+    def in_order(
+        self, batches: Iterable[pa.RecordBatch], *, by_partition: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in the table's sort order, sorted by DuckDB, which spills what is too much.
+
+        As they come if it has none. ``by_partition``: first by partition, and with the columns
+        that partitions are made of.
+        """
+        order, parts = self._order, self._partitioning
+        terms, fields = order.terms, list(self.schema)
+        if by_partition:
+            terms = [*map(quote_name, parts.columns), *terms]
+            fields += parts.derived_fields
+        if not terms:
+            return iter(batches)
+
+        def derived() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                rows = pa.Table.from_batches([batch])
+                rows = parts.derived(rows) if by_partition else rows
+                yield from order.derived(rows).to_batches()
+
+        cursor = self._database.cursor()
+        told = pa.schema([*fields, *order.derived_fields])
+        self.register(cursor, "__lakevilla_rows", derived(), told)
+        names = name_list(field.name for field in fields)
+        sql = f"SELECT {names} FROM __lakevilla_rows ORDER BY {', '.join(terms)}"
+        return self.stream(cursor, sql, pa.schema(fields))
+
+    def _copied(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        relation: str,
+        key: PartitionKey,
+        terms: Sequence[str] = (),
+    ) -> Program[tuple[Written, ...]]:
+        """A relation of one partition as a file; ``terms`` where it is yet to be sorted."""
+        path = self._new_path(key)
+        store_key = file_key(self._layout.location, path)
+        local = self._data.local_path(store_key)
+        target = local or os.path.join(self._database.directory, os.path.basename(path))
+        directory = os.path.dirname(target)
+        with_directories(directory, lambda: os.stat(directory))
+        in_place = False
+        try:
+            rows, size, summary = self._copy_to(cursor, relation, terms, target)
+            if rows and local is None:
+                yield from put_file(store_key, target)
+            elif rows:
+                _make_durable(target)
+                in_place = True
+        finally:
+            if not in_place:
+                with suppress(FileNotFoundError):
+                    os.unlink(target)
+        if not rows:
+            return ()
+        self._stored.append(store_key)
+        self.rows_written += rows
+        stats = statistics_of_copy(
+            self._physical,
+            rows,
+            summary,
+            self._layout.statistics_columns,
+            self._known_as,
+            all_or_none=self._layout.known_as is None,
+        )
+        return (Written(self._file(path, size, key, stats)),)
+
+    def ordered(
+        self, batches: Iterable[pa.RecordBatch], key: PartitionKey
+    ) -> Program[tuple[Written, ...]]:
+        """Write rows that were checked, all of one partition, file by file as they come."""
+        slices = _sliced(batches, _VECTOR_ROWS)
+        taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
+        if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
+            return tuple((yield from self._few(taken)))
+        return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
+
+    def register(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        name: str,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema | None = None,
+    ) -> None:
+        """Let SQL read a stream; ``schema`` where it is not that of the rows written."""
+        tap = Tap(schema or self.schema, batches)
+        self._taps.append(tap)
+        cursor.register(name, tap.reader)
+
+    def stream(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a SELECT of the file's columns, in the table's own types.
+
+        ``schema`` where it selects others.
+        """
+        return stream(cursor, sql, schema or self.schema, self._layout.table, self._taps)
+
+    def withdraw(self) -> Program[None]:
+        """Delete what was stored: nothing refers to it yet, and the statement has failed."""
+        for key in self._stored:
+            yield from delete(key)
+        self._stored.clear()
+
+    def _few(self, batches: Sequence[pa.RecordBatch]) -> Program[list[Written]]:
+        """One file, in memory, for each partition among rows that are all at hand."""
+        written = []
+        names = [field.name for field in self._data_fields]
+        rows = pa.Table.from_batches(batches, self.schema)
+        for part in self._partitioning.split(rows):
+            key = self._partitioning.key_of(part)
+            physical = pa.Table.from_batches(
+                [
+                    relabel(batch, self._physical)
+                    for batch in part.select(names).combine_chunks().to_batches()
+                ],
+                self._physical,
+            )
+            path = self._new_path(key)
+            body = encode(physical, self._layout)
+            stats = statistics_of_table(
+                physical,
+                self._layout.statistics_columns,
+                self._known_as,
+                all_or_none=self._layout.known_as is None,
+            )
+            file = self._file(path, len(body), key, stats)
+            self.rows_written += part.num_rows
+            if len(body) > self._memory_bytes:
+                store_key = file_key(self._layout.location, path)
+                self._stored.append(store_key)
+                yield from put(store_key, body, ANY)
+                written.append(Written(file))
+            else:
+                written.append(Written(file, body))
+        return written
+
+    def _many(self, batches: Iterator[pa.RecordBatch], key: PartitionKey) -> Program[list[Written]]:
+        """Cut rows of one partition into files of about the target size."""
+        written: list[Written] = []
+        for first in batches:
+            piece = _Piece(first, batches, self.target_bytes / self._ratio)
+            cursor = self._database.cursor()
+            self.register(cursor, "__lakevilla_piece", piece)
+            files = yield from self._copied(cursor, "__lakevilla_piece", key)
+            if files and piece.bytes:
+                self._ratio = max(files[0].file.size / piece.bytes, 0.01)
+            written += files
+        return written
+
+    def _pure(
+        self, ordered: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+        """Sorted batches cut where the partition changes."""
+        for batch in ordered:
+            # Parts in the order of their rows: the last one may go on in the next batch.
+            for part in split_by_partition(
+                pa.Table.from_batches([batch]), self._partitioning.columns
+            ):
+                key = self._partitioning.key_of(part)
+                pieces = part.select(self.schema.names).to_batches()
+                yield from ((key, piece) for piece in pieces)
+
+    def _copy_to(
+        self, cursor: duckdb.DuckDBPyConnection, relation: str, terms: Sequence[str], target: str
+    ) -> tuple[int, int, dict[str, dict[str, str]]]:
+        columns = ", ".join(
+            f"{renamed(quote_name(have.name), have.type, want.type)} AS {quote_name(want.name)}"
+            for have, want in zip(self._data_fields, self._physical, strict=True)
+        )
+        order = f" ORDER BY {', '.join(terms)}" if terms else ""
+        with translated(self._layout.table, self._taps):
+            found = cursor.execute(
+                f"COPY (SELECT {columns} FROM {relation}{order}) "
+                f"TO {quote_text(target)} ({copy_options(self._physical, self._layout)}"
+                f"{', PRESERVE_ORDER true' if self.keeps_order else ''})"
+            ).fetchall()  # to its end: see digest
+        if not found:
+            return 0, 0, {}
+        ((_, rows, size, _, summary, _),) = found
+        return int(rows), int(size), summary or {}
+
+    def _new_path(self, key: PartitionKey) -> str:
+        directory = self._partitioning.directory(key)
+        return self._name("/".join(part for part in (self._prefix, directory) if part))
+
+    def _file(self, path: str, size: int, key: PartitionKey, stats: str) -> DataFile:
+        return DataFile(
+            path=path,
+            size=size,
+            modification_time=self._now_ms,
+            partition_values=self._partitioning.values(key),
+            stats=stats,
+            sort_order_id=self._layout.sort_order_id,
+        )
+
+
+class _Piece:
+    """Batches from a shared iterator up to a number of bytes; counts what it gave."""
+
+    def __init__(
+        self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], limit_bytes: float
+    ) -> None:
+        self._first, self._rest, self._limit_bytes = first, rest, limit_bytes
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in itertools.chain([self._first], self._rest):
+            self.bytes += batch.nbytes
+            yield batch
+            if self.bytes >= self._limit_bytes:
+                return
+
+
+def _take(
+    batches: Iterator[pa.RecordBatch], limit_bytes: int
+) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
+    """Batches up to a number of bytes, and the iterator if there may be more."""
+    taken, size = [], 0
+    for batch in batches:
+        taken.append(batch)
+        size += batch.nbytes
+        if size > limit_bytes:
+            return taken, batches
+    return taken, None
+
+
+def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """Batches of bounded length: a caller may hand over a table in one piece."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
+def _checked(layout: Layout, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        check_columns(layout, batch)
+        yield batch
+
+
+def _make_durable(path: str) -> None:
+    """What the store does for a file that it writes: the commit will rely on it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    sync_directory(os.path.dirname(path))

@@ -1,0 +1,154 @@
+"""A query that will be run again must say the same again (hazard 25).
+
+The source of an INSERT ... SELECT or a MERGE is redone on a newer state, or by
+another client. The time is fixed in its text; what else changes by itself is
+refused by name. DuckDB's catalogue calls these functions volatile, or
+consistent within a query alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NoReturn
+
+from sqlglot import Token, TokenType
+
+from lakevilla.engines.sql.select import tokens_of
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["FIXED_FUNCTIONS", "VOLATILE_FUNCTIONS", "refuse_volatile", "with_fixed_time"]
+
+#: Functions of the time, which have one value in a transaction.
+FIXED_FUNCTIONS = {
+    "now": "timestamp",
+    "current_timestamp": "timestamp",
+    "get_current_timestamp": "timestamp",
+    "transaction_timestamp": "timestamp",
+    "current_date": "date",
+    "today": "date",
+}
+#: Functions that a query must not be run again with.
+VOLATILE_FUNCTIONS = frozenset(
+    {
+        "random",
+        "setseed",
+        "uuid",
+        "uuidv4",
+        "uuidv7",
+        "gen_random_uuid",
+        "nextval",
+        "currval",
+        "current_time",
+        "get_current_time",
+        "current_localtime",
+        "current_localtimestamp",
+        "localtime",
+        "localtimestamp",
+        "current_query",
+        "current_query_id",
+        "current_transaction_id",
+        "txid_current",
+        "current_connection_id",
+        "current_database",
+        "current_schema",
+        "current_schemas",
+        "in_search_path",
+        "stats",
+        "sleep_ms",
+        "write_log",
+    }
+)
+#: Words of SQL that are functions without brackets.
+_BARE = {"current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"}
+
+
+def with_fixed_time(sql: str, now: datetime) -> str:
+    """``sql`` with the time of the transaction in the place of ``now()`` and its kin."""
+    tokens = tokens_of(sql)
+    pieces, position = [], 0
+    for index, token in enumerate(tokens):
+        name = _called(tokens, index)
+        kind = FIXED_FUNCTIONS.get(name)
+        if kind is None:
+            continue
+        end = token.end
+        if _is(tokens, index + 1, "("):
+            if not _is(tokens, index + 2, ")"):
+                _refuse(name, "with arguments")
+            end = tokens[index + 2].end
+        value = (
+            f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
+            if kind == "timestamp"
+            else f"DATE '{now:%Y-%m-%d}'"
+        )
+        pieces += [sql[position : token.start], value]
+        position = end + 1
+    return "".join([*pieces, sql[position:]])
+
+
+def refuse_volatile(sql: str) -> None:
+    """Refuse a query that could return other rows when it is run again on the same tables.
+
+    Raises
+    ------
+    InvalidOperation
+        Names the function.
+    """
+    tokens = tokens_of(sql)
+    for index, token in enumerate(tokens):
+        word = token.text.lower()
+        name = _called(tokens, index)
+        if name in VOLATILE_FUNCTIONS:
+            _refuse(name)
+        if name == "age" and not _has_comma(tokens, index + 2):
+            _refuse("age", "with one argument")
+        if _is_plain(token) and (
+            word == "tablesample" or (word == "using" and _is(tokens, index + 1, "sample"))
+        ):
+            _refuse("sample")
+
+
+def _refuse(name: str, how: str = "") -> NoReturn:
+    raise InvalidOperation(
+        f"{' '.join(filter(None, [name, how]))} gives another value each time, and the source of "
+        "an INSERT or MERGE may have to be run again: compute it first and pass it in params or "
+        "views, as :name"
+    )
+
+
+def _called(tokens: Sequence[Token], index: int) -> str:
+    """The name of the function called at ``index``, or nothing."""
+    word = tokens[index].text.lower()
+    if _is(tokens, index + 1, "(") and re.fullmatch(r"\w+", word):
+        return "" if tokens[index].token_type is TokenType.STRING else word
+    bare = word in _BARE and _is_plain(tokens[index]) and not _is(tokens, index - 1, ".")
+    return word if bare else ""
+
+
+def _is(tokens: Sequence[Token], index: int, text: str) -> bool:
+    return (
+        0 <= index < len(tokens)
+        and _is_plain(tokens[index])
+        and (tokens[index].text.lower() == text)
+    )
+
+
+def _is_plain(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+
+
+def _has_comma(tokens: Sequence[Token], start: int) -> bool:
+    """Whether the arguments from ``start`` on are more than one."""
+    depth = 0
+    for token in tokens[start:]:
+        if _is_plain(token) and token.text in ("(", "[", "{"):
+            depth += 1
+        elif _is_plain(token) and token.text in (")", "]", "}"):
+            if depth == 0:
+                return False
+            depth -= 1
+        elif _is_plain(token) and token.text == "," and depth == 0:
+            return True
+    return False

@@ -1,0 +1,314 @@
+"""INSERT, UPDATE, DELETE and MERGE cut at their keywords, expressions left as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from sqlglot import Token, TokenType
+
+from lakevilla.engines.sql.select import Dialect, Select, select_of
+from lakevilla.errors import InvalidOperation
+
+__all__ = ["Delete", "Insert", "Merge", "MergeWhen", "Update", "parse_dml"]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO ``table``; ``columns`` is None where the statement names none."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    source: Select
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none."""
+
+    table: str
+    alias: str | None
+    assignments: Mapping[str, str]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM; ``where`` is ``true`` if there is none."""
+
+    table: str
+    alias: str | None
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeWhen:
+    """One WHEN clause; ``kind`` as in ``engines.base.MergeClause``.
+
+    ``assignments`` is None for ``UPDATE SET *`` and ``INSERT *``: all columns by name.
+    """
+
+    kind: str
+    predicate: str | None
+    assignments: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there."""
+
+    table: str
+    target_alias: str
+    source: Select
+    source_alias: str
+    on: str
+    clauses: tuple[MergeWhen, ...]
+
+
+_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
+_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
+
+
+def parse_dml(
+    sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
+) -> Insert | Update | Delete | Merge:
+    """One data-changing statement; ``tokens`` are those of ``sql``, its query is of ``dialect``."""
+    reader = _Reader(sql, tokens, dialect)
+    word = reader.take().text.upper()
+    statement: Insert | Update | Delete | Merge
+    match word:
+        case "INSERT":
+            statement = reader.insert()
+        case "UPDATE":
+            statement = reader.update()
+        case "DELETE":
+            statement = reader.delete()
+        case _:
+            statement = reader.merge()
+    reader.expect_end()
+    return statement
+
+
+class _Reader:
+    """Walks the tokens once; a text is everything up to a keyword outside brackets and CASE."""
+
+    def __init__(self, sql: str, tokens: Sequence[Token], dialect: Dialect) -> None:
+        self._sql, self._tokens, self._dialect = sql, tokens, dialect
+        self._next = 0
+
+    def query(self, text: str) -> Select:
+        return select_of(text, dialect=self._dialect)
+
+    def insert(self) -> Insert:
+        self.expect("INTO")
+        table = self.table()
+        columns: tuple[str, ...] | None = None
+        if self.peek("(") and not self.peek("SELECT", ahead=1) and not self.peek("WITH", ahead=1):
+            self.take()
+            columns = self.names()
+        if not any(self.peek(word) for word in ("SELECT", "WITH", "VALUES", "FROM", "(", "TABLE")):
+            self.refuse(self.shown(), "give a SELECT or VALUES after the table")
+        return Insert(table, columns, self.query(self.text()))
+
+    def update(self) -> Update:
+        table = self.table()
+        alias = self.alias("SET")
+        self.expect("SET")
+        assignments = self.assignments("WHERE", "FROM", "RETURNING")
+        if self.peek("FROM"):
+            self.refuse("UPDATE ... FROM", "use MERGE")
+        return Update(table, alias, assignments, self.where())
+
+    def delete(self) -> Delete:
+        self.expect("FROM")
+        table = self.table()
+        alias = self.alias("WHERE", "USING", "RETURNING")
+        if self.peek("USING"):
+            self.refuse("DELETE ... USING", "use MERGE")
+        return Delete(table, alias, self.where())
+
+    def merge(self) -> Merge:
+        self.expect("INTO")
+        table = self.table()
+        target_alias = self.alias("USING") or table.rsplit("/", 1)[-1]
+        self.expect("USING")
+        if self.peek("("):
+            self.take()
+            source = self.query(self.text(")"))
+            self.expect(")")
+            source_alias = self.alias("ON")
+            if source_alias is None:
+                self.refuse("a MERGE source without a name", "write USING (SELECT ...) AS name")
+        else:
+            start = self._next
+            name = self.table()
+            written = self._slice(start, self._next)
+            source = self.query(f"SELECT * FROM {written}")
+            source_alias = self.alias("ON") or name.rsplit("/", 1)[-1]
+        self.expect("ON")
+        on = self.text("WHEN")
+        clauses = []
+        while self.accept("WHEN"):
+            clauses.append(self.when(source_alias))
+        if not clauses:
+            self.refuse("a MERGE without WHEN", "say what to do when rows match or do not")
+        return Merge(table, target_alias, source, source_alias, on, tuple(clauses))
+
+    def when(self, source_alias: str) -> MergeWhen:
+        negated = self.accept("NOT")
+        self.expect("MATCHED")
+        by_source = False
+        if negated and self.accept("BY") and not self.accept("TARGET"):
+            self.expect("SOURCE")
+            by_source = True
+        predicate = self.text("THEN") if self.accept("AND") else None
+        self.expect("THEN")
+        place = ("not_matched_by_source" if by_source else "not_matched") if negated else "matched"
+        if place == "not_matched":
+            self.expect("INSERT")
+            return MergeWhen("not_matched_insert", predicate, self.inserted())
+        if self.accept("DELETE"):
+            return MergeWhen(f"{place}_delete", predicate, {})
+        if not self.accept("UPDATE"):
+            self.refuse(f"WHEN ... THEN {self.shown()}", "use UPDATE or DELETE here")
+        self.expect("SET")
+        if self.accept("*"):
+            return MergeWhen(f"{place}_update", predicate, None)
+        return MergeWhen(f"{place}_update", predicate, self.assignments("WHEN", "RETURNING"))
+
+    def inserted(self) -> dict[str, str] | None:
+        if self.accept("*"):
+            return None
+        self.expect("(")
+        columns = self.names()
+        self.expect("VALUES")
+        self.expect("(")
+        values = [self.text(",", ")")]
+        while self.accept(","):
+            values.append(self.text(",", ")"))
+        self.expect(")")
+        if len(columns) != len(values):
+            raise InvalidOperation(
+                f"INSERT names {len(columns)} columns and gives {len(values)} values; "
+                "give one value for each column"
+            )
+        return self._unique(list(zip(columns, values, strict=True)))
+
+    def assignments(self, *ends: str) -> dict[str, str]:
+        pairs = []
+        while True:
+            column = self.name()
+            while self.accept("."):  # SET alias.column = ...: the last part is the column
+                column = self.name()
+            self.expect("=")
+            pairs.append((column, self.text(",", *ends)))
+            if not self.accept(","):
+                return self._unique(pairs)
+
+    def where(self) -> str:
+        if not self.accept("WHERE"):
+            return "true"
+        return self.text("RETURNING")
+
+    def table(self) -> str:
+        parts = [self.name()]
+        while self.accept("."):
+            parts.append(self.name())
+        return "/".join(parts)
+
+    def alias(self, *ends: str) -> str | None:
+        if self.accept("AS"):
+            return self.name()
+        if self._next >= len(self._tokens) or any(self.peek(end) for end in ends):
+            return None
+        return self.name()
+
+    def name(self) -> str:
+        token = self.take()
+        if token.token_type not in _NAMES and not token.text.isidentifier():
+            self._next -= 1
+            self.refuse(self.shown(), "a name belongs here")
+        return token.text
+
+    def names(self) -> tuple[str, ...]:
+        """Names up to a closing parenthesis, which is taken."""
+        found = [self.name()]
+        while self.accept(","):
+            found.append(self.name())
+        self.expect(")")
+        return tuple(found)
+
+    def text(self, *ends: str) -> str:
+        """The text up to one of ``ends``, or to the end of the statement."""
+        start, depth, cases = self._next, 0, 0
+        while self._next < len(self._tokens):
+            token = self._tokens[self._next]
+            if depth == 0 and cases == 0 and any(self.peek(end) for end in ends):
+                break
+            if token.token_type in _OPEN:
+                depth += 1
+            elif token.token_type in _CLOSE:
+                depth -= 1
+            elif token.token_type is TokenType.SEMICOLON:
+                raise InvalidOperation(
+                    "sql holds more than one statement; give exactly one, "
+                    "and call sql again for each"
+                )
+            elif token.token_type is TokenType.CASE:
+                cases += 1
+            elif token.token_type is TokenType.END and cases:
+                cases -= 1
+            self._next += 1
+        if self._next == start:
+            self.refuse(self.shown(), "an expression belongs here")
+        return self._slice(start, self._next)
+
+    def take(self) -> Token:
+        if self._next >= len(self._tokens):
+            self.refuse("the end of the statement", "it is cut short")
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def accept(self, word: str) -> bool:
+        if not self.peek(word):
+            return False
+        self._next += 1
+        return True
+
+    def expect(self, word: str) -> None:
+        if not self.accept(word):
+            self.refuse(self.shown(), f"{word} belongs here")
+
+    def peek(self, word: str, ahead: int = 0) -> bool:
+        place = self._next + ahead
+        if place >= len(self._tokens):
+            return False
+        token = self._tokens[place]
+        # A quoted name or a string never is a keyword.
+        plain = token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+        return plain and token.text.upper() == word
+
+    def expect_end(self) -> None:
+        if self._next < len(self._tokens):
+            self.refuse(self.shown(), "the statement should end before it")
+
+    def shown(self) -> str:
+        if self._next >= len(self._tokens):
+            return "the end of the statement"
+        return self._tokens[self._next].text
+
+    def refuse(self, what: str, advice: str) -> NoReturn:
+        raise InvalidOperation(f"{what} is not supported in sql; {advice}")
+
+    def _slice(self, start: int, end: int) -> str:
+        return self._sql[self._tokens[start].start : self._tokens[end - 1].end + 1]
+
+    def _unique(self, pairs: list[tuple[str, str]]) -> dict[str, str]:
+        seen: set[str] = set()
+        for column, _ in pairs:
+            if column.lower() in seen:
+                raise InvalidOperation(f"column {column} is assigned twice; assign it once")
+            seen.add(column.lower())
+        return dict(pairs)

@@ -1,0 +1,370 @@
+"""The file list of a checkpoint, in batches, pruned on the way.
+
+A list of a million files never is a million Python objects, nor all in memory
+at once: partition values decide first, once for each value that occurs, and
+only what they leave is read further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import CorruptObject
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FILES_SCHEMA, FileRef, Layout
+from lakevilla.formats.delta.checkpoint.columns import (
+    decode_paths,
+    partition_values_column,
+    vector_columns,
+)
+from lakevilla.formats.delta.checkpoint.parts import Fetched, Part, fetch
+from lakevilla.formats.delta.checkpoint.reader import BATCH_ROWS, Checkpoint
+from lakevilla.formats.delta.checkpoint.statistics import json_of_parsed
+from lakevilla.formats.file_sets import all_differ, present
+from lakevilla.formats.pruning import may_match
+from lakevilla.store.effects import Program
+
+__all__ = ["batches_of", "load_files", "present_files"]
+
+#: File lists up to this length are kept once they were read.
+KEPT_FILES = 20_000
+
+# Bytes of column chunks fetched ahead in one round: bounds memory, and keeps a
+# round trip from being spent on each small row group.
+_ROUND_BYTES = 32 * 1024 * 1024
+
+
+def load_files(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
+    """The checkpoint's files that may match ``where``, in bounded memory.
+
+    Partition values and paths are read first; statistics and the rest only of
+    row groups that still have candidates. A short list is read whole and kept.
+    """
+    if checkpoint.kept:
+        return _filtered(checkpoint.kept[0], layout, where)
+    if sum(part.footer.num_rows for part in checkpoint.parts) <= KEPT_FILES:
+        files = _each_once((yield from _load(checkpoint, layout, None)), checkpoint)
+        # Two threads may both get here; they keep equal tables.
+        checkpoint.kept.append(files)
+        return _filtered(files, layout, where)
+    return _each_once((yield from _load(checkpoint, layout, where)), checkpoint)
+
+
+def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
+    """``files`` with each path once: a file that is named again has no more rows for that.
+
+    Raises ``CorruptObject`` where one path comes with two deletion vectors: which of them
+    is the newer, a checkpoint does not tell.
+    """
+    paths = files.column("path")
+    if all_differ(paths):
+        return files
+    counts = paths.value_counts()
+    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    rows = np.flatnonzero(pc.is_in(paths, value_set=twice).to_numpy())
+    named = files.select(["path", "dv_id"]).take(pa.array(rows)).to_pylist()
+    seen: dict[str, str | None] = {}
+    keep = np.ones(files.num_rows, dtype=bool)
+    for row, file in zip(rows.tolist(), named, strict=True):
+        path, vector = file["path"], file["dv_id"]
+        keep[row] = path not in seen
+        if seen.setdefault(path, vector) != vector:
+            key = checkpoint.parts[0].key
+            raise CorruptObject(
+                f"the checkpoint {key} names the file {path} with two deletion vectors; remove "
+                "the checkpoint so that readers use the log",
+                key=key,
+            )
+    return files.filter(pa.array(keep))
+
+
+def _filtered(files: pa.Table, layout: Layout, where: Expr | None) -> pa.Table:
+    if where is None or files.num_rows == 0:
+        return files
+    return files.filter(may_match(files, layout, where))
+
+
+def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program[pa.Table]:
+    groups = _row_groups(checkpoint, "add.path")
+    found: list[pa.Table] = []
+    if where is None or not layout.partition_by:
+        for window in _windows(groups, _FILE_COLUMNS):
+            for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+                found.extend(_files(fetched, group, layout, where, None))
+    else:
+        # A predicate may decide by partition values alone: they are read first.
+        for window in _windows(groups, ("add.partitionValues",)):
+            kept = {}
+            for (part, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+                keep = _partition_survivors(fetched, group, layout, where)
+                if keep.any():
+                    kept[part.key, group] = part, keep
+            remaining = [(part, group) for (_, group), (part, _) in kept.items()]
+            for late in _windows(remaining, _FILE_COLUMNS):
+                if len(late) == 1 and _weight(*late[0]) > _ROUND_BYTES:
+                    part, group, names = late[0]
+                    rows = yield from _by_column(part, group, names, kept[part.key, group][1])
+                    found.extend(_pruned(rows, part.key, layout, where))
+                    continue
+                for (part, group, _), fetched in zip(late, (yield from fetch(late)), strict=True):
+                    keep = kept[part.key, group][1]
+                    found.extend(_files(fetched, group, layout, where, keep))
+    return pa.concat_tables([FILES_SCHEMA.empty_table(), *found])
+
+
+def _by_column(
+    part: Part, group: int, names: Sequence[str], keep: np.ndarray[Any, Any]
+) -> Program[pa.StructArray]:
+    """The rows of a large row group to be kept, one column at a time.
+
+    Some writers put a million files in one row group: all its columns at once
+    would be more than the result by far.
+    """
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        (fetched,) = yield from fetch([(part, group, [name])])
+        pieces = []
+        start = 0
+        for batch in fetched.batches(group, [name], BATCH_ROWS):
+            chosen = keep[start : start + batch.num_rows]
+            start += batch.num_rows
+            if chosen.any():
+                pieces.append(batch.column(0).filter(pa.array(chosen)))
+        child = name.removeprefix("add.")
+        columns[child] = pa.concat_arrays([piece.field(child) for piece in pieces])
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def present_files(checkpoint: Checkpoint, refs: Sequence[FileRef]) -> Program[set[FileRef]]:
+    """Those of ``refs`` that the checkpoint holds; reads paths and deletion vectors alone."""
+    found: set[FileRef] = set()
+    columns = ("add.path", "add.deletionVector")
+    for window in _windows(_row_groups(checkpoint, "add.path"), columns):
+        for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):
+            for batch in fetched.batches(group, _available(fetched.part, columns), BATCH_ROWS):
+                add = _valid(batch, "add")
+                paths = decode_paths(add.field("path").cast(pa.string()))[0]
+                ids = vector_columns(_optional(add, "deletionVector"), len(add))[0]
+                table = pa.table({"path": paths, "dv_id": ids})
+                found |= present(table, refs)
+        if len(found) == len(set(refs)):
+            break
+    return found
+
+
+def batches_of(
+    checkpoint: Checkpoint, action: str
+) -> Iterator[tuple[list[tuple[Part, int, Sequence[str]]], Any]]:
+    """Windows of row groups that hold ``action``, for a program to ``fetch`` one by one."""
+    for window in _windows(_row_groups(checkpoint, f"{action}.path"), (action,)):
+        yield window, partial(_raw_batches, action=action)
+
+
+def _raw_batches(fetched: Fetched, group: int, action: str) -> Iterator[pa.StructArray]:
+    for batch in fetched.batches(group, (action,), BATCH_ROWS):
+        yield _valid(batch, action)
+
+
+_FILE_COLUMNS = (
+    "add.path",
+    "add.partitionValues",
+    "add.size",
+    "add.modificationTime",
+    "add.stats",
+    "add.tags",
+    "add.deletionVector",
+    "add.baseRowId",
+    "add.defaultRowCommitVersion",
+    "add.stats_parsed",
+)
+
+
+def _row_groups(checkpoint: Checkpoint, field: str) -> list[tuple[Part, int]]:
+    return [
+        (part, group)
+        for part in checkpoint.parts
+        for group in part.row_groups
+        if part.holds(group, field)
+    ]
+
+
+def _windows(
+    groups: Sequence[tuple[Part, int]], columns: Sequence[str]
+) -> Iterator[list[tuple[Part, int, Sequence[str]]]]:
+    """Row groups in runs that are fetched in one round each."""
+    window: list[tuple[Part, int, Sequence[str]]] = []
+    size = 0
+    for part, group in groups:
+        names = _available(part, columns)
+        weight = _weight(part, group, names)
+        if window and size + weight > _ROUND_BYTES:
+            yield window
+            window, size = [], 0
+        window.append((part, group, names))
+        size += weight
+    if window:
+        yield window
+
+
+def _weight(part: Part, group: int, names: Sequence[str]) -> int:
+    metadata = part.footer.row_group(group)
+    return sum(metadata.column(index).total_compressed_size for index in part.columns(names))
+
+
+def _available(part: Part, columns: Sequence[str]) -> list[str]:
+    found = [name for name in columns if part.columns((name,))]
+    if "add.stats" in found and "add.stats_parsed" in found:
+        # The same twice; the library works with the text.
+        found.remove("add.stats_parsed")
+    return found
+
+
+def _valid(batch: pa.RecordBatch, name: str) -> pa.StructArray:
+    """The rows of a struct column that are there."""
+    column = batch.column(batch.schema.get_field_index(name))
+    # A child of a null struct may hold anything: the struct's own nulls decide, and
+    # the path's for writers that make the struct of nulls.
+    mask = pc.and_(pc.is_valid(column), pc.is_valid(column.field("path")))
+    return column if mask.true_count == len(column) else column.filter(mask)
+
+
+def _optional(struct: pa.StructArray, name: str) -> pa.Array | None:
+    return None if struct.type.get_field_index(name) < 0 else struct.field(name)
+
+
+def _partition_survivors(
+    fetched: Fetched, group: int, layout: Layout, where: Expr
+) -> np.ndarray[Any, Any]:
+    """Which rows of a row group are files that ``where`` may hold for, by partition values."""
+    masks = []
+    for batch in fetched.batches(group, ("add.partitionValues",), BATCH_ROWS):
+        add = batch.column(0)
+        keep = np.asarray(add.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        if keep.any():
+            files = add if keep.all() else add.filter(pa.array(keep))
+            values = partition_values_column(files.field("partitionValues"), len(files))
+            keep[keep] = _matching_partitions(values, layout, where)
+        masks.append(keep)
+    return np.concatenate(masks) if masks else np.zeros(0, dtype=bool)
+
+
+def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np.ndarray[Any, Any]:
+    """``may_match`` by partition values, asked once for each that occurs."""
+    width = len(layout.partition_by)
+    keys, items = values.keys, values.items
+    regular = values.null_count == 0 and len(items) == len(values) * width
+    if regular and width == 1:
+        regular = len(keys.unique()) == 1
+    elif regular:
+        names = keys.dictionary_encode().indices.to_numpy().reshape(-1, width)
+        regular = bool((names == names[0]).all())
+    if not regular:
+        return _to_numpy(
+            may_match(_padded({"partition_values": values}, len(values)), layout, where)
+        )
+    texts = items.dictionary_encode(null_encoding="encode")
+    codes = texts.indices.to_numpy().reshape(-1, width).astype(np.int64)
+    combined = codes[:, 0]
+    for column in range(1, width):
+        combined = combined * len(texts.dictionary) + codes[:, column]
+    _, first, which = np.unique(combined, return_index=True, return_inverse=True)
+    distinct = values.take(pa.array(first))
+    verdicts = may_match(_padded({"partition_values": distinct}, len(first)), layout, where)
+    result: np.ndarray[Any, Any] = _to_numpy(verdicts)[which]
+    return result
+
+
+def _files(
+    fetched: Fetched,
+    group: int,
+    layout: Layout,
+    where: Expr | None,
+    keep: np.ndarray[Any, Any] | None,
+) -> Iterator[pa.Table]:
+    start = 0
+    for batch in fetched.batches(group, _available(fetched.part, _FILE_COLUMNS), BATCH_ROWS):
+        if keep is not None:
+            chosen = keep[start : start + batch.num_rows]
+            start += batch.num_rows
+            if not chosen.any():
+                continue
+            if not chosen.all():
+                batch = batch.filter(pa.array(chosen))
+        yield from _pruned(_valid(batch, "add"), fetched.part.key, layout, where)
+
+
+def _pruned(
+    add: pa.StructArray, key: str, layout: Layout, where: Expr | None
+) -> Iterator[pa.Table]:
+    table = _files_table(add, key)
+    if where is not None:
+        table = table.filter(may_match(table, layout, where))
+    if table.num_rows:
+        yield table
+
+
+def _files_table(add: pa.StructArray, key: str) -> pa.Table:
+    try:
+        return _read_files(add)
+    except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CorruptObject(
+            f"checkpoint part {key} has add actions that cannot be read: {error}; remove the "
+            "checkpoint so that readers use the log",
+            key=key,
+        ) from None
+
+
+def _read_files(add: pa.StructArray) -> pa.Table:
+    length = len(add)
+    paths, raw = decode_paths(add.field("path").cast(pa.string()))
+    ids, vectors = vector_columns(_optional(add, "deletionVector"), length)
+    columns: dict[str, pa.Array] = {
+        "path": paths,
+        "dv_id": ids,
+        "partition_values": partition_values_column(_optional(add, "partitionValues"), length),
+        "deletion_vector": vectors,
+        "raw_path": raw,
+    }
+    for name, source in _PLAIN_COLUMNS.items():
+        column = _optional(add, source)
+        if column is not None:
+            columns[name] = column.cast(FILES_SCHEMA.field(name).type)
+    parsed = _optional(add, "stats_parsed")
+    if parsed is not None and "stats" not in columns:
+        columns["stats"] = json_of_parsed(parsed)
+    return _padded(columns, length)
+
+
+_PLAIN_COLUMNS = {
+    "size": "size",
+    "modification_time": "modificationTime",
+    "stats": "stats",
+    "base_row_id": "baseRowId",
+    "default_row_commit_version": "defaultRowCommitVersion",
+    "tags": "tags",
+}
+
+
+def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
+    """A ``FILES_SCHEMA`` table; what is not given is null, or zero where it may not be."""
+    arrays = []
+    for column_field in FILES_SCHEMA:
+        column = columns.get(column_field.name)
+        if column is None:
+            column = pa.nulls(length, column_field.type)
+            if not column_field.nullable:
+                column = pc.fill_null(column, pa.scalar("0").cast(column_field.type))
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
+
+
+def _to_numpy(mask: pa.BooleanArray) -> np.ndarray[Any, Any]:
+    if isinstance(mask, pa.ChunkedArray):
+        mask = mask.combine_chunks()
+    return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)

@@ -1,0 +1,207 @@
+"""Statistics and partition values of a checkpoint as typed columns.
+
+Tables with ``delta.checkpoint.writeStatsAsStruct`` want them beside, or in
+place of, the JSON text that the rest of the library works with; this module
+makes the one from the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.types as types
+
+from lakevilla.formats.delta.metadata.layout import Definition
+
+__all__ = ["ParsedColumns", "json_of_parsed", "parsed_columns"]
+
+# The thread's own context has 28 digits, too few for a decimal(38).
+_DECIMALS = Context(prec=38)
+
+
+class ParsedColumns:
+    """The typed columns of an ``add`` action: ``fields``, and their values for a batch."""
+
+    def __init__(self, stats: pa.StructType | None, partitions: pa.StructType | None) -> None:
+        self._stats = stats
+        self._partitions = partitions
+        self.fields: list[pa.Field] = []
+        if stats is not None:
+            self.fields.append(pa.field("stats_parsed", stats))
+        if partitions is not None:
+            self.fields.append(pa.field("partitionValues_parsed", partitions))
+
+    def of_batch(self, rows: pa.StructArray) -> dict[str, pa.Array]:
+        columns: dict[str, pa.Array] = {}
+        if self._stats is not None:
+            columns["stats_parsed"] = _parsed_stats(rows, self._stats)
+        if self._partitions is not None:
+            values = [
+                _typed(dict(row or ()), self._partitions)
+                for row in rows.field("partitionValues").to_pylist()
+            ]
+            columns["partitionValues_parsed"] = pa.array(values, self._partitions)
+        return columns
+
+
+def parsed_columns(definition: Definition) -> ParsedColumns:
+    """What a table's checkpoints hold beside JSON; nothing, unless its properties ask."""
+    if not definition.flag("delta.checkpoint.writeStatsAsStruct"):
+        return ParsedColumns(None, None)
+    layout = definition.layout
+    chosen = set(layout.statistics_columns)
+    partitions = set(layout.partition_by)
+    data: list[pa.Field] = []
+    by: list[pa.Field] = []
+    for logical, physical in zip(layout.schema, layout.physical, strict=True):
+        (by if logical.name in partitions else data).append(physical)
+    counts = _pruned(data, chosen, "", lambda kind: True, pa.int64())
+    bounds = _pruned(data, chosen, "", _has_bounds, None)
+    fields = [pa.field("numRecords", pa.int64()), pa.field("tightBounds", pa.bool_())]
+    # Parquet has no empty groups.
+    if bounds:
+        fields += [
+            pa.field("minValues", pa.struct(bounds)),
+            pa.field("maxValues", pa.struct(bounds)),
+        ]
+    if counts:
+        fields.append(pa.field("nullCount", pa.struct(counts)))
+    values = [pa.field(field.name, field.type) for field in by]
+    return ParsedColumns(pa.struct(fields), pa.struct(values) if values else None)
+
+
+def _pruned(
+    fields: list[pa.Field],
+    chosen: set[str],
+    prefix: str,
+    fits: Callable[[pa.DataType], bool],
+    kind: pa.DataType | None,
+) -> list[pa.Field]:
+    """The fields whose leaves are chosen and fit, nullable, all of type ``kind`` if given."""
+    result = []
+    for field in fields:
+        path = f"{prefix}{field.name}"
+        if types.is_struct(field.type):
+            inner = _pruned(list(field.type), chosen, f"{path}.", fits, kind)
+            if inner:
+                result.append(pa.field(field.name, pa.struct(inner)))
+        elif path in chosen and fits(field.type):
+            result.append(pa.field(field.name, kind or field.type))
+    return result
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_string(kind)
+        or types.is_date(kind)
+        or types.is_timestamp(kind)
+    )
+
+
+def _parsed_stats(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    index = rows.type.get_field_index("stats")
+    texts = [None] * len(rows) if index < 0 else rows.field("stats").to_pylist()
+    known = [None] * len(rows)
+    if rows.type.get_field_index("stats_parsed") >= 0:
+        known = rows.field("stats_parsed").to_pylist()
+    parsed = [
+        _typed(_decode(text), kind) if text is not None else before
+        for text, before in zip(texts, known, strict=True)
+    ]
+    return pa.array(parsed, kind)
+
+
+_decoder = msgspec.json.Decoder(float_hook=Decimal)
+
+
+def _decode(text: str) -> Mapping[str, Any]:
+    try:
+        value = _decoder.decode(text)
+    except (ValueError, RecursionError, ArithmeticError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _typed(values: Mapping[str, Any], kind: pa.StructType) -> dict[str, Any]:
+    """JSON values by the types of ``kind``; one that does not fit counts as unknown."""
+    result: dict[str, Any] = {}
+    for index in range(kind.num_fields):
+        field = kind.field(index)
+        value = values.get(field.name)
+        if value is None:
+            continue
+        if types.is_struct(field.type):
+            if isinstance(value, dict):
+                result[field.name] = _typed(value, field.type)
+            continue
+        try:
+            result[field.name] = _scalar(value, field.type)
+        except (ValueError, TypeError, KeyError, InvalidOperation, OverflowError):
+            continue
+    return result
+
+
+def _scalar(value: Any, kind: pa.DataType) -> Any:
+    if types.is_string(kind):
+        return str(value)
+    if types.is_boolean(kind):
+        return value if isinstance(value, bool) else {"true": True, "false": False}[value]
+    if types.is_integer(kind):
+        number = int(value)
+        pa.scalar(number, kind)
+        return number
+    if types.is_floating(kind):
+        return float(value)
+    if types.is_decimal(kind):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMALS)
+    if types.is_date(kind):
+        return date.fromisoformat(value)
+    if types.is_timestamp(kind):
+        moment = datetime.fromisoformat(value)
+        if kind.tz is None:
+            return moment.replace(tzinfo=None)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if types.is_binary(kind):
+        return str(value).encode()
+    raise TypeError(kind)
+
+
+# ------------------------------------------------------------- and back to JSON
+
+
+def json_of_parsed(parsed: pa.StructArray) -> pa.Array:
+    """The JSON text of ``stats_parsed``, for checkpoints that hold nothing else."""
+    texts = [
+        None if row is None else _encoder.encode(_plain(row)).decode() for row in parsed.to_pylist()
+    ]
+    return pa.array(texts, pa.string())
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items() if item is not None}
+    if isinstance(value, datetime):
+        # Delta cuts statistics of timestamps to milliseconds.
+        text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+        return f"{text}Z" if value.tzinfo is not None else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return msgspec.Raw(format(value, "f").encode())
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has no such numbers: the text is the one that Spark writes.
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

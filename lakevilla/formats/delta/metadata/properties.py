@@ -1,0 +1,372 @@
+"""Table properties: which names Delta knows, what they may say, and what they ask of a table.
+
+A name that begins with ``delta.`` means something to other clients, so a misspelt one, and one
+that LakeVilla would have to act on and can't, is refused. All other names are the user's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+
+from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FEATURES
+from lakevilla.formats.delta.metadata.schema import Field, needed_features
+from lakevilla.settings import shown
+
+__all__ = [
+    "COMPRESSIONS",
+    "CONSTRAINT",
+    "KEPT_BY_ITSELF",
+    "canonical_names",
+    "features_of",
+    "file_size",
+    "interval_milliseconds",
+    "split_properties",
+]
+
+#: What the names of CHECK constraints begin with.
+CONSTRAINT = "delta.constraints."
+_FEATURE = "delta.feature."
+
+#: The Parquet codecs that data files may be written with.
+COMPRESSIONS = ("snappy", "zstd", "gzip", "lz4_raw", "uncompressed", "brotli")
+
+# ------------------------------------------------------------------ what a value says
+
+_Check = Callable[[str], str | None]
+
+
+def _flag(value: str) -> str | None:
+    # In lower case, since delta-rs reads no other.
+    return value.lower() if value.lower() in ("true", "false") else None
+
+
+def _whole(least: int) -> _Check:
+    def check(value: str) -> str | None:
+        fits = re.fullmatch(r"-?\d{1,18}", value.strip()) and int(value) >= least
+        return str(int(value)) if fits else None
+
+    return check
+
+
+def _interval(value: str) -> str | None:
+    # Spark does without the first word, delta-kernel does not.
+    words = value.lower().split()
+    words = words if words[:1] == ["interval"] else ["interval", *words]
+    return None if _milliseconds(words[1:]) is None else " ".join(words)
+
+
+def _size(value: str) -> str | None:
+    return None if file_size(value) is None else value.strip()
+
+
+def _one_of(*choices: str) -> _Check:
+    known = {choice.lower(): choice for choice in choices}
+    return lambda value: known.get(value.strip().lower())
+
+
+def _text(value: str) -> str | None:
+    return value
+
+
+_FLAG = (_flag, "true or false")
+_POSITIVE = (_whole(1), "a whole number above 0")
+_INTERVAL = (_interval, "an interval of weeks or less, as 'interval 7 days'")
+_SIZE = (_size, "a number of bytes, as '128mb'")
+_TEXT = (_text, "text")
+_SWITCH = (_one_of("true", "false", "auto", "legacy"), "true, false, auto or legacy")
+
+#: Every property that may be set: what checks its value, and what it may be, in words.
+_KNOWN: dict[str, tuple[_Check, str]] = {
+    "delta.appendOnly": _FLAG,
+    "delta.autoOptimize": _FLAG,
+    "delta.autoOptimize.autoCompact": _SWITCH,
+    "delta.autoOptimize.optimizeWrite": _FLAG,
+    "delta.checkpoint.writeStatsAsJson": _FLAG,
+    "delta.checkpoint.writeStatsAsStruct": _FLAG,
+    "delta.checkpointInterval": _POSITIVE,
+    "delta.checkpointPolicy": (_one_of("classic", "v2"), "classic or v2"),
+    "delta.checkpointRetentionDuration": _INTERVAL,
+    "delta.columnMapping.mode": (_one_of("none", "name", "id"), "none, name or id"),
+    "delta.dataSkippingNumIndexedCols": (_whole(-1), "a whole number, -1 for all columns"),
+    "delta.dataSkippingStatsColumns": _TEXT,
+    "delta.deletedFileRetentionDuration": _INTERVAL,
+    "delta.dropFeatureTruncateHistory.retentionDuration": _INTERVAL,
+    "delta.enableChangeDataFeed": _FLAG,
+    "delta.enableDeletionVectors": _FLAG,
+    "delta.enableExpiredLogCleanup": _FLAG,
+    "delta.enableFullRetentionRollback": _FLAG,
+    "delta.enableInCommitTimestamps": _FLAG,
+    "delta.enableRowTracking": _FLAG,
+    "delta.enableTypeWidening": _FLAG,
+    "delta.isolationLevel": (
+        _one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
+        "Serializable, WriteSerializable or SnapshotIsolation",
+    ),
+    "delta.logRetentionDuration": _INTERVAL,
+    "delta.parquet.compression.codec": (_one_of(*COMPRESSIONS), " or ".join(COMPRESSIONS)),
+    "delta.randomizeFilePrefixes": _FLAG,
+    "delta.randomPrefixLength": _POSITIVE,
+    "delta.rowTrackingSuspended": _FLAG,
+    "delta.sampleRetentionDuration": _INTERVAL,
+    "delta.targetFileSize": _SIZE,
+    "delta.tuneFileSizesForRewrites": _FLAG,
+}
+
+#: Flags that may be set to false alone: with true, writers have to do what LakeVilla does not.
+_ONLY_FALSE = {
+    "delta.compatibility.symlinkFormatManifest.enabled": "manifests of links at each commit",
+    "delta.enableIcebergCompatV1": "the table feature icebergCompatV1",
+    "delta.enableIcebergCompatV2": "the table feature icebergCompatV2",
+    "delta.enableIcebergCompatV3": "the table feature icebergCompatV3",
+    "delta.enableIcebergWriterCompatV1": "the table feature icebergWriterCompatV1",
+    "delta.enableIcebergWriterCompatV3": "the table feature icebergWriterCompatV3",
+    "delta.enableMaterializePartitionColumnsFeature": "the feature materializePartitionColumns",
+    "delta.enableVariantShredding": "the table feature variantShredding",
+}
+
+#: Names, or with a last dot what names begin with, that ask for what LakeVilla does not do.
+_REFUSED = {
+    "delta.coordinatedCommits.": "commits through a coordinator",
+    "delta.redirectReaderWriter": "a redirect to another table",
+    "delta.redirectWriterOnly": "a redirect to another table",
+    "delta.universalFormat.": "metadata for Iceberg or Hudi at each commit",
+}
+
+#: Names, or what names begin with, that a table keeps by itself.
+KEPT_BY_ITSELF = (
+    "delta.columnMapping.maxColumnId",
+    "delta.inCommitTimestampEnablementTimestamp",
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.requireCheckpointProtectionBeforeVersion",
+    "delta.rowTracking.",
+)
+
+_OTHER = (
+    "delta.setTransactionRetentionDuration",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+)
+_ALL = (*_KNOWN, *_ONLY_FALSE, *KEPT_BY_ITSELF, *_REFUSED, *_OTHER)
+_CANONICAL = {name.lower(): name for name in _ALL}
+
+
+# --------------------------------------------------------------------- what is asked for
+
+
+def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[str, str], set[str]]:
+    """Properties to store, and features asked for by ``delta.feature.<name> = supported``.
+
+    Names that Delta knows are taken whatever their case, as Spark takes them, and stored in
+    its own.
+
+    Raises
+    ------
+    InvalidOperation
+        A name is not Delta's, or not one to set, or its value says nothing there.
+    UnsupportedTableFeature
+        A property, or a feature, asks for what LakeVilla does not do.
+    """
+    configuration: dict[str, str] = {}
+    features: set[str] = set()
+    for given, value in properties.items():
+        name = canonical_name(given)
+        if name.startswith(_FEATURE):
+            features.add(_feature(name.removeprefix(_FEATURE), value, table))
+            continue
+        stored = _checked(name, value, table) if name.startswith("delta.") else value
+        if configuration.setdefault(name, stored) != stored:
+            raise InvalidOperation(
+                f"property {name} of table {table} is given twice, as {configuration[name]!r} and "
+                f"{stored!r}: give it once",
+                table=table,
+            )
+    return configuration, features
+
+
+def canonical_names(names: Iterable[str]) -> list[str]:
+    """Names as they are stored: those that Delta knows in its spelling."""
+    return [canonical_name(name) for name in names]
+
+
+def canonical_name(name: str) -> str:
+    """A name as it is stored."""
+    lower = name.lower()
+    for prefix in (CONSTRAINT, _FEATURE):
+        if lower.startswith(prefix):
+            return prefix + name[len(prefix) :]
+    if lower.startswith("delta."):
+        return _CANONICAL.get(lower, "delta." + name[len("delta.") :])
+    return name
+
+
+def _checked(name: str, value: str, table: str) -> str:
+    """The value to store under a name that begins with ``delta.``."""
+    if name.startswith(CONSTRAINT):
+        return value
+    _refuse(name, value, table)
+    check, allowed = _KNOWN.get(name, _FLAG)
+    stored = check(value)
+    if stored is None:
+        raise InvalidOperation(
+            f"property {name} of table {table} cannot be {shown(value)}: it may be {allowed}",
+            table=table,
+        )
+    if name in _ONLY_FALSE and stored == "true":
+        raise UnsupportedTableFeature(
+            f"property {name} of table {table} asks for {_ONLY_FALSE[name]}, which LakeVilla does "
+            "not write; leave it out, or let another client write the table",
+            table=table,
+        )
+    return stored
+
+
+def _refuse(name: str, value: str, table: str) -> None:
+    """Raise for a name that may not be set at all."""
+    asked = next((what for start, what in _REFUSED.items() if _begins(name, start)), None)
+    if asked is not None:
+        raise UnsupportedTableFeature(
+            f"property {name} of table {table} asks for {asked}, which LakeVilla does not do; "
+            "leave it out, or let another client write the table",
+            table=table,
+        )
+    if name == "delta.setTransactionRetentionDuration":
+        why = "cannot be set: the log would forget what LakeVilla has published; leave it out"
+    elif name in ("delta.minReaderVersion", "delta.minWriterVersion"):
+        why = "cannot be set: name features instead, delta.feature.<name> = supported"
+    elif any(_begins(name, start) for start in KEPT_BY_ITSELF):
+        why = "cannot be set: the table keeps it by itself; leave it out"
+    elif name not in _KNOWN and name not in _ONLY_FALSE:
+        near = get_close_matches(name.lower(), list(_CANONICAL), n=3)
+        offered = " or ".join(_CANONICAL[one] for one in near if not one.endswith("."))
+        hint = f"did you mean {offered}?" if offered else "leave it out"
+        why = f"is none that delta knows: {hint} (names of your own do not begin with delta.)"
+    else:
+        return
+    raise InvalidOperation(f"property {name} of table {table} {why}", table=table)
+
+
+def _begins(name: str, start: str) -> bool:
+    return name.startswith(start) if start.endswith(".") else name == start
+
+
+#: Features of Delta that LakeVilla does not honour, so that they are told from misspelt ones.
+_FOREIGN_FEATURES = (
+    "catalogManaged",
+    "catalogOwned-preview",
+    "collations",
+    "coordinatedCommits-preview",
+    "icebergCompatV1",
+    "icebergCompatV2",
+    "icebergCompatV3",
+    "icebergWriterCompatV1",
+    "icebergWriterCompatV3",
+    "materializePartitionColumns",
+    "variantShredding",
+    "variantShredding-preview",
+)
+
+
+def _feature(name: str, value: str, table: str) -> str:
+    if name in _FOREIGN_FEATURES:
+        raise UnsupportedTableFeature(
+            f"LakeVilla does not honour the delta table feature {name}: leave it out of the "
+            f"properties of table {table}",
+            table=table,
+        )
+    known = {feature.lower(): feature for feature in WRITER_FEATURES | READER_FEATURES}
+    feature = known.get(name.lower())
+    if feature is None:
+        near = get_close_matches(name.lower(), known, n=2)
+        offered = " or ".join(known[one] for one in near)
+        raise InvalidOperation(
+            f"LakeVilla does not know the delta table feature {name!r}: "
+            + (f"did you mean {offered}?" if near else "leave it out")
+            + f" (table {table})",
+            table=table,
+        )
+    if value.lower() not in ("supported", "enabled"):
+        raise InvalidOperation(
+            f"property {_FEATURE}{feature} of table {table} cannot be {shown(value)}: it may be "
+            "supported",
+            table=table,
+        )
+    return feature
+
+
+# ---------------------------------------------------------------- what it asks of a table
+
+# Properties that stand for a feature when they are set to this value.
+_FEATURE_OF_FLAG = {
+    "delta.appendOnly": "appendOnly",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+    "delta.enableInCommitTimestamps": "inCommitTimestamp",
+    "delta.enableRowTracking": "rowTracking",
+    "delta.enableTypeWidening": "typeWidening",
+}
+
+
+def features_of(fields: Iterable[Field], configuration: Mapping[str, str]) -> set[str]:
+    """The features that a schema and its properties need."""
+    found = needed_features(list(fields))
+    for key, value in configuration.items():
+        if value.lower() == "true" and key in _FEATURE_OF_FLAG:
+            found.add(_FEATURE_OF_FLAG[key])
+        if key.startswith(CONSTRAINT):
+            found.add("checkConstraints")
+    if configuration.get("delta.columnMapping.mode", "none").lower() != "none":
+        found.add("columnMapping")
+    if configuration.get("delta.checkpointPolicy", "classic").lower() == "v2":
+        found.add("v2Checkpoint")
+    return found
+
+
+# ------------------------------------------------------------------------ reading values
+
+_BYTES = re.compile(r"(?P<number>\d{1,18})\s*(?P<unit>[kmgt]?)b?")
+
+
+def file_size(text: str | None) -> int | None:
+    """``128mb`` and the like in bytes; None if it is unset or can't be read."""
+    match = _BYTES.fullmatch(text.strip().lower()) if text else None
+    if match is None:
+        return None
+    size = int(match["number"]) * (1 << 10 * " kmgt".index(match["unit"] or " "))
+    return min(max(size, 1), 2**63 - 1)  # Arrow compares sizes in 64 bits
+
+
+_UNITS = {
+    "nanosecond": 1e-6,
+    "microsecond": 1e-3,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+
+
+def interval_milliseconds(text: str | None, default: int) -> int:
+    """A property such as ``interval 1 week 12 hours``, in milliseconds.
+
+    What cannot be read counts as ``default``.
+    """
+    words = (text or "").lower().split()
+    found = _milliseconds(words[1:] if words[:1] == ["interval"] else words)
+    return default if found is None else found
+
+
+def _milliseconds(words: list[str]) -> int | None:
+    if not words or len(words) % 2:
+        return None
+    total = 0.0
+    for amount, unit in zip(words[::2], words[1::2], strict=True):
+        factor = _UNITS.get(unit.removesuffix("s"))
+        if factor is None or not re.fullmatch(r"\d{1,18}", amount):
+            return None
+        total += int(amount) * factor
+    return int(total)

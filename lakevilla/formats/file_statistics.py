@@ -1,0 +1,332 @@
+"""What a file's log entry says of its rows: partition values and statistics as columns.
+
+Both are text in the log. A text that cannot be read is as good as none: the file is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from decimal import InvalidOperation as _DecimalError
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
+from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
+
+__all__ = [
+    "ColumnStatistics",
+    "PartitionColumn",
+    "partition_column",
+    "partition_value",
+    "read_statistics",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """One partition column of a batch of files, dictionary encoded.
+
+    ``values[indices[i]]`` is the value of file i; a null index is NULL. ``readable``
+    is False for values whose text cannot be read.
+    """
+
+    values: list[Any]
+    readable: list[bool]
+    indices: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """Bounds of one column in each file; null where unknown."""
+
+    low: pa.Array
+    high: pa.Array
+    nulls: pa.Array
+    rows: pa.Array
+
+
+def partition_value(text: str | None, type_: str) -> Any:
+    """The value of a partition column from Delta's text; null and "" are NULL.
+
+    Raises
+    ------
+    InvalidOperation
+        The text is not of the type, or of a type whose text writers do not agree on.
+    """
+    if text is None or text == "":
+        return None
+    if type_ == "binary":
+        raise InvalidOperation("binary partition values are written in several ways")
+    return cast_value(text.lower() if type_ == "boolean" else text, type_)
+
+
+def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
+    """The values under one key of a ``partition_values`` column."""
+    encoded = pc.map_lookup(maps, query_key=key, occurrence="first").dictionary_encode()
+    values, readable = [], []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            values.append(partition_value(text, type_))
+            readable.append(True)
+        except InvalidOperation:
+            values.append(None)
+            readable.append(False)
+    return PartitionColumn(values, readable, encoded.indices)
+
+
+def read_statistics(
+    stats: pa.Array, columns: Mapping[tuple[str, ...], str]
+) -> dict[tuple[str, ...], ColumnStatistics]:
+    """Bounds of some columns, by physical path and Delta type, from the log's JSON."""
+    decoder = _decoder(tuple(columns))
+    rows = [_decode(decoder, text) for text in stats.to_pylist()]
+    counts = _integers([None if row is None else row.numRecords for row in rows])
+    found = {}
+    for path, type_ in columns.items():
+        fields = _fields(tuple(columns), path)
+        read = _READERS.get("decimal" if is_decimal(type_) else type_, _unknown)
+        low, high, nulls = ([_leaf(row, part, fields) for row in rows] for part in _PARTS)
+        found[path] = ColumnStatistics(
+            *_widen(read(low, type_), read(high, type_), type_), _integers(_plain(nulls)), counts
+        )
+    return found
+
+
+_PARTS = ("minValues", "maxValues", "nullCount")
+_Decoder = msgspec.json.Decoder[Any]
+
+
+def _decode(decoder: _Decoder, text: str | None) -> Any:
+    if not text:
+        return None
+    try:
+        return decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _tree(paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        node = tree
+        for name in path[:-1]:
+            inner = node.setdefault(name, {})
+            node = inner if isinstance(inner, dict) else {}
+        node.setdefault(path[-1], None)
+    return tree
+
+
+@lru_cache(maxsize=256)
+def _decoder(paths: tuple[tuple[str, ...], ...]) -> _Decoder:
+    """Reads the leaves asked for and skips the rest; field names are positions."""
+
+    def struct(tree: dict[str, Any]) -> Any:
+        fields = [
+            (
+                f"f{at}",
+                msgspec.Raw if inner is None else struct(inner) | None,
+                msgspec.field(
+                    default=_ABSENT if inner is None else None,
+                    # The decoder can't name what JSON escapes: such a column
+                    # has no statistics here, so its files are kept.
+                    name=f"\ufffe{at}" if _ESCAPED.search(name) else name,
+                ),
+            )
+            for at, (name, inner) in enumerate(tree.items())
+        ]
+        return msgspec.defstruct("Values", fields, gc=False)
+
+    values = struct(_tree(paths)) | None
+    entry = msgspec.defstruct(
+        "Statistics", [("numRecords", Any, None), *((part, values, None) for part in _PARTS)]
+    )
+    return msgspec.json.Decoder(entry)
+
+
+_ABSENT = msgspec.Raw(b"null")
+_ESCAPED = re.compile(r'[\\"\x00-\x1f]')
+
+
+@lru_cache(maxsize=4096)
+def _fields(paths: tuple[tuple[str, ...], ...], path: tuple[str, ...]) -> tuple[str, ...]:
+    tree, fields = _tree(paths), []
+    for name in path:
+        fields.append(f"f{list(tree).index(name)}")
+        tree = tree[name] or {}
+    return tuple(fields)
+
+
+def _leaf(row: Any, part: str, fields: tuple[str, ...]) -> bytes | None:
+    node = None if row is None else getattr(row, part)
+    for field in fields:
+        if node is None:
+            return None
+        node = getattr(node, field)
+    raw = bytes(node) if isinstance(node, msgspec.Raw) else b"null"
+    return None if raw == b"null" else raw
+
+
+def _plain(raws: Sequence[bytes | None]) -> list[Any]:
+    """JSON leaves as Python values; nested ones are of no use here."""
+    found: list[Any] = []
+    for raw in raws:
+        if raw is None or raw[:1] in b"{[":
+            found.append(None)
+            continue
+        try:
+            found.append(_leaves.decode(raw))
+        except ValueError:
+            found.append(None)  # a number beyond all that can be told
+    return found
+
+
+_leaves = msgspec.json.Decoder()
+
+
+def _integers(values: Sequence[Any]) -> pa.Array:
+    low, high = -(2**63), 2**63
+    return pa.array([v if type(v) is int and low <= v < high else None for v in values], pa.int64())
+
+
+_Reader = Callable[[Sequence[bytes | None], str], pa.Array]
+
+
+def _unknown(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    return pa.nulls(len(raws), arrow_type(type_))
+
+
+def _read_integers(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    limit = 2 ** (INTEGERS[type_][0] - 1)
+    values = [v if type(v) is int and -limit <= v < limit else None for v in _plain(raws)]
+    return pa.array(values, arrow_type(type_))
+
+
+def _read_floats(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    # NaN and infinities come as strings, or not at all: no bound.
+    return pa.array([_float(v) for v in _plain(raws)], arrow_type(type_))
+
+
+def _float(value: Any) -> float | None:
+    try:
+        return float(value) if type(value) in (int, float) else None
+    except OverflowError:
+        return None
+
+
+def _read_decimals(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    precision, scale = decimal_parts(type_)
+    values: list[Decimal | None] = []
+    for raw in raws:
+        try:
+            value = None if raw is None else Decimal(raw.decode().strip('"'))
+        except (_DecimalError, ValueError):
+            value = None
+        values.append(value if value is not None and value.is_finite() else None)
+    return pa.array([_fitting(v, precision, scale) for v in values], arrow_type(type_))
+
+
+def _fitting(value: Decimal | None, precision: int, scale: int) -> Decimal | None:
+    try:
+        fitted = None if value is None else cast_value(value, f"decimal({precision},{scale})")
+    except InvalidOperation:
+        return None
+    return fitted if isinstance(fitted, Decimal) and fitted == value else None
+
+
+def _read_strings(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    return pa.array([v if isinstance(v, str) else None for v in _plain(raws)], pa.string())
+
+
+def _read_booleans(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    return pa.array([v if isinstance(v, bool) else None for v in _plain(raws)], pa.bool_())
+
+
+def _read_moments(raws: Sequence[bytes | None], type_: str) -> pa.Array:
+    return pa.array(
+        [_moment(v, type_) if isinstance(v, str) else None for v in _plain(raws)],
+        arrow_type(type_),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _moment(text: str, type_: str) -> date | datetime | None:
+    try:
+        if type_ == "date":
+            return date.fromisoformat(text) if len(text) == 10 else None
+        moment = parse_timestamp(text)
+        if moment.tzinfo is not None and type_ == "timestamp_ntz":
+            return None
+        value = cast_value(moment, type_)
+    except (ValueError, OverflowError, InvalidOperation):
+        return None
+    return value if isinstance(value, datetime) else None
+
+
+_READERS: dict[str, _Reader] = {
+    **dict.fromkeys(INTEGERS, _read_integers),
+    "float": _read_floats,
+    "double": _read_floats,
+    "decimal": _read_decimals,
+    "string": _read_strings,
+    "boolean": _read_booleans,
+    **dict.fromkeys(("date", "timestamp", "timestamp_ntz"), _read_moments),
+}
+
+
+def _widen(low: pa.Array, high: pa.Array, type_: str) -> tuple[pa.Array, pa.Array]:
+    """Bounds that hold although writers cut them.
+
+    Timestamps are cut to milliseconds. Decimals beyond 15 digits pass through doubles in
+    some writers, which lose the digits after the fifteenth. A double may have been a float when
+    the file was written, and its bounds the shortest texts of floats: 0.1 stands for the
+    nearest float then, which is above it.
+    """
+    if type_ in ("timestamp", "timestamp_ntz"):
+        step = pa.scalar(1000, pa.duration("us"))
+        return _in_years(pc.subtract(low, step)), _in_years(pc.add(high, step))
+    if type_ == "double":
+        return (
+            pc.min_element_wise(low, _as_float(low), skip_nulls=False),
+            pc.max_element_wise(high, _as_float(high), skip_nulls=False),
+        )
+    if is_decimal(type_) and decimal_parts(type_)[0] > 15:
+        slack = Decimal("1e-14")
+        return _moved(low, -slack, type_), _moved(high, slack, type_)
+    return low, high
+
+
+def _in_years(bounds: pa.Array) -> pa.Array:
+    """Null for what left the years 1 to 9999: no value of a row is there."""
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, UTC)
+    first, last = (pa.scalar(at, pa.timestamp("us", "UTC")).value for at in (first, last))
+    at = bounds.cast(pa.int64())  # as a number, for the type may have a zone or none
+    within = pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last))
+    return pc.if_else(within, bounds, pa.scalar(None, bounds.type))
+
+
+def _as_float(bounds: pa.Array) -> pa.Array:
+    return bounds.cast(pa.float32(), safe=False).cast(pa.float64())
+
+
+def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:
+    precision, scale = decimal_parts(type_)
+    unit = Decimal(1).scaleb(-scale)
+    moved: list[Decimal | None] = []
+    for value in bounds.to_pylist():
+        if value is not None and len(value.as_tuple().digits) > 15:
+            # Not the thread's own context: 28 digits are too few for a decimal(38).
+            slack = DECIMAL_CONTEXT.multiply(value.copy_abs(), share)
+            value = DECIMAL_CONTEXT.add(value, slack)
+            value = DECIMAL_CONTEXT.add(value, unit.copy_sign(share))
+            value = _fitting(value.quantize(unit, context=DECIMAL_CONTEXT), precision, scale)
+        moved.append(value)
+    return pa.array(moved, bounds.type)

@@ -1,0 +1,188 @@
+"""Catalogs as objects of the store: a table's pointer is read, and replaced under a condition.
+
+``catalog://<name>/<namespace>/<table>`` is an object whose body is a ``Pointer``, and whose
+token is the place of the table's metadata file. To put to it is to ask the catalog for its own
+compare-and-swap: the body is a commit request. So the protocol's effects reach catalogs as
+they reach objects: counted, retried, and open to faults (docs/design/0016-catalogs.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    TableAlreadyExistsError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    ValidationException,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.iceberg.catalog.catalogs import Catalogs
+from lakevilla.formats.iceberg.catalog.commit_request import CommitRequest, decode_request
+from lakevilla.formats.iceberg.metadata.paths import place_of
+from lakevilla.formats.iceberg.metadata.pointer import Pointer, encode_pointer, identifier_of
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Stored,
+    Token,
+)
+
+__all__ = ["CatalogStore"]
+
+T = TypeVar("T")
+
+_REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
+_requirements: TypeAdapter[list[TableRequirement]] = TypeAdapter(list[TableRequirement])
+_updates: TypeAdapter[list[TableUpdate]] = TypeAdapter(list[TableUpdate])
+
+
+class CatalogStore:
+    """See ``store.base.Store``. Takes what ``Catalogs`` takes; thread-safe as far as they are."""
+
+    def __init__(
+        self, catalogs: Mapping[str, Catalog | Mapping[str, str]], *, timeout_seconds: float
+    ) -> None:
+        self._catalogs = Catalogs(catalogs, timeout_seconds)
+        self._tables: dict[str, Table] = {}
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        found = self._asked(lambda: self._load(key))
+        if not isinstance(found, Table):
+            return found
+        token = _token(found)
+        body = encode_pointer(Pointer(str(token.e_tag), found.metadata.location))
+        return Found(body, token, len(body))
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        """Commit; what has to hold is in the request, and ``condition`` tells what it was made of.
+
+        ``Refused`` if the table is not what the request was made of: then it, and one that is
+        made anew, can't both take effect, however late.
+        """
+        request = decode_request(body)
+        # Catalogs are told by it which table is meant, and with what rights: they look themselves.
+        known = self._tables.get(key)
+        table = self._asked(lambda: self._load(key)) if known is None else known
+        if isinstance(table, Missing):
+            return Refused()
+        if isinstance(table, Failure):
+            return table
+        try:
+            done = table.catalog.commit_table(
+                table,
+                tuple(_requirements.validate_python(request.requirements)),
+                tuple(_updates.validate_python(request.updates)),
+            )
+        except (
+            CommitFailedException,
+            TableAlreadyExistsError,
+            ValidationException,
+            BadRequestError,
+            ValueError,
+        ) as error:
+            return self._settle(key, request, condition, error)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return Refused()
+        except Exception as error:
+            return _failure(error)
+        return Stored(Token(place_of(done.metadata_location).uri))
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        raise InvalidOperation(f"{key} is a table's pointer in a catalog, and holds no file")
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        found = self.get(key)
+        if isinstance(found, Found):
+            return ObjectInfo(key, found.size, found.token, 0.0)
+        return found if isinstance(found, Failure) else Missing()
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
+
+    def delete(self, key: str) -> Failure | None:
+        raise InvalidOperation(
+            f"{key} is a table's pointer in a catalog: drop the table with the catalog"
+        )
+
+    def local_path(self, key: str) -> str | None:
+        return None
+
+    def _settle(
+        self, key: str, request: CommitRequest, condition: Condition, error: Exception
+    ) -> Stored | Refused | Failure:
+        """What became of a request that the catalog turned down.
+
+        An attempt before it may have taken effect: then its snapshot is there. If the main
+        branch is elsewhere, none can any more. If something beside the branch has changed (a
+        property, another branch, whose snapshot has taken the sequence number), the request
+        is to be made anew of what is there; should an earlier attempt land after all, that one
+        finds the main branch moved. Else the catalog does not take such a request.
+        """
+        table = self._asked(lambda: self._load(key))
+        if isinstance(table, Failure):
+            return Failure(f"{_told(error)}, and then: {table.reason}", permanent=table.permanent)
+        if not isinstance(table, Table):
+            return Refused()
+        if table.metadata.snapshot_by_id(request.snapshot_id) is not None:
+            return Stored(_token(table))
+        current = table.metadata.current_snapshot_id
+        if (None if current == -1 else current) != request.parent_id:
+            return Refused()
+        if isinstance(condition, Match) and condition.token != _token(table):
+            return Refused()
+        if isinstance(error, CommitFailedException):
+            return Failure(_told(error), ambiguous=False, conflict=True)
+        return Failure(_told(error), ambiguous=False, permanent=True)
+
+    def _load(self, key: str) -> Table:
+        name, identifier = identifier_of(key)
+        table = self._tables[key] = self._catalogs[name].load_table(identifier)
+        return table
+
+    def _asked(self, ask: Callable[[], T]) -> T | Missing | Failure:
+        try:
+            return ask()
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return Missing()
+        except InvalidOperation:
+            raise
+        except Exception as error:
+            return _failure(error)
+
+
+def _token(table: Table) -> Token:
+    return Token(place_of(table.metadata_location).uri)
+
+
+def _failure(error: Exception) -> Failure:
+    """An attempt that brought no answer to rely on: the catalog may have done it all the same."""
+    if isinstance(error, _REFUSED_ACCESS):
+        return Failure(_told(error), ambiguous=False, permanent=True)
+    throttled = isinstance(error, TooManyRequestsError)
+    return Failure(_told(error), ambiguous=not throttled, throttled=throttled)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}"

@@ -1,0 +1,416 @@
+"""Manifests and manifest lists: bytes to columns, and entries to bytes.
+
+Avro is pyiceberg's to read and write. A manifest becomes an Arrow table when it is read
+and is kept as that, since it never changes under its name (hazard 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import (
+    MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    UNASSIGNED_SEQ,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import StructType
+
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.base import DataFile as AddedFile
+from lakevilla.formats.iceberg.manifests.avro import RememberedRows, WholeAvroFile
+from lakevilla.formats.iceberg.manifests.avro_schema import places_of
+from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput, MemoryOutput, steady
+from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
+
+__all__ = [
+    "ADDED",
+    "DELETED",
+    "ENTRIES",
+    "MadeManifest",
+    "columns_of",
+    "counted",
+    "decode_list",
+    "decode_manifest",
+    "encode_list",
+    "encode_manifest",
+    "entries_of",
+    "inherit",
+    "is_counted",
+    "new_entry",
+]
+
+EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
+_CODEC = "write.avro.compression-codec"
+
+#: One row an entry of a manifest, deleted ones too. ``kind`` is that of a delete file;
+#: ``target`` is the one data file that a delete file is about, where it says so.
+ENTRIES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("status", pa.int8()),
+        ("snapshot_id", pa.int64()),
+        ("sequence", pa.int64()),
+        ("spec_id", pa.int32()),
+        ("partition_values", pa.map_(pa.string(), pa.string())),
+        ("rows", pa.int64()),
+        ("size", pa.int64()),
+        ("stats", pa.string()),
+        ("kind", pa.string()),
+        ("equality_ids", pa.list_(pa.int32())),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+        ("target", pa.string()),
+    ]
+)
+_PATH_ID = 2147483546
+_PARTITION = 3
+#: The newest layout of entries: it has what delete files say of their data files.
+_READ_VERSION = 3
+#: How many files and rows a manifest names; a list may leave that out.
+_COUNTS = (504, 505, 506, 512, 513, 514)
+_LIST = Schema(
+    *(
+        one.model_copy(update={"required": False}) if one.field_id in _COUNTS else one
+        for one in MANIFEST_LIST_FILE_SCHEMAS[_READ_VERSION].fields
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeManifest:
+    """A manifest that is still to be stored, and how a manifest list names it."""
+
+    file: ManifestFile
+    path: str
+    body: bytes
+
+
+def decode_list(key: str, table: str, body: bytes) -> list[ManifestFile]:
+    """The manifests that a manifest list names. Raises ``CorruptObject``."""
+    with (
+        _translated(key, table, "manifest list"),
+        WholeAvroFile[ManifestFile](
+            MemoryInput(key, body),
+            _LIST,
+            read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+            read_enums={517: ManifestContent},
+        ) as reader,
+    ):
+        return list(reader)
+
+
+def counted(manifest: ManifestFile, entries: pa.Table) -> None:
+    """Fill in what a manifest list does not say of how many files and rows a manifest names."""
+    for place, status in ((7, ADDED), (8, EXISTING), (9, DELETED)):
+        chosen = entries.filter(pc.equal(entries["status"], pa.scalar(status, pa.int8())))
+        manifest._data[place] = chosen.num_rows
+        manifest._data[place + 3] = pc.sum(chosen["rows"]).as_py() or 0
+
+
+def is_counted(manifest: ManifestFile) -> bool:
+    """Whether the manifest list says how many files and rows a manifest names."""
+    return all(manifest._data[place] is not None for place in range(7, 13))
+
+
+def entries_of(
+    key: str, definition: Definition, body: bytes, manifest: ManifestFile
+) -> list[ManifestEntry]:
+    """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
+    spec = definition.specs.get(manifest.partition_spec_id)
+    if spec is None:
+        raise CorruptObject(
+            f"manifest {key} of table {definition.table} is of partition spec "
+            f"{manifest.partition_spec_id}, which its metadata does not hold: restore the metadata "
+            "file from a copy",
+            key=key,
+            table=definition.table,
+        )
+    file = WholeAvroFile[ManifestEntry](
+        MemoryInput(key, body),
+        MANIFEST_ENTRY_SCHEMAS[_READ_VERSION],
+        read_types={-1: ManifestEntry, 2: DataFile},
+        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )
+    file.named = {"partition": {field.name: field.field_id for field in spec.fields}}
+    with _translated(key, definition.table, "manifest"), file as reader:
+        places = _places(reader.schema, spec)
+        found = [inherit(entry, manifest) for entry in reader]
+        for entry in found:
+            if places is not None:
+                told = entry.data_file.partition
+                entry.data_file._data[_PARTITION] = Record(
+                    *(None if place is None else told[place] for place in places)
+                )
+            if entry.sequence_number is None and entry.status != ManifestEntryStatus.DELETED:
+                raise ValueError(f"it does not say when {entry.data_file.file_path} was added")
+        return found
+
+
+def _places(schema: Schema, spec: PartitionSpec) -> list[int | None] | None:
+    """Where partition tuples have the fields of the spec; None where they have them in order."""
+    kind = schema.find_field(102).field_type
+    fields = kind.fields if isinstance(kind, StructType) else ()
+    wanted = [(one.field_id, one.name, str(one.transform) == "void") for one in spec.fields]
+    places = places_of([(one.field_id, one.name) for one in fields], wanted)
+    return None if places == list(range(len(fields))) else places
+
+
+def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
+    """Fill in what an entry takes from its manifest (spec, sequence number inheritance).
+
+    Where all entries of a manifest have one number, those of older files may leave it out too.
+    """
+    if entry.snapshot_id is None:
+        entry.snapshot_id = manifest.added_snapshot_id or 0
+    sequence = manifest.sequence_number or 0
+    same = sequence == (manifest.min_sequence_number or 0)
+    if same or entry.status == ManifestEntryStatus.ADDED:
+        if entry.sequence_number is None:
+            entry.sequence_number = sequence
+        if entry.file_sequence_number is None:
+            entry.file_sequence_number = sequence
+    entry.data_file.spec_id = manifest.partition_spec_id
+    return entry
+
+
+def decode_manifest(
+    key: str, body: bytes, manifest: ManifestFile, definition: Definition
+) -> pa.Table:
+    """A manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
+    found = entries_of(key, definition, body, manifest)
+    return columns_of(found, manifest.partition_spec_id, definition)
+
+
+def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Definition) -> pa.Table:
+    """Entries of one of the table's specs as an ``ENTRIES`` table."""
+    types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
+    rows = [_row(entry, spec_id, types, definition) for entry in entries]
+    columns = list(zip(*rows, strict=True)) or [()] * len(ENTRIES)
+    arrays = [pa.array(values, f.type) for values, f in zip(columns, ENTRIES, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ENTRIES)
+
+
+def _row(
+    entry: ManifestEntry, spec_id: int, types: PartitionTypes, definition: Definition
+) -> tuple[Any, ...]:
+    file = entry.data_file
+    if file.key_metadata:
+        raise UnsupportedTableFeature(
+            f"table {definition.table} has file {file.file_path}, which is encrypted (key_metadata"
+            "): use the client that wrote it",
+            table=definition.table,
+        )
+    place, leaves = definition.place, definition.leaves
+    content = file.content or DataFileContent.DATA
+    if content == DataFileContent.DATA and file.file_format != FileFormat.PARQUET:
+        raise UnsupportedTableFeature(
+            f"table {definition.table} has data file {file.file_path} of format "
+            f"{file.file_format.value}: LakeVilla reads Parquet; use the client that wrote it",
+            table=definition.table,
+        )
+    kind, stats, target = None, None, None
+    if content == DataFileContent.DATA:
+        nans = file.nan_value_counts or {}
+        stats = statistics_of(
+            file.record_count,
+            file.null_value_counts,
+            _bounds(file.lower_bounds, nans, leaves),
+            _bounds(file.upper_bounds, nans, leaves),
+            leaves,
+            types.constants(file.partition),
+        )
+    else:
+        is_vector = file.file_format == FileFormat.PUFFIN
+        kind = "equality" if content == DataFileContent.EQUALITY_DELETES else "position"
+        kind = "vector" if is_vector else kind
+        if not is_vector and file.file_format != FileFormat.PARQUET:
+            raise UnsupportedTableFeature(
+                f"table {definition.table} has delete file {file.file_path} of format "
+                f"{file.file_format.value}: LakeVilla reads Parquet; rewrite it with the client "
+                "that wrote it",
+                table=definition.table,
+            )
+        target = _target(file)
+        target = None if target is None else place.path(target)
+    return (
+        place.path(file.file_path),
+        int(entry.status),
+        entry.snapshot_id,
+        entry.sequence_number or 0,
+        spec_id,
+        list(types.texts(file.partition).items()),
+        file.record_count,
+        file.file_size_in_bytes,
+        stats,
+        kind,
+        file.equality_ids if kind == "equality" else None,
+        _extra(file, 18) if kind == "vector" else None,
+        _extra(file, 19) if kind == "vector" else None,
+        target,
+    )
+
+
+def _extra(file: DataFile, place: int) -> Any:
+    """A field that pyiceberg reads by its place alone (referenced file, offset, length)."""
+    return file._data[place] if len(file._data) > place else None
+
+
+def _bounds(
+    bounds: Mapping[int, bytes] | None, nans: Mapping[int, int], leaves: Mapping[int, Any]
+) -> dict[int, bytes]:
+    """The bounds that hold for every value: those of floats leave NaN out."""
+    found = {}
+    for number, raw in (bounds or {}).items():
+        leaf = leaves.get(number)
+        if leaf is None or (leaf.type in ("float", "double") and nans.get(number) != 0):
+            continue
+        found[number] = bytes(raw)
+    return found
+
+
+def _target(file: DataFile) -> str | None:
+    """The one data file that a position delete file is about, if it says so.
+
+    Equal bounds of the paths in it say so too: a bound that was cut is never equal to the
+    other, which is raised.
+    """
+    told = _extra(file, 17)
+    if told is not None:
+        return str(told)
+    low, high = ((b or {}).get(_PATH_ID) for b in (file.lower_bounds, file.upper_bounds))
+    if low is None or low != high:
+        return None
+    try:
+        return bytes(low).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def new_entry(file: AddedFile, snapshot_id: int, definition: Definition) -> ManifestEntry:
+    """The entry that adds a data file in the table's current spec."""
+    types = PartitionTypes(definition.spec, definition.leaves, definition.table)
+    metrics = metrics_of(file.stats, definition.leaves)
+    floats = {n for n in metrics.lower if definition.leaves[n].type in ("float", "double")}
+    data_file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=definition.place.spelled(file.path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(*types.values(file.partition_values)),
+        record_count=metrics.record_count,
+        file_size_in_bytes=file.size,
+        column_sizes=None,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_counts,
+        nan_value_counts=dict.fromkeys(floats, 0),
+        lower_bounds=metrics.lower,
+        upper_bounds=metrics.upper,
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=file.sort_order_id,
+    )
+    data_file.spec_id = definition.spec.spec_id
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot_id,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=data_file,
+    )
+
+
+def encode_manifest(
+    path: str,
+    entries: Iterable[ManifestEntry],
+    spec_id: int,
+    snapshot_id: int,
+    definition: Definition,
+) -> MadeManifest:
+    """A manifest of data files, as the entries say: added, there before, or deleted."""
+    sink = MemoryOutput(definition.place.spelled(path))
+    codec: Any = _codec(definition)
+    version: Any = definition.format_version
+    with write_manifest(
+        version, definition.specs[spec_id], definition.schema_of(spec_id), sink, snapshot_id, codec
+    ) as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    return MadeManifest(writer.to_manifest_file(), path, steady(writer, sink))
+
+
+def _codec(definition: Definition) -> str:
+    """How the table's properties want manifests to be compressed, where that can be done."""
+    wanted = definition.properties.get(_CODEC, "gzip").lower()
+    known = {"gzip": "gzip", "zstd": "zstd", "uncompressed": "null", "null": "null", "none": "null"}
+    return known.get(wanted, "gzip")
+
+
+def encode_list(
+    uri: str,
+    manifests: Sequence[ManifestFile],
+    *,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence: int,
+    definition: Definition,
+) -> tuple[bytes, list[ManifestFile]]:
+    """A manifest list, and its manifests as it names them (with their sequence numbers)."""
+    sink = MemoryOutput(uri)
+    codec: Any = _codec(definition)
+    version: Any = definition.format_version
+    with write_manifest_list(version, sink, snapshot_id, parent_id, sequence, codec) as writer:
+        file: Any = writer._writer
+        file.writer = RememberedRows(file.writer, version)
+        # Those of earlier lists have their numbers, and are not copied.
+        named = [
+            writer.prepare_manifest(manifest)
+            if UNASSIGNED_SEQ in (manifest.sequence_number, manifest.min_sequence_number)
+            else manifest
+            for manifest in manifests
+        ]
+        file.write_block(named)
+    return steady(writer, sink), named
+
+
+class _translated:
+    """Turns what a decoder raises into ``CorruptObject``."""
+
+    def __init__(self, key: str, table: str, what: str) -> None:
+        self._key, self._table, self._what = key, table, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, ValueError) and str(error).endswith("is not a valid FileFormat"):
+            raise UnsupportedTableFeature(
+                f"table {self._table} has files of a format that LakeVilla does not know ({error}, "
+                f"{self._key}): use the client that wrote them",
+                table=self._table,
+            ) from None
+        if isinstance(error, Exception) and not isinstance(error, LakeVillaError):
+            raise CorruptObject(
+                f"{self._what} {self._key} of table {self._table} can't be read ({error}): restore "
+                "it from a copy",
+                key=self._key,
+                table=self._table,
+            ) from None

@@ -1,0 +1,411 @@
+"""What a table's definition says: its layout, its properties, what may be done.
+
+Shared by all snapshots between two changes of the definition. Its parts are worked out
+when first asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.base import VOIDED, Layout, PartitionField, SortField
+from lakevilla.formats.iceberg.metadata.partition_values import default_text
+from lakevilla.formats.iceberg.metadata.paths import Place
+from lakevilla.formats.iceberg.metadata.properties import whole_number
+from lakevilla.formats.iceberg.metadata.schema import (
+    Field,
+    Leaf,
+    arrow_schema,
+    current_schema,
+    is_written,
+    leaves,
+    nested_fields,
+    physical_schema,
+    struct_paths,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+
+__all__ = ["MOST_WIDTH", "Definition", "keeps_contract"]
+
+#: The greatest width of buckets and truncations: readers keep it in 32 bits.
+MOST_WIDTH = 2**31 - 1
+
+_MODE = "write.metadata.metrics.default"
+_COLUMN_MODE = "write.metadata.metrics.column."
+_MOST_COLUMNS = "write.metadata.metrics.max-inferred-column-defaults"
+_TARGET_SIZE = "write.target-file-size-bytes"
+_CODEC = "write.parquet.compression-codec"
+_METADATA_CODEC = "write.metadata.compression-codec"
+_CODECS = frozenset({"snappy", "zstd", "gzip", "lz4", "uncompressed", "brotli"})
+_TRANSFORMS = ("identity", "year", "month", "day", "hour", "void")
+_WITH_WIDTH = re.compile(r"(?:bucket|truncate)\[([1-9]\d{0,9})\]")
+
+#: Parts of a definition that say what a data file must look like.
+_CONTRACT = (
+    "table-uuid",
+    "format-version",
+    "location",
+    "schemas",
+    "current-schema-id",
+    "partition-specs",
+    "default-spec-id",
+)
+
+
+def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether data files made under ``before`` are right under ``after`` without a look."""
+    if any(before.get(name) != after.get(name) for name in _CONTRACT):
+        return False
+    voided = [(one.get("properties") or {}).get(VOIDED) for one in (before, after)]
+    return voided[0] == voided[1]
+
+
+def _is_known(transform: str) -> bool:
+    if transform in _TRANSFORMS:
+        return True
+    match = _WITH_WIDTH.fullmatch(transform)
+    return match is not None and int(match[1]) <= MOST_WIDTH
+
+
+class Definition:
+    """A definition (``metadata.definition_of``) and what follows from it.
+
+    ``catalog`` is the key of the table's pointer; empty where it has no catalog.
+
+    Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
+    """
+
+    def __init__(
+        self, location: str, table: str, document: dict[str, Any], catalog: str = ""
+    ) -> None:
+        self.location = location
+        self.table = table
+        self.document = document
+        self.catalog = catalog
+        if document:
+            self._check_readable()
+
+    def replaced(self, document: dict[str, Any]) -> Definition:
+        """Another definition of the same table."""
+        return Definition(self.location, self.table, document, self.catalog)
+
+    @cached_property
+    def table_id(self) -> str:
+        return str(self.document.get("table-uuid", ""))
+
+    @cached_property
+    def format_version(self) -> int:
+        return int(self.document.get("format-version", 2))
+
+    @cached_property
+    def place(self) -> Place:
+        return Place(self.location, str(self.document.get("location", "")).rstrip("/"))
+
+    @cached_property
+    def properties(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self.document.get("properties") or {}
+        return found
+
+    @cached_property
+    def fields(self) -> list[Field]:
+        return current_schema(self.document, self.table) if self.document else []
+
+    @cached_property
+    def leaves(self) -> dict[int, Leaf]:
+        """The leaves of all schemas by id, as the newest that has them says."""
+        schemas = sorted(self.document["schemas"], key=lambda schema: schema.get("schema-id", 0))
+        found = {leaf.field_id: leaf for schema in schemas for leaf in leaves(schema["fields"])}
+        return found | {leaf.field_id: leaf for leaf in leaves(self.fields)}
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The current schema as pyiceberg knows it."""
+        from pyiceberg.schema import Schema
+
+        return Schema.model_validate(
+            {
+                "type": "struct",
+                "schema-id": self.document["current-schema-id"],
+                "fields": self.fields,
+            }
+        )
+
+    def schema_of(self, spec_id: int) -> Schema:
+        """The schema by which a spec's partitions are made: the newest that has all its columns.
+
+        A column can go from the table once no new file is partitioned by it.
+        """
+        from pyiceberg.schema import Schema
+
+        sources = {field.source_id for field in self.specs[spec_id].fields}
+        if sources <= self.schema._lazy_id_to_field.keys():
+            return self.schema
+        known = sorted(self.document["schemas"], key=lambda one: one.get("schema-id", 0))
+        for document in reversed(known):
+            schema = Schema.model_validate(document)
+            if sources <= schema._lazy_id_to_field.keys():
+                return schema
+        return self.schema
+
+    @cached_property
+    def specs(self) -> dict[int, PartitionSpec]:
+        """All partition specs as pyiceberg knows them."""
+        from pyiceberg.partitioning import PartitionSpec
+
+        found = [PartitionSpec.model_validate(spec) for spec in self.document["partition-specs"]]
+        return {spec.spec_id: spec for spec in found}
+
+    @cached_property
+    def spec(self) -> PartitionSpec:
+        return self.specs[self.document["default-spec-id"]]
+
+    @cached_property
+    def layout(self) -> Layout:
+        if not self.document:
+            empty = pa.schema([])
+            return Layout(self.location, self.table, empty, empty, True, (), (), (), {})
+        schema = arrow_schema(self.fields, self.table)
+        return Layout(
+            location=self.location,
+            table=self.table,
+            schema=schema,
+            physical=physical_schema(self.fields, self.table),
+            by_field_id=True,
+            partition_by=(),
+            statistics_columns=self._statistics_columns(),
+            constraints=(),
+            properties=self.properties,
+            compression=self._compression(),
+            target_file_size_bytes=self._target_size(),
+            known_as=arrow_schema(self.fields, self.table, named=lambda f: str(f["id"])),
+            partition_fields=self._partition_fields(),
+            constants=self._constants(),
+            constants_within=self._constants_within(),
+            defaults=self._defaults(),
+            uri=self.place.uri,
+            data_directory="data",
+            sort_by=self._sort_by,
+            sort_order_id=self.document["default-sort-order-id"] if self._sort_by else None,
+        )
+
+    def check_writable(self) -> None:
+        """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
+        if not self.document:
+            return  # not created yet
+        if self.format_version != 2:
+            raise UnsupportedTableFeature(
+                f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
+                "reads it and writes version 2; write it with the client that made it",
+                table=self.table,
+            )
+        for leaf in leaves(self.fields):
+            if not is_written(leaf.type):
+                name = next(f["name"] for f in self.fields if str(f["id"]) == leaf.path[0])
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has column {name} of the Iceberg type {leaf.type}, which "
+                    "LakeVilla reads and does not write: write the table with the client that "
+                    "made it",
+                    table=self.table,
+                )
+        for part in self.spec.fields:
+            if str(part.transform) != "void" and part.source_id not in self._paths:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} is partitioned by {part.name}, a value of column id "
+                    f"{part.source_id}, which its schema lacks or has within a list or a map: "
+                    "change its partition spec with the client that made it",
+                    table=self.table,
+                )
+        codec = self.properties.get(_METADATA_CODEC, "none").lower()
+        if codec != "none" and not self.catalog:
+            raise UnsupportedTableFeature(
+                f"table {self.table} compresses its metadata files ({_METADATA_CODEC} = {codec}): "
+                "two writers could then take one version under two names; set it to none",
+                table=self.table,
+            )
+        provider = self.properties.get("write.format.default", "parquet").lower()
+        if provider != "parquet":
+            raise UnsupportedTableFeature(
+                f"table {self.table} keeps its data as {provider}, not parquet: write it with the "
+                "client that made it",
+                table=self.table,
+            )
+        if "write.data.path" in self.properties or "write.object-storage.enabled" in (
+            name for name, value in self.properties.items() if value.lower() == "true"
+        ):
+            raise UnsupportedTableFeature(
+                f"table {self.table} keeps its data files outside of its directory "
+                "(write.data.path, write.object-storage.enabled): LakeVilla does not write there; "
+                "unset the property",
+                table=self.table,
+            )
+
+    def _check_readable(self) -> None:
+        for spec in self.document["partition-specs"]:
+            for field in spec["fields"]:
+                transform = str(field.get("transform"))
+                if "source-id" not in field or len(field.get("source-ids") or ()) > 1:
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} is partitioned by {field.get('name')}, a transform "
+                        f"({transform}) of several columns (source-ids), which LakeVilla does not "
+                        "know: use the client that wrote it",
+                        table=self.table,
+                    )
+                if not _is_known(transform):
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} is partitioned by the transform {transform} of "
+                        f"{field.get('name')}, which LakeVilla does not know: use the client that "
+                        "wrote it",
+                        table=self.table,
+                    )
+        self._check_names()
+        if self.properties.get("encryption.key-id"):
+            raise UnsupportedTableFeature(
+                f"table {self.table} is encrypted (encryption.key-id), and LakeVilla has no keys: "
+                "use the client that wrote it",
+                table=self.table,
+            )
+        for schema in self.document["schemas"]:
+            for _, field in nested_fields(schema["fields"]):
+                if field.get("initial-default") is not None:
+                    raise UnsupportedTableFeature(
+                        f"table {self.table} has a nested column {field['name']} with a default "
+                        "value (initial-default), which LakeVilla does not fill in: use the client "
+                        "that set it",
+                        table=self.table,
+                    )
+
+    def _check_names(self) -> None:
+        """Refuse what no engine here can keep apart, and structs of which no row can be kept."""
+        fields = current_schema(self.document, self.table)
+        named: dict[tuple[int, str], str] = {}
+        for parent, field in [*((0, one) for one in fields), *nested_fields(fields)]:
+            name = str(field["name"])
+            other = named.setdefault((parent, name.lower()), name)
+            if other is not name:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has columns {other} and {name}, whose names differ only "
+                    "by case: LakeVilla would take one for the other; rename one with another "
+                    "client",
+                    table=self.table,
+                )
+            if isinstance(field["type"], dict) and field["type"].get("fields") == []:
+                raise UnsupportedTableFeature(
+                    f"table {self.table} has column {name}, a struct without fields, of which no "
+                    "Parquet file holds a value: drop it, or add a field, with the client that "
+                    "made it",
+                    table=self.table,
+                )
+
+    def _statistics_columns(self) -> tuple[str, ...]:
+        """The leaves for which files keep bounds: as the properties say, the first hundred."""
+        most = whole_number(self.properties, _MOST_COLUMNS, 100)
+        default = self.properties.get(_MODE, "").lower()
+        names = {str(field["id"]): str(field["name"]) for field in self.fields}
+        found = []
+        for place, leaf in enumerate(leaves(self.fields)):
+            mode = self.properties.get(_COLUMN_MODE + names[leaf.path[0]], default).lower()
+            if not leaf.is_repeated and mode != "none" and (place < most or mode):
+                found.append(".".join(leaf.path))
+        return tuple(found)
+
+    def _partition_fields(self) -> tuple[PartitionField, ...]:
+        return tuple(
+            PartitionField(
+                key=str(field.field_id),
+                name=field.name,
+                path=self._paths[field.source_id],
+                transform=str(field.transform),
+            )
+            for field in self.spec.fields
+            if str(field.transform) != "void" and field.source_id in self._paths
+        )
+
+    @cached_property
+    def _paths(self) -> dict[int, tuple[str, ...]]:
+        """The names that lead to each column, and field of a struct, by id."""
+        return {int(field["id"]): path for path, field in struct_paths(self.fields)}
+
+    @cached_property
+    def _sort_by(self) -> tuple[SortField, ...]:
+        """The table's sort order; empty where it has none.
+
+        And where it has one by a nested column, or by a transform or several columns as
+        later versions of the format may have it: an order is a wish (spec, "Sorting"), so
+        files are then written unsorted and do not say that they are sorted.
+        """
+        by_id = {int(field["id"]): field for field in self.fields}
+        wanted = self.document.get("default-sort-order-id", 0)
+        found = []
+        for order in self.document.get("sort-orders", ()):
+            for field in order["fields"] if order["order-id"] == wanted else ():
+                source = by_id.get(field.get("source-id", -1))
+                transform = str(field.get("transform"))
+                if not _is_known(transform) or source is None or isinstance(source["type"], dict):
+                    return ()
+                found.append(
+                    SortField(
+                        column=str(source["name"]),
+                        transform=transform,
+                        descending=str(field.get("direction")).lower() == "desc",
+                        nulls_first=str(field.get("null-order")).lower() == "nulls-first",
+                    )
+                )
+        return tuple(field for field in found if field.transform != "void")
+
+    def _constants(self) -> tuple[tuple[str, str], ...]:
+        """Columns by which some spec partitions as they are: files may lack these."""
+        by_id = {int(field["id"]): str(field["name"]) for field in self.fields}
+        return tuple(
+            sorted(
+                {
+                    (by_id[field.source_id], str(field.field_id))
+                    for spec in self.specs.values()
+                    for field in spec.fields
+                    if str(field.transform) == "identity" and field.source_id in by_id
+                }
+            )
+        )
+
+    def _constants_within(self) -> tuple[tuple[int, str], ...]:
+        """The same of fields of structs."""
+        return tuple(
+            (field.source_id, str(field.field_id))
+            for spec in self.specs.values()
+            for field in spec.fields
+            if str(field.transform) == "identity" and len(self._paths.get(field.source_id, ())) > 1
+        )
+
+    def _defaults(self) -> tuple[tuple[str, str], ...]:
+        """What rows have in columns that came after their files (spec, "Default values")."""
+        found = []
+        for field in self.fields:
+            default = field.get("initial-default")
+            if default is not None:
+                try:
+                    text = default_text(str(field["type"]), default)
+                except (ValueError, TypeError):
+                    raise CorruptObject(
+                        f"table {self.table}: the default value {default!r} of column "
+                        f"{field['name']} is no {field['type']}: set it anew with the client that "
+                        "wrote it",
+                        table=self.table,
+                    ) from None
+                found.append((str(field["name"]), text))
+        return tuple(found)
+
+    def _compression(self) -> str:
+        codec = self.properties.get(_CODEC, "zstd").lower()
+        return codec if codec in _CODECS else "zstd"
+
+    def _target_size(self) -> int | None:
+        text = self.properties.get(_TARGET_SIZE, "")
+        return max(1, int(text)) if text.isdigit() else None

@@ -1,0 +1,424 @@
+"""A table's metadata file: read as it is, and the next one made from it.
+
+The file is kept as JSON text of its top-level parts. What this library does not know it
+hands on unchanged (pyiceberg's model drops it), and a list of a thousand snapshots is
+neither parsed nor rendered to add one (docs/design/0015-iceberg.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.iceberg.metadata.properties import whole_number
+from lakevilla.formats.iceberg.metadata.validation import check_definition
+
+__all__ = [
+    "COMMIT_PROPERTY",
+    "MAIN",
+    "STATISTICS",
+    "Metadata",
+    "StatisticsFile",
+    "decode_metadata",
+    "definition_of",
+    "kept_versions",
+    "next_metadata",
+    "property_of",
+    "statistics_in",
+]
+
+MAIN = "main"
+#: The parts with statistics of snapshots, each in a file of its own.
+STATISTICS = ("statistics", "partition-statistics")
+_NO_SNAPSHOT = -1
+
+#: What makes a state's definition: everything but its snapshots and where it has been.
+_DEFINITION = (
+    "format-version",
+    "table-uuid",
+    "location",
+    "last-column-id",
+    "current-schema-id",
+    "schemas",
+    "default-spec-id",
+    "partition-specs",
+    "last-partition-id",
+    "default-sort-order-id",
+    "sort-orders",
+)
+#: Properties in which the lakes that write a table note what they have published.
+_APPLICATION = "lakevilla."
+_SEQUENCE = ".sequence"
+_APPLICATIONS = "lakevilla.applications."
+#: The last commit of a lake that made no snapshot: its transactions and nonce.
+COMMIT_PROPERTY = "lakevilla.commit"
+
+_KEPT_VERSIONS = "write.metadata.previous-versions-max"
+_KEPT_DEFAULT = 100
+_FIRST_PARTITION_ID = 1000
+
+_NOTHING = re.compile(rb"null|\[\s*\]")
+
+_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+
+T = TypeVar("T")
+
+
+class _SnapshotId(msgspec.Struct, rename="kebab"):
+    snapshot_id: int
+
+
+_ids = msgspec.json.Decoder(list[_SnapshotId])
+
+
+class Metadata:
+    """One metadata file. Immutable; its parts are parsed when first asked for.
+
+    ``current`` is its current snapshot, where that is known without a look at all of them.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        table: str,
+        parts: Mapping[str, msgspec.Raw],
+        current: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.key = key
+        self.table = table
+        self.parts = parts
+        self._current = current
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metadata) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self.parts)
+
+    def get(self, name: str) -> Any:
+        """A top-level part, parsed; None if it is absent."""
+        part = self.parts.get(name)
+        return None if part is None else _any.decode(part)
+
+    def replaced(self, parts: Mapping[str, Any]) -> Metadata:
+        """The same file with some parts as given."""
+        encoded = {name: _raw(value) for name, value in parts.items()}
+        return Metadata(self.key, self.table, {**self.parts, **encoded})
+
+    def parsed(self, name: str, kind: type[T]) -> T | None:
+        """A top-level part as ``kind``; None if it is absent or null. Raises ``CorruptObject``."""
+        part = self.parts.get(name)
+        if part is None or bytes(memoryview(part)[:4]) == b"null":
+            return None
+        try:
+            return msgspec.json.decode(part, type=kind)
+        except ValueError as error:
+            raise CorruptObject(
+                f"{name} in metadata file {self.key} of table {self.table} can't be read "
+                f"({error}): restore the file from a copy",
+                key=self.key,
+                table=self.table,
+            ) from None
+
+    @cached_property
+    def format_version(self) -> int:
+        return int(self.get("format-version"))
+
+    @cached_property
+    def table_id(self) -> str:
+        return str(self.get("table-uuid") or "")
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """All of them, those of the lakes too."""
+        return {str(name): str(value) for name, value in (self.get("properties") or {}).items()}
+
+    @cached_property
+    def definition(self) -> dict[str, Any]:
+        return definition_of(self)
+
+    @cached_property
+    def applications(self) -> dict[str, int]:
+        """The last version that each application has committed, the lakes' own among them."""
+        found = {}
+        for name, value in self.properties.items():
+            application = _application_of(name)
+            if application is not None and value.lstrip("-").isdigit():
+                found[application] = int(value)
+        return found
+
+    @cached_property
+    def last_updated_ms(self) -> int:
+        return int(self.get("last-updated-ms") or 0)
+
+    @cached_property
+    def last_sequence_number(self) -> int:
+        return int(self.get("last-sequence-number") or 0)
+
+    @cached_property
+    def current_id(self) -> int | None:
+        found = self.get("current-snapshot-id")
+        return None if found is None or found == _NO_SNAPSHOT else int(found)
+
+    @cached_property
+    def snapshots(self) -> dict[int, msgspec.Raw]:
+        """The snapshots as JSON, by id, in the file's order."""
+        raws = self.parts.get("snapshots") or b"[]"
+        ids = [each.snapshot_id for each in _ids.decode(raws)]
+        return dict(zip(ids, _raws.decode(raws), strict=True))
+
+    def snapshot(self, snapshot_id: int | None) -> dict[str, Any] | None:
+        """One snapshot, parsed; None if the table has it no more."""
+        raw = None if snapshot_id is None else self.snapshots.get(snapshot_id)
+        return None if raw is None else _any.decode(raw)
+
+    @cached_property
+    def current(self) -> Mapping[str, Any] | None:
+        """The current snapshot; None if the table never had one.
+
+        Raises
+        ------
+        CorruptObject
+            The file names one that it does not hold.
+        """
+        if self.current_id is None or self._current is not None:
+            return self._current
+        found = self.snapshot(self.current_id)
+        if found is None:
+            raise CorruptObject(
+                f"{self.key} of table {self.table} names snapshot {self.current_id} as the current "
+                "one and does not hold it: restore the file from a copy",
+                key=self.key,
+                table=self.table,
+            )
+        return found
+
+
+class StatisticsFile(msgspec.Struct, rename="kebab"):
+    """Where the statistics of a snapshot lie."""
+
+    snapshot_id: int
+    statistics_path: str
+
+
+def statistics_in(metadata: Metadata, name: str) -> list[StatisticsFile]:
+    """The statistics files of one of the parts ``STATISTICS``. Raises ``CorruptObject``."""
+    return metadata.parsed(name, list[StatisticsFile]) or []
+
+
+def decode_metadata(key: str, table: str, body: bytes) -> Metadata:
+    """A metadata file.
+
+    Raises
+    ------
+    CorruptObject
+        It is torn, or lacks what every metadata file has, or its parts do not fit together.
+    UnsupportedTableFeature
+        Its format version is not one of 1 to 3, it is encrypted, or a column has a nested type of
+        no known kind.
+    """
+    try:
+        metadata = Metadata(key, table, _parts.decode(body))
+        version = metadata.get("format-version")
+        if not isinstance(version, int) or isinstance(version, bool):
+            raise ValueError(f"its format-version is {version!r}, no number")
+        if version not in (1, 2, 3):
+            raise UnsupportedTableFeature(
+                f"table {table} has Iceberg format version {version}: LakeVilla reads 1 to 3",
+                table=table,
+            )
+        if metadata.get("encryption-keys"):
+            raise UnsupportedTableFeature(
+                f"table {table} is encrypted (encryption-keys), and LakeVilla has no keys: use the "
+                "client that wrote it",
+                table=table,
+            )
+        _ = (
+            metadata.current_id,
+            metadata.format_version,
+            metadata.properties,
+            metadata.last_updated_ms,
+            metadata.last_sequence_number,
+            metadata.snapshots,
+        )
+        check_definition(metadata.definition, table)
+        for name in ("snapshot-log", "metadata-log"):
+            if bytes(memoryview(metadata.parts.get(name, b"[]"))[:1]) not in (b"[", b"n"):
+                raise ValueError(f"its {name} is no list")
+        refs = metadata.get("refs") or {}
+        if not (isinstance(refs, dict) and all(isinstance(one, dict) for one in refs.values())):
+            raise ValueError("its refs are not branches and tags by name")
+        if not isinstance(metadata.get("location"), str) or not metadata.table_id:
+            raise ValueError("it has no location or no table-uuid")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CorruptObject(
+            f"metadata file {key} of table {table} can't be read ({error}): restore it from a copy",
+            key=key,
+            table=table,
+        ) from None
+    return metadata
+
+
+def definition_of(metadata: Metadata) -> dict[str, Any]:
+    """A table's definition, with the properties that are the user's.
+
+    Version 1 tables may keep one schema and one spec under older names.
+    """
+    found = {name: metadata.get(name) for name in _DEFINITION}
+    if found["format-version"] == 1:
+        if not found["schemas"]:
+            schema = metadata.get("schema")
+            found["schemas"] = [{**schema, "schema-id": schema.get("schema-id", 0)}]
+            found["current-schema-id"] = schema.get("schema-id", 0)
+        if not found["partition-specs"]:
+            fields = metadata.get("partition-spec") or []
+            found["partition-specs"] = [{"spec-id": 0, "fields": fields}]
+            found["default-spec-id"] = 0
+        found["partition-specs"] = [_numbered(spec) for spec in found["partition-specs"]]
+        if found["last-partition-id"] is None:
+            listed = [field for spec in found["partition-specs"] for field in spec["fields"]]
+            numbers = [field.get("field-id", 999) for field in listed]
+            found["last-partition-id"] = max(numbers, default=999)
+    if not found["sort-orders"]:  # some clients leave it out in version 2 as well
+        found["sort-orders"] = [{"order-id": 0, "fields": []}]
+        found["default-sort-order-id"] = 0
+    found["schemas"] = [_without_nothing(schema) for schema in found["schemas"] or ()]
+    found["properties"] = {
+        name: value for name, value in metadata.properties.items() if not _is_own(name)
+    }
+    return found
+
+
+def _numbered(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A version 1 spec, whose fields may have no ids: then they count from 1000 (spec)."""
+    fields = enumerate(spec["fields"], _FIRST_PARTITION_ID)
+    return {**spec, "fields": [{"field-id": number, **field} for number, field in fields]}
+
+
+def _without_nothing(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema as it is whoever wrote it last: some clients write an empty identifier too.
+
+    Else each commit of theirs would seem to change the table's definition.
+    """
+    empty = ("identifier-field-ids",)
+    return {name: value for name, value in schema.items() if value or name not in empty}
+
+
+def next_metadata(
+    before: Metadata | None,
+    key: str,
+    table: str,
+    previous_uri: str | None,
+    *,
+    definition: Mapping[str, Any] | None,
+    snapshot: Mapping[str, Any] | None,
+    applications: Mapping[str, int],
+    commit: str | None,
+    now_ms: int,
+) -> Metadata:
+    """The file that follows ``before`` (None: the table's first), which lies at ``previous_uri``.
+
+    Parameters
+    ----------
+    definition : Mapping, optional
+        The new definition; None leaves it.
+    snapshot : Mapping, optional
+        The new current snapshot; None leaves the table's rows as they are.
+    applications : Mapping
+        What the applications committed here have come to.
+    commit : str, optional
+        What ``COMMIT_PROPERTY`` is to say, for a commit without a snapshot.
+    """
+    parts = {} if before is None else dict(before.parts)
+    if definition is not None:
+        parts.update((n, _raw(v)) for n, v in definition.items() if n != "properties")
+    own = {} if before is None else {n: v for n, v in before.properties.items() if _is_own(n)}
+    own.update((property_of(name), str(value)) for name, value in applications.items())
+    if commit is not None:
+        own[COMMIT_PROPERTY] = commit
+    if definition is None:
+        assert before is not None, "the first file of a table has a definition"
+        definition = before.definition
+    theirs = definition["properties"]
+    parts["properties"] = _raw({**theirs, **own})
+    last = now_ms if before is None else max(now_ms, before.last_updated_ms)
+    parts["last-updated-ms"] = _raw(last)
+    if before is None:
+        parts |= {
+            "last-sequence-number": _raw(0),
+            "current-snapshot-id": _raw(_NO_SNAPSHOT),
+            "snapshots": _raw([]),
+            "snapshot-log": _raw([]),
+            "metadata-log": _raw([]),
+            "refs": _raw({}),
+        }
+    elif previous_uri is not None:
+        entry = {"metadata-file": previous_uri, "timestamp-ms": before.last_updated_ms}
+        log = [*(before.parsed("metadata-log", list[msgspec.Raw]) or []), _raw(entry)]
+        parts["metadata-log"] = _raw(log[-kept_versions(theirs) :])
+    if snapshot is not None:
+        _add_snapshot(parts, before, snapshot, last)
+    return Metadata(key, table, parts, snapshot)
+
+
+def _add_snapshot(
+    parts: dict[str, msgspec.Raw], before: Metadata | None, snapshot: Mapping[str, Any], now_ms: int
+) -> None:
+    number = snapshot["snapshot-id"]
+    parts["snapshots"] = _longer(parts.get("snapshots"), snapshot)
+    parts["current-snapshot-id"] = _raw(number)
+    if "sequence-number" in snapshot:
+        parts["last-sequence-number"] = _raw(snapshot["sequence-number"])
+    refs = {} if before is None else (before.get("refs") or {})
+    main = {**refs.get(MAIN, {}), "snapshot-id": number, "type": "branch"}
+    parts["refs"] = _raw({**refs, MAIN: main})
+    entry = {"snapshot-id": number, "timestamp-ms": now_ms}
+    parts["snapshot-log"] = _longer(parts.get("snapshot-log"), entry)
+
+
+def kept_versions(properties: Mapping[str, str]) -> int:
+    """How many previous metadata files a table's properties keep in its log."""
+    return max(1, whole_number(properties, _KEPT_VERSIONS, _KEPT_DEFAULT))
+
+
+def _is_own(name: str) -> bool:
+    return name == COMMIT_PROPERTY or _application_of(name) is not None
+
+
+def _application_of(name: str) -> str | None:
+    """The application whose last version a property tells; None for any other property."""
+    if name.startswith(_APPLICATIONS):
+        return name.removeprefix(_APPLICATIONS)
+    if name.startswith(_APPLICATION) and name.endswith(_SEQUENCE):
+        return "lakevilla/" + name[len(_APPLICATION) : -len(_SEQUENCE)]
+    return None
+
+
+def property_of(application: str) -> str:
+    """The property that tells an application's last version."""
+    own = application.removeprefix("lakevilla/")
+    if own != application:
+        return f"{_APPLICATION}{own}{_SEQUENCE}"
+    return _APPLICATIONS + application
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def _longer(array: msgspec.Raw | None, value: Any) -> msgspec.Raw:
+    """A JSON array with one element more; the others are copied and not looked at."""
+    element = msgspec.json.encode(value)
+    if array is None or _NOTHING.fullmatch(memoryview(array)):
+        return msgspec.Raw(b"[" + element + b"]")
+    return msgspec.Raw(b"".join((memoryview(array)[:-1], b",", element, b"]")))

@@ -1,0 +1,149 @@
+"""Partition values: what manifests hold as typed values, and the library as text.
+
+The text is Delta's. Values of partition fields are ints for dates and timestamps (days,
+microseconds), as Avro keeps them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from lakevilla.errors import UnsupportedTableFeature
+from lakevilla.formats.iceberg.metadata.schema import Leaf
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+
+__all__ = ["PartitionTypes", "default_text", "partition_text", "partition_value"]
+
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class PartitionTypes:
+    """The fields of a spec, in the order of a manifest's partition tuples.
+
+    ``fields`` are (key, type as the spec writes it); the key is None for a void field.
+    """
+
+    def __init__(self, spec: PartitionSpec, leaves: Mapping[int, Leaf], table: str) -> None:
+        self.fields: list[tuple[str | None, str]] = []
+        self._identities: list[tuple[int, int]] = []
+        for field in spec.fields:
+            leaf = leaves.get(field.source_id)
+            if leaf is None:
+                raise UnsupportedTableFeature(
+                    f"table {table} is partitioned by {field.name}, a value of column id "
+                    f"{field.source_id}, which none of its schemas has: use the client that "
+                    "wrote it",
+                    table=table,
+                )
+            transform = str(field.transform)
+            key = None if transform == "void" else str(field.field_id)
+            if transform == "identity":
+                self._identities.append((len(self.fields), field.source_id))
+            self.fields.append((key, _result(transform, leaf.type)))
+
+    def texts(self, values: Any) -> dict[str, str | None]:
+        """A manifest's partition tuple as text by key."""
+        found = {}
+        for place, (key, kind) in enumerate(self.fields):
+            if key is not None:
+                found[key] = partition_text(kind, _plain(kind, values[place]))
+        return found
+
+    def constants(self, values: Any) -> dict[int, Any]:
+        """The columns, by id, that have one value in all rows of a file, and the values."""
+        return {n: _plain(self.fields[p][1], values[p]) for p, n in self._identities}
+
+    def values(self, texts: Mapping[str, str | None]) -> list[Any]:
+        """Text by key as a manifest's partition tuple."""
+        return [
+            None if key is None else partition_value(kind, texts.get(key))
+            for key, kind in self.fields
+        ]
+
+
+def _plain(kind: str, value: Any) -> Any:
+    """A value that a manifest's Avro schema has called mere bytes."""
+    if isinstance(value, bytes) and kind == "string":
+        return value.decode()
+    if isinstance(value, bytes) and kind.startswith("decimal"):
+        scale = int(kind.rstrip(") ").rpartition(",")[2])
+        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, Context(prec=76))
+    return value
+
+
+def _result(transform: str, source: str) -> str:
+    if transform in ("year", "month", "hour") or transform.startswith("bucket"):
+        return "int"
+    return "date" if transform == "day" else source
+
+
+def default_text(kind: str, value: Any) -> str:
+    """A column's default value in the text of ``partition_text``, from the spec's JSON.
+
+    Raises ``ValueError`` or ``TypeError`` for what is no JSON of the type.
+    """
+    match kind.partition("[")[0]:
+        case "boolean":
+            return "true" if value else "false"
+        case "uuid":
+            return _bytes_text(bytes.fromhex(value.replace("-", "")))
+        case "binary" | "fixed":
+            return _bytes_text(bytes.fromhex(value))
+    return str(value)
+
+
+def partition_text(kind: str, value: Any) -> str | None:
+    """A typed value as text; None for NULL."""
+    if value is None:
+        return None
+    match kind:
+        case "boolean":
+            return "true" if value else "false"
+        case "date":
+            return (datetime.date(1970, 1, 1) + datetime.timedelta(days=int(value))).isoformat()
+        case "timestamp":
+            return (_EPOCH + int(value) * _MICROSECOND).isoformat(" ", "microseconds")
+        case "timestamptz":
+            moment = _EPOCH + int(value) * _MICROSECOND
+            return moment.isoformat("T", "microseconds") + "Z"
+        case "time":
+            return (_EPOCH + int(value) * _MICROSECOND).time().isoformat()
+        case "uuid":
+            return _bytes_text(getattr(value, "bytes", value))
+    if isinstance(value, bytes):
+        return _bytes_text(value)
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _bytes_text(value: bytes) -> str:
+    return "".join(f"\\u{byte:04X}" for byte in value)
+
+
+def partition_value(kind: str, text: str | None) -> Any:
+    """The value that ``partition_text`` has written."""
+    if text is None:
+        return None
+    match kind:
+        case "boolean":
+            return text == "true"
+        case "int" | "long":
+            return int(text)
+        case "float" | "double":
+            return float(text)
+        case "date":
+            return (datetime.date.fromisoformat(text) - datetime.date(1970, 1, 1)).days
+        case "timestamp" | "timestamptz":
+            moment = datetime.datetime.fromisoformat(text.removesuffix("Z"))
+            return (moment - _EPOCH) // _MICROSECOND
+        case "time":
+            moment = datetime.datetime.combine(_EPOCH, datetime.time.fromisoformat(text))
+            return (moment - _EPOCH) // _MICROSECOND
+        case "binary" | "uuid":
+            return bytes(int(text[i + 2 : i + 6], 16) for i in range(0, len(text), 6))
+    return Decimal(text) if kind.startswith("decimal") else text

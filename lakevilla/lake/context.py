@@ -1,0 +1,265 @@
+"""What the programs of one lake share: injected parts, and caches of immutable things."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from lakevilla.clock import Clock
+from lakevilla.engines.base import Engine
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.base import FormatName
+from lakevilla.formats.registry import Formats
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.lineage import check_lineage
+from lakevilla.global_log.remains import find_remains, head_lost
+from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
+from lakevilla.ids import Ids
+from lakevilla.lake.lanes import Lanes
+from lakevilla.lake.table_log import Tail
+from lakevilla.markers.marker import Marker
+from lakevilla.markers.repo import Unreadable
+from lakevilla.settings import MOST_LEASE_SECONDS, Settings
+from lakevilla.store.base import Token
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.lease import Leases
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["Context", "Event"]
+
+_COMMITS_CACHED = 256
+_MARKERS_CACHED = 65_536
+#: How long it is believed that a place without a HEAD is new: a lake that is made and loses its
+#: HEAD in between is told by the claims of its tables.
+_NEW_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something worth telling: ``on_event`` and the logger ``lakevilla`` get the same.
+
+    ``detail`` holds plain values, among them the tables concerned.
+    """
+
+    kind: Literal[
+        "redo",
+        "retry",
+        "helping",
+        "published",
+        "reconcile",
+        "foreign",
+        "abort",
+        "gc",
+        "vacuum",
+        "waiting",
+        "shift",
+        "stale",
+        "escalation",
+        "unsafe_store",
+        "left_out",
+        "reader",
+    ]
+    txn_id: str | None
+    message: str
+    detail: Mapping[str, object] = field(default_factory=dict)
+
+
+def _always() -> Program[bool]:
+    yield from ()
+    return True
+
+
+@dataclass(slots=True)
+class Context:
+    """One lake as one process sees it.
+
+    The caches hold immutable values under single assignments, so threads may
+    share a context: a lost update costs a request, never a wrong answer.
+
+    ``leases`` is what was seen of others' records. ``departed`` are holders of
+    reservations that were found dead, ``passed`` unreadable markers that nobody
+    waits for any more. ``renewed`` is told of each transaction that has a record now.
+    ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
+    its transactions meet.
+    ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
+    of the pointers of tables that were named by their catalogs, ``connected`` the names of the
+    catalogs that there are.
+    ``is_callers`` tells whether the running thread has the transaction open itself.
+    """
+
+    root: str
+    clock: Clock
+    ids: Ids
+    settings: Settings
+    formats: Formats
+    engine: Engine
+    notify: Callable[[Event], None] = lambda event: None
+    renewed: Callable[[Transaction], None] = lambda txn: None
+    replaces: Callable[[], Program[bool]] = _always
+    is_callers: Callable[[str], bool] = lambda txn_id: False
+    held: HeldHead | None = None
+    tails: dict[str, Tail] = field(default_factory=dict)
+    expected: dict[str, FormatName] = field(default_factory=dict)
+    catalogs: dict[str, str] = field(default_factory=dict)
+    connected: tuple[str, ...] = ()
+    commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
+    ended: set[str] = field(default_factory=set)
+    checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
+    markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
+    departed: set[str] = field(default_factory=set)
+    passed: set[Token] = field(default_factory=set)
+    leases: Leases = field(init=False)
+    lanes: Lanes = field(default_factory=Lanes)
+    new_until: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
+
+    def head(self) -> Program[HeldHead | None]:
+        """HEAD as it is now, by one conditional GET; remembered.
+
+        Raises
+        ------
+        CorruptObject
+            It is damaged, was set back, or is lost: what it leaves behind is there.
+        """
+        known = self.held
+        held = yield from load_head(known)
+        if known is not None:
+            check_lineage(known.head, None if held is None else held.head)
+        elif held is None:
+            held = yield from self._head_of_new_lake()
+        self.remember(held)
+        return held
+
+    def _head_of_new_lake(self) -> Program[HeldHead | None]:
+        """None if no lake was ever here. Another client may make one meanwhile."""
+        if self.clock.elapsed() < self.new_until:
+            return None
+        started = self.clock.elapsed()
+        remains = yield from find_remains()
+        if not remains:
+            self.new_until = started + _NEW_SECONDS
+            return None
+        # Safe to say so: nothing of a lake is stored before its HEAD, and that is never deleted.
+        held = yield from load_head()
+        if held is None:
+            raise head_lost(f"a lake was here, and left {remains[0]} and {len(remains) - 1} more")
+        return held
+
+    def make_head(self) -> Program[HeldHead]:
+        """HEAD of a lake that had none, in the form that the store allows; remembered."""
+        as_log = not (yield from self.replaces())
+        held = yield from create_head(self.ids, self.root, as_log=as_log)
+        self.remember(held)
+        return held
+
+    @property
+    def only_creates(self) -> bool:
+        """Whether HEAD is known to be a log: then nothing in this lake is ever replaced."""
+        return self.held is not None and self.held.head.as_log
+
+    def is_only_creating(self) -> Program[bool]:
+        """``only_creates``, found out; where there is no HEAD yet, what it will be."""
+        held = self.held or (yield from self.head())
+        return not (yield from self.replaces()) if held is None else held.head.as_log
+
+    def remember(self, held: HeldHead | None) -> None:
+        """Keep the newest HEAD seen: another thread may have seen a newer one meanwhile."""
+        known = self.held
+        if held is not None and known is not None:
+            # What was fetched of the one need not be fetched again of the other.
+            held.head.tables.share(known.head.tables)
+            held.head.names.share(known.head.names)
+        if (
+            held is not None
+            and known is not None
+            and known.head.lake_id == held.head.lake_id
+            and known.head.replacement > held.head.replacement
+        ):
+            return
+        self.held = held
+
+    def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
+        """A commit object, cached: it is immutable."""
+        found = self.commits.get((txn, digest))
+        if found is None:
+            found = yield from load_commit(txn, digest)
+            self.keep_commit(digest, found)
+        return found
+
+    def keep_commit(self, digest: str, commit: CommitObject) -> None:
+        self.commits[(commit.txn, digest)] = commit
+        while len(self.commits) > _COMMITS_CACHED:
+            try:
+                self.commits.popitem(last=False)
+            except KeyError:  # another thread was quicker
+                break
+
+    def known_markers(self) -> dict[tuple[str, Token], Marker | Unreadable]:
+        """Markers read so far; they never change."""
+        if len(self.markers) > _MARKERS_CACHED:
+            self.markers = {}
+        return self.markers
+
+    def keep_tail(self, tail: Tail) -> Tail:
+        """Remember how far a table's log has come; another thread may know more by now."""
+        known = self.tails.get(tail.location)
+        ahead = known is not None and known.tip > tail.tip
+        if known is None or not ahead or known.snapshot.table_id != tail.snapshot.table_id:
+            self.tails[tail.location] = tail
+        return tail
+
+    def is_anothers(self, tail: Tail) -> bool:
+        """Whether the known log is that of a table in whose place HEAD has another by now.
+
+        Its numbers then say nothing of the log that is there. (A client that replaces a
+        table in its log gives it another id too: that costs a LIST until HEAD knows it. One that
+        is dropped and not made again stays known: a list that is behind would not show its log.)
+        While the leaf is not at hand nobody can tell, so the log is not relied on: who can
+        fetch it does so first.
+        """
+        tables = None if self.held is None else self.held.head.tables
+        if tables is None or tail.tip < 0:
+            return False
+        if tables.missing([tail.location]):
+            return True
+        state = tables.get(tail.location)
+        return not (state is None or state.dropped or state.table_id == tail.snapshot.table_id)
+
+    def note_unpublished(self, txn_id: str, table: str, error: Exception) -> None:
+        """Tell that a decided commit could not be published now; the next client does it."""
+        self.notify(
+            Event(
+                "published",
+                txn_id,
+                f"table {table} could not be published now and will be by whoever comes next: "
+                f"{error}",
+                {"table": table, "complete": False},
+            )
+        )
+
+    def now_ms(self) -> int:
+        return int(self.clock.now() * 1000)
+
+    def refuse_unconfirmed(self, what: str) -> None:
+        """Refuse to delete anything by a HEAD that was made anew and that nobody has looked at."""
+        if self.held is not None and self.held.head.unconfirmed:
+            raise InvalidOperation(
+                f"{what}: this lake's HEAD was lost and made anew, and files of commits that could "
+                "not be told may be among what would be deleted: look at the report of the "
+                "rebuild, then run `lakevilla recover ROOT --confirm-head`"
+            )
+
+    def refuse_foreign_root(self) -> None:
+        """Refuse to write a lake that was copied or moved here (hazard 30)."""
+        if self.held is not None and self.held.head.root != self.root:
+            raise InvalidOperation(
+                f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "
+                "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
+                "new identity"
+            )

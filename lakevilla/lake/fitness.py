@@ -1,0 +1,139 @@
+"""Fitness: which pending commits are not in the log yet, and which can't go there any more.
+
+One that a foreign entry has made unfit, or whose files are gone for good: another client's
+clean-up knows nothing of what is decided and not published (hazards 29 and 38, note 0019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lakevilla.formats.paths import file_key
+from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.head import Head, PendingRef, application_id
+from lakevilla.ids import started_at
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import Tail, entry_at
+from lakevilla.lake.view import breaks, changes_contract, is_another
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Head as HeadOf
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import given_files
+
+__all__ = [
+    "UNREADABLE",
+    "first_unfit",
+    "gone_for_good",
+    "is_lost",
+    "is_old",
+    "needed_files",
+    "unpublished",
+]
+
+#: The errors (``LakeVillaError.kind``) that reading a file which is gone may end in.
+UNREADABLE = ("store", "corrupt_object", "unsupported_format")
+
+
+def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
+    """Whether the table that HEAD means is gone: its log was deleted, or made anew."""
+    state = head.tables[location]
+    if state.published < 0:
+        return False
+    return tail.tip < 0 or (yield from is_another(context, state, tail))
+
+
+def unpublished(head: Head, location: str, tail: Tail) -> tuple[PendingRef, ...]:
+    """The commits of the table that HEAD decided and the known log does not hold."""
+    state = head.tables.get(location)
+    if state is None:
+        return ()
+    if tail.tip < 0:
+        return state.pending
+    done = tail.snapshot.application_version(application_id(head))
+    return tuple(ref for ref in state.pending if done is None or ref.sequence > done)
+
+
+def first_unfit(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    waiting: Sequence[PendingRef],
+    parts: Sequence[TablePart],
+) -> Program[int | None]:
+    """The first of ``waiting`` that a foreign entry has made unfit, or whose files are gone.
+
+    A commit is unfit from the first entry on that removes one of its files or
+    breaks its metadata; a later entry that brings the file back (RESTORE)
+    changes nothing (hazard 31), so entries are looked at one by one.
+    """
+    if (yield from is_lost(context, head, location, tail)):
+        return 0
+    unfit = yield from _first_broken(context, head, tail, waiting, parts)
+    for index in range(len(waiting) if unfit is None else unfit):
+        if is_old(context, waiting[index]):
+            change = parts[index].change
+            paths = [file.path for file in change.adds]
+            paths += [file.path for file in change.change_files]
+            if (yield from gone_for_good([file_key(location, path) for path in paths])):
+                return index
+    return unfit
+
+
+def is_old(context: Context, ref: PendingRef) -> bool:
+    """Whether a decided commit's files are so old that somebody may have cleaned them up.
+
+    The files of one that is not are not asked for: nobody deletes what is an hour old.
+    """
+    age = context.clock.now() - started_at(ref.txn)
+    return age > context.settings.checked_tip_seconds
+
+
+def gone_for_good(keys: Collection[str]) -> Program[list[str]]:
+    """Those of the keys at which nothing is: no key of a file is ever written twice."""
+    own = [key for key in keys if "://" not in key]
+    found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
+    return [key for key, info in zip(own, found, strict=True) if isinstance(info, Missing)]
+
+
+def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) -> Program[set[str]]:
+    """The paths of the files that pending commits need, to be published or to be replayed.
+
+    A replay begins from what the operations were given: also from files that a later
+    operation of the same transaction has rewritten, which its change does not name.
+    """
+    paths: set[str] = set()
+    for ref in refs:
+        commit = yield from context.commit_object(ref.txn, ref.hash)
+        change = commit.tables[location].change
+        paths.update(file.path for file in change.adds)
+        paths.update(file.path for file in change.change_files)
+        for operation in commit.operations:
+            if operation.table == location:
+                paths.update(file.path for file in given_files(operation))
+    return paths
+
+
+def _first_broken(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    waiting: Sequence[PendingRef],
+    parts: Sequence[TablePart],
+) -> Program[int | None]:
+    application = application_id(head)
+    for index, (ref, part) in enumerate(zip(waiting, parts, strict=True)):
+        for version in range(ref.base + 1, tail.tip + 1):
+            entry = yield from entry_at(context, tail, version)
+            if entry is None:
+                gone = yield from tail.snapshot.missing(
+                    [removed.ref for removed in part.change.removes]
+                )
+                if gone:
+                    return index
+                break
+            if application in entry.applications:
+                continue
+            if breaks(entry, (yield from changes_contract(context, tail, entry)), part):
+                return index
+    return None

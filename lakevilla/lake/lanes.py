@@ -1,0 +1,158 @@
+"""Lanes: one program of a process does the work for all that wait to have it done.
+
+A lane has members in order of arrival, and the first of them leads: it works for as
+many as there are, and answers each. The others wait at their gates, and cost nothing.
+Nobody waits for company: whoever finds the lane empty leads at once, and those who
+come while it works make up the next batch.
+
+A leader may fail anywhere, by an error or by Ctrl-C, and it leaves the lane however
+its program ends. The first of those that are left leads on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lakevilla.store.effects import Program, wait_at
+from lakevilla.store.gate import Gate
+
+if TYPE_CHECKING:
+    from lakevilla.publishing.publish_once import Wish
+    from lakevilla.transaction.commit.group import Candidate
+
+__all__ = ["Lane", "Lanes", "Member", "pass_through"]
+
+A = TypeVar("A")
+M = TypeVar("M", bound="Member[Any]")
+
+
+@dataclass(slots=True, eq=False)
+class Member(Generic[A]):
+    """What somebody wants to have done.
+
+    ``gate`` opens with the answer, or once the member is to lead; ``gone`` tells that
+    its program has ended or was interrupted, so that nobody asks for the answer.
+    """
+
+    gate: Gate = field(default_factory=Gate, init=False)
+    answer: A | None = field(default=None, init=False)
+    gone: bool = field(default=False, init=False)
+
+
+class Lane(Generic[M]):
+    """The members of one lane, and who of them leads.
+
+    The lock is held for a few lines that wait for nothing. Ctrl-C may strike in the
+    middle of them; so each method leaves what it does to be done over by another call
+    of it, and by ``leave``, which every program calls at its end.
+
+    Attributes
+    ----------
+    unsettled : object
+        Work that a leader has begun and whoever leads next must finish first.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._members: list[M] = []
+        self._leader: M | None = None
+        self.unsettled: Any = None
+
+    def enter(self, member: M) -> None:
+        """Take the last place; the member leads if there is no other."""
+        with self._lock:
+            self._members.append(member)
+            self._appoint()
+
+    def leads(self, member: M) -> bool:
+        return self._leader is member
+
+    def present(self, most: int) -> list[M]:
+        """The first ``most`` members that wait for an answer."""
+        with self._lock:
+            return [member for member in self._members if not member.gone][:most]
+
+    def begin(self, work: object, members: Iterable[M], note: Callable[[M], None]) -> bool:
+        """Begin work that can't be taken back, unless a member of it has left.
+
+        Safe because ``leave`` takes the same lock: a member either left before and is
+        not in the work, or it knows, by what ``note`` has noted, that it may be done.
+        """
+        with self._lock:
+            chosen = list(members)
+            if any(member.gone for member in chosen):
+                return False
+            for member in chosen:
+                note(member)
+            self.unsettled = work
+            return True
+
+    def answer(self, answers: Mapping[M, Any], *, settled: bool = False) -> None:
+        """Give members their answers; ``settled`` ends the work that was begun."""
+        with self._lock:
+            for member, answer in answers.items():
+                member.answer = answer
+            if settled:
+                self.unsettled = None
+            self._members = [member for member in self._members if member.answer is None]
+        for member in answers:
+            member.gate.open()
+
+    def leave(self, member: M) -> None:
+        """Leave the lane, answered or not; whoever is first now leads. Harmless twice."""
+        try:
+            self._leave(member)
+        except BaseException:
+            self._leave(member)  # Ctrl-C in the middle of it: nobody may be left waiting
+            raise
+
+    def _leave(self, member: M) -> None:
+        with self._lock:
+            member.gone = True
+            self._members = [other for other in self._members if other is not member]
+            if self._leader is member:
+                self._leader = None
+            self._appoint()
+        if member.answer is not None:
+            member.gate.open()
+
+    def _appoint(self) -> None:
+        if self._leader is None and self._members:
+            self._leader = self._members[0]
+        if self._leader is not None:
+            self._leader.gate.open()
+
+
+class Lanes:
+    """The lanes of one lake in one process: its commits, and each table's publishing."""
+
+    def __init__(self) -> None:
+        self.empty()
+
+    def empty(self) -> None:
+        """Begin anew, with nobody in them."""
+        self.commits: Lane[Candidate] = Lane()
+        self._publishing: dict[str, Lane[Wish]] = {}
+
+    def publishing(self, location: str) -> Lane[Wish]:
+        # One step of the interpreter, so that two threads get the same.
+        return self._publishing.setdefault(location, Lane())
+
+
+def pass_through(lane: Lane[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:
+    """Stay in the lane until the member is answered, by another's work or by one's own.
+
+    ``lead`` answers ``member`` and whomever it can besides.
+    """
+    try:
+        lane.enter(member)
+        while member.answer is None:
+            if lane.leads(member):
+                yield from lead()
+            else:
+                yield from wait_at(member.gate)
+    finally:
+        lane.leave(member)

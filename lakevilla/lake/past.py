@@ -1,0 +1,399 @@
+"""The past: each table's state at a global version, and what each commit of the lake was.
+
+A table's state at version s is what HEAD said then: log[..published] and the
+commits that were pending. HEAD keeps neither, and both follow from what it does
+keep (docs/design/0007-history.md): the first commit after s that touches the
+table tells how much of the log the lake had taken in before it, and the lake's
+``txn`` action there how much of what was decided that log holds. The rest is
+laid over it from the commit objects. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import Entry
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import (
+    HEAD_KEY,
+    CommitSummary,
+    Head,
+    PendingRef,
+    TableMap,
+    TableState,
+    Touch,
+    application_id,
+)
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.repo import HeldHead, is_forgotten, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import Tail, entry_at, kept_entry, open_tail, probe, snapshot_at
+from lakevilla.lake.view import Placement, View
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Head as HeadOf
+from lakevilla.store.effects import Program, parallel
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = [
+    "Past",
+    "Recorded",
+    "bind_to_past",
+    "past_at",
+    "recorded",
+    "recorded_commits",
+    "refuse_missing_files",
+    "table_entries",
+    "view_at",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The lake at one global version, seen from a HEAD that is not older.
+
+    ``head`` is what HEAD was, as far as it can be told without a look at a log: in its
+    table map ``published`` is as far as the log may be relied on, and ``pending`` is
+    left empty; ``view_at`` finds it.
+    """
+
+    timeline: Timeline
+    head: Head
+
+    @property
+    def sequence(self) -> int:
+        return self.head.sequence
+
+
+def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
+    """The lake at ``sequence``.
+
+    Raises
+    ------
+    VersionNotFound
+        It is not kept any more, or not there yet.
+    """
+    now = timeline.head
+    if sequence < now.rebuilt:
+        first = max(now.rebuilt, now.history_start)
+        raise VersionNotFound(
+            f"global version {sequence} is from before {HEAD_KEY} was lost and made anew: the "
+            f"lake's history begins with version {first}; ask for that one or a newer one"
+        )
+    timeline.check(sequence)
+    sequence = yield from timeline.settled(sequence)
+    if sequence < now.adopted:
+        raise VersionNotFound(
+            f"global version {sequence} is of the lake that this one was copied from: its states "
+            f"are told here from version {now.adopted} on, where it was adopted"
+        )
+    own = yield from timeline.at(sequence)
+    later = yield from timeline.after(sequence)
+    yield from load_tables(now)
+    head = msgspec.structs.replace(
+        now,
+        sequence=sequence,
+        tables=TableMap(_tables_before(now, later)),
+        commits=() if own is None else (own,),
+        page=None,
+        reserved=(),
+    )
+    return Past(timeline, head)
+
+
+def _tables_before(now: Head, later: Sequence[CommitSummary]) -> dict[str, TableState]:
+    """The tables that were in the lake before the commits in ``later``, the oldest first."""
+    logged: dict[str, int] = {}
+    ids: dict[str, str | None] = {}
+    for commit in later:
+        for location, touch in commit.tables.items():
+            logged.setdefault(location, _logged_before(touch))
+            if touch.left is not None or touch.entered is not None:
+                ids.setdefault(location, touch.left)
+    for location, state in now.tables.items():
+        logged.setdefault(location, state.published)
+        ids.setdefault(location, None if state.dropped else state.table_id)
+    return {
+        location: _state_before(now, location, table_id, logged[location])
+        for location, table_id in sorted(ids.items())
+        if table_id is not None
+    }
+
+
+def _state_before(head: Head, location: str, table_id: str, published: int) -> TableState:
+    state = head.tables.get(location)
+    if state is None:
+        return TableState(table_id, published)
+    return TableState(table_id, published, format=state.format, catalog=state.catalog)
+
+
+def _logged_before(touch: Touch) -> int:
+    """How much of the log was in HEAD before a commit, at least: nothing that came with it.
+
+    Foreign entries are taken in by a touch that tells the ``first`` of them. What else
+    lies between two ``published`` are entries of the lake's own, and what they hold
+    was decided before this commit.
+    """
+    return touch.published if touch.first is None else touch.first - 1
+
+
+def bind_to_past(
+    txn: Transaction, *, version: int | None = None, timestamp_ms: int | None = None
+) -> Program[None]:
+    """Bind a transaction that only reads to a global version, or to the newest at a time.
+
+    Raises
+    ------
+    VersionNotFound
+    """
+    context = txn.context
+    held = yield from context.head()
+    if held is None:
+        raise VersionNotFound(
+            "the lake has no global version yet: its first transaction makes one; "
+            "ask for no version to see the tables as they are"
+        )
+    timeline = Timeline.of(held.head)
+    if timestamp_ms is not None:
+        version = yield from timeline.by(timestamp_ms)
+    assert version is not None
+    past = yield from past_at(timeline, version)
+    txn.past = past
+    txn.held = HeldHead(past.head, held.token)
+    txn.bound_sequence = txn.began = past.sequence
+    txn.bound = True
+
+
+def view_at(context: Context, past: Past, location: str) -> Program[View]:
+    """A table's state at a global version.
+
+    Raises
+    ------
+    TableNotFound
+        It was not in the lake then.
+    VersionNotFound
+        Its log, or what was decided then, is not kept any more.
+    """
+    state = past.head.tables.get(location)
+    if state is None:
+        raise TableNotFound(
+            f"table {location} was not in the lake at global version {past.sequence}: "
+            "ask for a version at which it was",
+            table=location,
+        )
+    try:
+        return (yield from _view(context, past, location, state))
+    except VersionNotFound as error:
+        # What is asked of the caller is said once, here: a newer global version.
+        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        raise _not_kept(past, location, why) from error
+
+
+def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
+    """As ``view_at``; errors say why alone."""
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < state.published:
+        tail = yield from probe(context, tail)
+    if tail.tip < state.published:
+        raise VersionNotFound(f"its log ends at version {tail.tip}")
+    application = application_id(past.head)
+    logged, done, probed = state.published, None, False
+    entry: Entry | None = None
+    while True:
+        if logged < tail.tip:
+            # Before any state is read: the oldest may be gone, and a later one holds the same.
+            entry = yield from entry_at(context, tail, logged + 1)
+            sequence = None if entry is None else entry.applications.get(application)
+            if sequence is not None and sequence <= past.sequence:
+                logged, done, entry = logged + 1, sequence, None
+                continue
+        base = yield from snapshot_at(context, tail, logged)
+        if done is None:
+            done = base.application_version(application)
+        waiting = yield from _decided(past, location, -1 if done is None else done)
+        if not waiting or logged < tail.tip or probed:
+            break
+        tail, probed = (yield from probe(context, tail)), True
+    yield from _refuse_replaced(past, location)
+    if past.head.history_start and tail.snapshot.application_version(application) != done:
+        following = yield from _next_own(context, tail, logged, application)
+        if following is not None:
+            yield from _refuse_forgotten(past, following, waiting)
+    overlay, parts = yield from _parts(context, waiting, location)
+    snapshot = base
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    if snapshot.table_id != state.table_id:
+        raise VersionNotFound(
+            f"it was the table with id {state.table_id} then, and the log is of the one with id "
+            f"{snapshot.table_id}"
+        )
+    placement = Placement(logged, overlay)
+    return View(location, state, placement, parts, base, snapshot, tail.tip)
+
+
+def _decided(past: Past, location: str, published: int) -> Program[list[CommitSummary]]:
+    """The commits up to the version that touch the table and are not in its log, in order.
+
+    One that a ``reconcile`` commit has replaced by then is not among them. All that was
+    decided before the lake was adopted was published then, by the old lake.
+    """
+    start = max(published, past.head.adopted, past.head.history_start)
+    if start >= past.sequence:
+        return []
+    commits = yield from past.timeline.after(start)
+    so_far = [c for c in commits if c.sequence <= past.sequence and location in c.tables]
+    replaced = {sequence for commit in so_far for sequence in commit.replaces}
+    return [c for c in so_far if c.hash and c.kind != "foreign" and c.sequence not in replaced]
+
+
+def _next_own(context: Context, tail: Tail, logged: int, application: str) -> Program[Entry | None]:
+    """The first entry of the lake above ``logged``: those of others may lie in between."""
+    for version in range(logged + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None or application in entry.applications:
+            return entry
+    return None
+
+
+def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]) -> Program[None]:
+    """The next entry publishes what came later. It must hold nothing older that is forgotten.
+
+    gc may have let go of a commit that was still pending at this version: its publication
+    had waited for long. Then what it did can't be told any more.
+    """
+    later = yield from past.timeline.after(past.sequence)
+    known = {commit.txn for commit in (*waiting, *later)}
+    if not known.issuperset(entry.txn_ids):
+        raise VersionNotFound("what was pending then is forgotten")
+
+
+def _refuse_replaced(past: Past, location: str) -> Program[None]:
+    """As ``_refuse_forgotten``, of what a later ``reconcile`` commit has taken the place of.
+
+    It was pending at this version, and of what it was the log knows nothing.
+    """
+    start = past.head.history_start
+    if not start:
+        return
+    for commit in (yield from past.timeline.after(past.sequence)):
+        if location in commit.tables and any(sequence <= start for sequence in commit.replaces):
+            raise VersionNotFound("what was pending then is forgotten")
+
+
+def _parts(
+    context: Context, commits: Sequence[CommitSummary], location: str
+) -> Program[tuple[tuple[PendingRef, ...], tuple[TablePart, ...]]]:
+    overlay, parts = [], []
+    objects = yield from parallel([recorded(context, commit) for commit in commits])
+    for commit, found in zip(commits, objects, strict=True):
+        part = found.tables.get(location)
+        if part is not None and not part.change.is_empty:
+            base = commit.tables[location].published
+            overlay.append(PendingRef(commit.sequence, commit.txn, commit.hash, base))
+            parts.append(part)
+    return tuple(overlay), tuple(parts)
+
+
+def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
+    """The object of a commit that is kept.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has let go of it meanwhile.
+    """
+    try:
+        return (yield from context.commit_object(commit.txn, commit.hash))
+    except CorruptObject:
+        if (yield from is_forgotten(commit.sequence)):
+            raise VersionNotFound(
+                f"global version {commit.sequence} is not kept any more: ask for a newer one",
+                txn_id=commit.txn,
+            ) from None
+        raise
+
+
+def refuse_missing_files(context: Context, past: Past, location: str, view: View) -> Program[None]:
+    """Say so if data files of a past state are gone: VACUUM, or gc of what was replaced.
+
+    Asked after a read has failed, so that one that succeeds costs no requests.
+    """
+    files = yield from view.snapshot.files()
+    keys = [
+        path if "://" in path else f"{location}/{path}" for path in files.column("path").to_pylist()
+    ]
+    infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
+    for key, info in zip(keys, infos, strict=True):
+        if isinstance(info, Missing):
+            raise _not_kept(past, location, f"data file {key} was removed")
+
+
+def _not_kept(past: Past, location: str, why: str) -> VersionNotFound:
+    return VersionNotFound(
+        f"table {location} is not kept as of global version {past.sequence}: {why}; "
+        "ask for a newer version",
+        table=location,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A commit in the lake's history; ``commit`` is None where its content is in the logs."""
+
+    summary: CommitSummary
+    commit: CommitObject | None
+
+
+def recorded_commits(context: Context, limit: int | None) -> Program[list[Recorded]]:
+    """The newest commits, newest first, their objects read in one round."""
+    held = yield from context.head()
+    if held is None:
+        return []
+    summaries = yield from Timeline.of(held.head).newest(limit)
+    named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
+    objects = yield from parallel([_kept_object(context, summary) for summary in named])
+    found = {s.sequence: commit for s, commit in zip(named, objects, strict=True)}
+    return [
+        Recorded(summary, found.get(summary.sequence))
+        for summary in summaries
+        # One that gc has let go of meanwhile is not part of the history any more.
+        if found.get(summary.sequence, summary) is not None
+    ]
+
+
+def _kept_object(context: Context, summary: CommitSummary) -> Program[CommitObject | None]:
+    try:
+        return (yield from recorded(context, summary))
+    except VersionNotFound:
+        return None
+
+
+def table_entries(context: Context, location: str, limit: int | None) -> Program[list[Entry]]:
+    """The table's log entries, newest first, as far back as the log is kept."""
+    tail = yield from open_tail(context, location)
+    tail = yield from probe(context, tail)
+    found: list[Entry] = []
+    version = tail.tip
+    oldest = -1 if limit is None else max(-1, tail.tip - limit)
+    width = 1
+    while version > oldest:
+        wanted = range(version, max(oldest, version - width), -1)
+        entries = yield from parallel([kept_entry(context, tail, v) for v in wanted])
+        for entry in entries:
+            if entry is None:
+                return found  # the log was cleaned up from here on back
+            found.append(entry)
+        version = wanted[-1] - 1
+        width = min(width * 4, _MOST_AT_ONCE)
+    return found
+
+
+#: Log entries asked for in one round.
+_MOST_AT_ONCE = 64

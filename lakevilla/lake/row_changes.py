@@ -1,0 +1,133 @@
+"""Conflicts: does what came between touch what a transaction relied on? (design, section 6)
+
+First the files: a removed or added file that may hold a row for which the
+predicate is true. Then, while those are small, the rows themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import TableInput
+from lakevilla.errors import LakeVillaError
+from lakevilla.expressions.tree import Expr, Literal
+from lakevilla.formats.base import FileRef, Layout, Snapshot, file_refs
+from lakevilla.formats.fields import as_of
+from lakevilla.formats.paths import file_key
+from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import UNREADABLE, gone_for_good
+from lakevilla.lake.view import NetChange, View
+from lakevilla.store.effects import Program
+
+__all__ = ["TRUE", "Verdict", "judge", "only", "still_fits"]
+
+TRUE = Literal("boolean", "true")
+
+
+class Verdict(Enum):
+    """What a change between means for one predicate over one table."""
+
+    UNTOUCHED = "untouched"  # no file that may match came or went
+    MOVED = "moved"  # the same rows in other files
+    CHANGED = "changed"  # rows that match came, went or changed, or nobody can tell
+
+
+def judge(
+    context: Context, old: View, new: View, net: NetChange, where: Expr | None
+) -> Program[Verdict]:
+    """How ``net``, the difference between two views, touches the rows that ``where`` describes.
+
+    ``where`` None stands for all rows. The views may lack columns of it: those that the
+    transaction has added itself, see ``as_of``.
+    """
+    if net.contract or net.metadata:
+        return Verdict.CHANGED
+    if not (net.adds or net.removes):
+        return Verdict.UNTOUCHED
+    gone = yield from only(old.snapshot, where, net.removes)
+    came = yield from only(new.snapshot, where, net.adds)
+    if gone.num_rows == 0 and came.num_rows == 0:
+        return Verdict.UNTOUCHED
+    if net.only_moves(file_refs(gone), file_refs(came)):
+        return Verdict.MOVED
+    size = pc.sum(gone["size"]).as_py() or 0
+    size += pc.sum(came["size"]).as_py() or 0
+    if size > context.settings.row_check_limit_bytes:
+        return Verdict.CHANGED
+    try:
+        before = yield from _matching(context, old.snapshot.layout, gone, where)
+        after = yield from _matching(context, new.snapshot.layout, came, where)
+    except LakeVillaError as error:
+        # What went may be cleaned up since, by others too: then its rows can't be looked at
+        # any more, by anybody, and to try again would be in vain for ever.
+        if error.kind not in UNREADABLE or not (
+            yield from gone_for_good(
+                [
+                    file_key(view.location, path)
+                    for view, files in ((old, gone), (new, came))
+                    for path in files["path"].to_pylist()
+                ]
+            )
+        ):
+            raise
+        return Verdict.CHANGED
+    return Verdict.MOVED if before == after else Verdict.CHANGED
+
+
+def _matching(
+    context: Context, layout: Layout, files: pa.Table, where: Expr | None
+) -> Program[str]:
+    """A digest of the rows for which ``where`` is true."""
+    predicate = as_of(where, layout)
+    rows = TableInput(layout, files)
+    return (yield from context.engine.matching_rows(rows, TRUE if predicate is None else predicate))
+
+
+def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> Program[pa.Table]:
+    """The files of ``snapshot`` that may match ``where`` and are among ``refs``."""
+    if not refs:
+        files = yield from snapshot.files(Literal("boolean", "false"))
+        return files.slice(0, 0)
+    files = yield from snapshot.files(as_of(where, snapshot.layout))
+    paths = pa.array(sorted({path for path, _ in refs}), pa.string())
+    candidates = files.filter(pc.is_in(files["path"], value_set=paths))
+    wanted = set(refs)
+    keep = [ref in wanted for ref in file_refs(candidates)]
+    return candidates.filter(pa.array(keep, pa.bool_()))
+
+
+def still_fits(old: Layout, new: Layout) -> bool:
+    """Whether files written under ``old`` are right under ``new`` as they are.
+
+    They are if the same columns are stored under the same names and types, and
+    nothing is asked of their rows that was not asked before; columns added
+    meanwhile read as null, columns dropped are passed over.
+    """
+    if old.partition_by != new.partition_by or old.by_field_id != new.by_field_id:
+        return False
+    if old.partition_fields != new.partition_fields:
+        return False
+    if old.change_data_feed != new.change_data_feed:
+        return False
+    asked = {constraint.sql for constraint in old.constraints}
+    if any(constraint.sql not in asked for constraint in new.constraints):
+        return False
+    stored = dict(zip(old.schema.names, old.statistics_schema.names, strict=True))
+    for name, physical in zip(new.schema.names, new.statistics_schema.names, strict=True):
+        # A column of the same name that is stored under another one is another
+        # column: it would read as null what was written.
+        if stored.get(name, physical) != physical:
+            return False
+    before = {field.name: field for field in old.statistics_schema}
+    for field in new.statistics_schema:
+        known = before.get(field.name)
+        if known is None:
+            if not field.nullable:
+                return False
+        elif known.type != field.type or (known.nullable and not field.nullable):
+            return False
+    return True

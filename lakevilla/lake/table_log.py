@@ -1,0 +1,379 @@
+"""A table's log as this process knows it: the tip, and the entries just before it.
+
+Absence of a number proves nothing (design, section 9): log clean-up deletes old
+numbers, and a create there succeeds and is seen by nobody. So a tip counts only
+while this process has read it, or a later one, within the hour; after that it
+is listed anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
+from lakevilla.global_log.head import TableState, application_id
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.missing_tables import missing_table
+from lakevilla.store.effects import Program, parallel
+
+if TYPE_CHECKING:
+    from lakevilla.lake.context import Context
+
+__all__ = [
+    "Tail",
+    "entry_at",
+    "is_cleaned_up_soon",
+    "kept_entry",
+    "known_tail",
+    "look_above",
+    "open_tail",
+    "opened_again",
+    "probe",
+    "refresh",
+    "snapshot_at",
+]
+
+_KEPT = 160
+#: Entries that are asked for in one round.
+_AT_ONCE = 64
+#: Log retention below which the design asks for a LIST instead of a GET.
+_SHORT_SECONDS = 2 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
+
+    ``tip`` is -1 for a table that has no log yet.
+    """
+
+    location: str
+    tip: int
+    snapshots: Mapping[int, Snapshot]
+    entries: Mapping[int, Entry] = field(default_factory=dict)
+    seen_at: float = 0.0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.snapshots[self.tip]
+
+    def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
+        """This tail one entry on; the oldest are forgotten."""
+        assert entry.version == self.tip + 1
+        oldest = entry.version - _KEPT
+        return Tail(
+            self.location,
+            entry.version,
+            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
+            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
+            seen_at,
+        )
+
+
+def known_tail(context: Context, location: str) -> Tail | None:
+    """The cached tail while it still counts, as far as can be told without a request."""
+    tail = context.tails.get(location)
+    if tail is None or context.is_anothers(tail):
+        return None
+    age = context.clock.elapsed() - tail.seen_at
+    return tail if age < context.settings.trusted_tip_seconds else None
+
+
+def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> Program[Tail]:
+    """The tail, from the cache if it counts, else by LIST. Not probed.
+
+    Raises
+    ------
+    TableNotFound
+        There is no log, unless ``missing_ok``: then the tip is -1.
+    """
+    yield from _load_state(context, location)
+    tail = known_tail(context, location)
+    name, catalog = _kind(context, location)
+    blank = name or context.expected.get(location) or _decided_format(context, location)
+    if tail is not None and (tail.tip >= 0 or (missing_ok and tail.snapshot.format == blank)):
+        return tail
+    started = context.clock.elapsed()
+    try:
+        snapshot = yield from context.formats.open(location, location, name, catalog)
+    except TableNotFound:
+        if catalog or (name and not missing_ok):
+            raise  # a catalog can lose sight of a table, whose files are all there
+        if not missing_ok:
+            raise (yield from missing_table(context, location)) from None
+        snapshot = context.formats[blank].blank(location, location, catalog=catalog)
+    old = context.tails.get(location)
+    if (
+        old is not None
+        and old.tip == snapshot.version
+        and old.tip >= 0
+        and old.snapshot.table_id == snapshot.table_id
+    ):
+        tail = Tail(location, old.tip, old.snapshots, old.entries, started)
+    else:
+        newest = snapshot.newest
+        tail = Tail(
+            location,
+            snapshot.version,
+            {snapshot.version: snapshot},
+            # The lake's own last commit is mostly the tip: to place it costs no request.
+            {} if newest is None else {newest.version: newest},
+            seen_at=started,
+        )
+    return context.keep_tail(tail)
+
+
+def _kind(context: Context, location: str) -> tuple[FormatName | None, str]:
+    """The table's format and its pointer in a catalog, as far as the newest known HEAD tells.
+
+    A table that was dropped from the lake is still in its catalog, and one that was named by its
+    catalog is known by that before it comes into HEAD.
+    """
+    state = _noted(context, location)
+    if state is not None and (state.catalog or not state.dropped):
+        return state.format, state.catalog
+    catalog = context.catalogs.get(location, "")
+    return "iceberg" if catalog else None, catalog
+
+
+def _decided_format(context: Context, location: str) -> FormatName:
+    """What a table without a log is to become: one may be dropped before it was published."""
+    state = _noted(context, location)
+    return "delta" if state is None else state.format
+
+
+def _noted(context: Context, location: str) -> TableState | None:
+    """What the newest known HEAD says of a table, even of one that was dropped."""
+    tables = None if context.held is None else context.held.head.tables
+    return None if tables is None or tables.missing([location]) else tables.get(location)
+
+
+def _load_state(context: Context, location: str) -> Program[None]:
+    """Have at hand what the newest known HEAD says of a table.
+
+    Without it nobody can tell whether a known log is still the one that HEAD means, nor where
+    one that is not known is to be looked for.
+    """
+    held = context.held
+    while held is not None:
+        if not held.head.tables.missing([location]):
+            return
+        try:
+            yield from load_tables(held.head, [location])
+        except VersionNotFound:
+            # Nobody has looked at HEAD here for so long that gc has been quicker.
+            yield from context.head()
+            if context.held is held:
+                raise
+        held = context.held  # another thread may have seen a newer one
+
+
+def probe(context: Context, tail: Tail) -> Program[Tail]:
+    """Follow the log from the tip until a number is absent: one GET when nothing is new.
+
+    What HEAD tells to be there, and the number after it, is asked for in one round.
+    Where clean-up may take an entry away within two hours, an absent number proves
+    nothing even now: there the log is listed each time.
+    """
+    listed = None
+    if is_cleaned_up_soon(context, tail):
+        listed = yield from _opened_anew(context, tail)
+    known, foreign = tail, False
+    while True:
+        started = context.clock.elapsed()
+        numbers = range(tail.tip + 1, max(tail.tip, _told(context, tail)) + 2)[:_AT_ONCE]
+        try:
+            entries: list[Entry | None] = yield from parallel(
+                [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
+            )
+        except TableNotFound:
+            return (yield from opened_again(context, tail))
+        except VersionNotFound:
+            # One is there that can't be told any more: what came is known by the newest state.
+            listed = yield from _opened_anew(context, tail)
+            break
+        there = list(takewhile(lambda entry: entry is not None, entries))
+        for entry in there:
+            assert entry is not None
+            foreign = foreign or not entry.txn_ids
+            tail = _advanced(context, tail, entry, started)
+        if len(there) < len(entries):
+            break
+    if listed is not None and listed.version > tail.tip:
+        # Clean-up has made a hole behind the known tip: the listed one counts.
+        started = context.clock.elapsed()
+        return context.keep_tail(
+            Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
+        )
+    if foreign and (yield from _made_anew(context, known)):
+        return (yield from opened_again(context, tail))
+    return context.keep_tail(tail)
+
+
+def opened_again(context: Context, tail: Tail) -> Program[Tail]:
+    """The tail of what is there now: the known one is another table's."""
+    context.tails.pop(tail.location, None)
+    return (yield from open_tail(context, tail.location, missing_ok=True))
+
+
+def _opened_anew(context: Context, tail: Tail) -> Program[Snapshot]:
+    catalog = tail.snapshot.catalog
+    return (yield from _format(context, tail).open(tail.location, tail.location, catalog=catalog))
+
+
+def is_cleaned_up_soon(context: Context, tail: Tail) -> bool:
+    """Whether numbers of the log may be free again within two hours."""
+    if tail.tip < 0:
+        return False
+    return _format(context, tail).log_retention_seconds(tail.snapshot) < _SHORT_SECONDS
+
+
+def _format(context: Context, tail: Tail) -> TableFormat:
+    return context.formats.of(tail.snapshot)
+
+
+def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tail:
+    return tail.extended(entry, _format(context, tail).advance(tail.snapshot, entry), seen_at)
+
+
+def _told(context: Context, tail: Tail) -> int:
+    """Up to which version the newest known HEAD tells of the log's entries."""
+    state = _state(context, tail.location)
+    return -1 if state is None else state.published
+
+
+def _pending(context: Context, tail: Tail) -> int:
+    state = _state(context, tail.location)
+    return 0 if state is None else len(state.pending)
+
+
+def _state(context: Context, location: str) -> TableState | None:
+    state = _noted(context, location)
+    return None if state is None or state.dropped else state
+
+
+def _made_anew(context: Context, tail: Tail) -> Program[bool]:
+    """Whether another client has made the table anew, and its log is longer than the known one.
+
+    Entries never change under their number, so one that did belongs to another
+    table, and what was found after it too. Looked at after the walk: what came
+    later is met by the next one. A request only where another client's entries
+    were found; a table made anew by LakeVilla has another id in HEAD.
+    """
+    known = tail.entries.get(tail.tip)
+    if known is None:
+        return False
+    try:
+        entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip)
+    except VersionNotFound:
+        return True  # nobody can tell: the log is opened again
+    return entry is not None and entry != known
+
+
+def refresh(context: Context, location: str) -> Program[Tail]:
+    """The log's tip now: one GET while the known one counts, else a LIST."""
+    yield from _load_state(context, location)
+    tail = known_tail(context, location)
+    if tail is None:
+        return (yield from open_tail(context, location, missing_ok=True))
+    return (yield from probe(context, tail))
+
+
+def look_above(context: Context, location: str, *, again: bool = False) -> Program[bool]:
+    """Look for commits of other clients above all that HEAD tells of: one GET if there are none.
+
+    Unlike ``refresh`` it does not follow what HEAD tells of: validation may not need it.
+    Returns whether a commit of the lake is there that the newest known HEAD does not know. Then
+    HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
+    """
+    tail = known_tail(context, location)
+    if tail is None or is_cleaned_up_soon(context, tail):
+        yield from refresh(context, location)
+        return False
+    started = context.clock.elapsed()
+    told = _told(context, tail)
+    first = max(tail.tip, told) + 1
+    # HEAD lags behind publishing: what is pending there mostly is in the log by now.
+    last = first if told < first - 1 else first + _pending(context, tail)
+    numbers = range(first, last + 1)
+    try:
+        entries: list[Entry | None] = yield from parallel(
+            [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
+        )
+    except (TableNotFound, VersionNotFound):
+        yield from probe(context, tail)
+        return False
+    head = None if context.held is None else context.held.head
+    for entry in entries:
+        if entry is None:
+            return False
+        sequence = None if head is None else entry.applications.get(application_id(head))
+        if head is None or sequence is None:
+            break
+        if entry.version == tail.tip + 1:
+            # Nothing is missing between: publishing need not read it again.
+            tail = _advanced(context, tail, entry, started)
+            context.keep_tail(tail)
+        if sequence > head.sequence and not again:
+            return True
+    yield from probe(context, tail)
+    return False
+
+
+def entry_at(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
+    """An entry at or below the tip; None if it can no longer be read."""
+    assert 0 <= version <= tail.tip, (version, tail.tip)
+    known = tail.entries.get(version)
+    if known is not None:
+        return known
+    entry = yield from kept_entry(context, tail, version)
+    if entry is not None:
+        current = context.tails.get(tail.location, tail)
+        if current.tip >= version and _is_same_log(current, tail):
+            entries = {**current.entries, version: entry}
+            context.keep_tail(dataclasses.replace(current, entries=entries))
+    return entry
+
+
+def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | None]:
+    """An entry that is looked for in the log; None if it can no longer be read.
+
+    The tip was read without it: one that is damaged does no more harm than one cleaned up.
+    """
+    try:
+        return (yield from _format(context, tail).entry(tail.snapshot, version))
+    except (VersionNotFound, CorruptObject):
+        return None
+
+
+def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]:
+    """The table's own state at a version at or below the tip."""
+    known = tail.snapshots.get(version)
+    if known is not None:
+        return known
+    catalog = tail.snapshot.catalog
+    if version == -1:
+        return _format(context, tail).blank(tail.location, tail.location, catalog=catalog)
+    try:
+        snapshot = yield from _format(context, tail).open_at(
+            tail.location, tail.location, version, catalog=catalog
+        )
+    except TableNotFound as error:
+        raise VersionNotFound(
+            f"table {tail.location} has no version {version}: {error.message}", table=tail.location
+        ) from error
+    current = context.tails.get(tail.location, tail)
+    if _is_same_log(current, tail):
+        snapshots = {**current.snapshots, version: snapshot}
+        context.keep_tail(dataclasses.replace(current, snapshots=snapshots))
+    return snapshot
+
+
+def _is_same_log(current: Tail, tail: Tail) -> bool:
+    """Of a table that was made anew, what was read of the one is not noted for the other."""
+    return current.snapshot.table_id == tail.snapshot.table_id

@@ -1,0 +1,507 @@
+"""Views: the state of one table as a HEAD and the table's log together tell it.
+
+The state at HEAD is log[..published] plus the pending commits in order, and
+never anything else (design, section 9). The log runs on beside it: some of what
+is pending may be published there, and clients without LakeVilla may have
+appended. ``place`` says how far the log may be used as it is, what must be laid
+over it, and which entries HEAD does not know yet (hidden versions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import (
+    Change,
+    ChangeFile,
+    DataFile,
+    Entry,
+    FileRef,
+    RemovedFile,
+    Snapshot,
+    removal,
+)
+from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import Tail, entry_at, snapshot_at
+from lakevilla.store.effects import Program
+
+__all__ = [
+    "NetChange",
+    "Placement",
+    "View",
+    "breaks",
+    "build_view",
+    "changes_contract",
+    "compose",
+    "is_another",
+    "net_change",
+    "place",
+    "pending_parts",
+]
+
+_File = TypeVar("_File", DataFile, RemovedFile)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a table stands between HEAD and its log.
+
+    Attributes
+    ----------
+    logged : int
+        The newest log version that holds nothing but what the view holds.
+    overlay : tuple of PendingRef
+        Decided commits that are not in log[..logged], in order.
+    hidden : tuple of int
+        Foreign versions up to ``logged`` that HEAD does not know.
+    stale : bool
+        The log has a commit of this lake that the HEAD at hand does not know.
+    unfit_from : int or None
+        The first foreign version that a pending commit does not fit.
+    """
+
+    logged: int
+    overlay: tuple[PendingRef, ...]
+    hidden: tuple[int, ...] = ()
+    stale: bool = False
+    unfit_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One table as a transaction sees it; immutable.
+
+    ``state`` is HEAD's entry (None: the table is not in HEAD), ``probed`` the
+    log's tip when the view was built.
+    """
+
+    location: str
+    state: TableState | None
+    placement: Placement
+    parts: tuple[TablePart, ...]
+    base: Snapshot
+    snapshot: Snapshot
+    probed: int
+
+    @property
+    def log_version(self) -> int | None:
+        """The log version that shows this state to any reader; None if there is none (yet)."""
+        return self.placement.logged if not self.placement.overlay else None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The Iceberg snapshot that shows this state to any reader; None if there is none."""
+        return None if self.placement.overlay else self.base.snapshot_id
+
+    @property
+    def guarded(self) -> bool:
+        """Guarded once the log has the feature, unguarded from the decision to lift it."""
+        return self.base.guarded and self.snapshot.guarded
+
+    def is_anothers(self, tail: Tail) -> bool:
+        """Whether the log is another table's by now, though it is as long as the one seen."""
+        same = self.base.version == tail.tip
+        return same and self.base.table_id != tail.snapshot.table_id
+
+
+def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool]:
+    """Whether the entry asks something else of data files than the one before.
+
+    Told from the log alone and never from what happens to be cached: whether a
+    commit is fit must be the same for all. Were it not, one client could
+    publish what another replaces in HEAD, and the rows would be there twice.
+    """
+    if entry.change.metadata is None:
+        return False
+    try:
+        before = yield from snapshot_at(context, tail, entry.version - 1)
+    except (VersionNotFound, CorruptObject):
+        return True  # cleaned up or damaged: nobody can tell any more
+    return not before.keeps_contract(entry.change.metadata)
+
+
+def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
+    """Why a foreign entry makes a pending commit unfit, or None.
+
+    Only a physical conflict counts once a commit is decided (section 8): a file
+    that it removes is gone, or the metadata no longer fits. A new deletion
+    vector on such a file removes the file as the commit knew it.
+    """
+    if part.created:
+        return f"version {entry.version} made the table first"
+    if contract:
+        return f"version {entry.version} changed the table's metadata"
+    if entry.change.metadata is not None and part.change.metadata is not None:
+        return f"version {entry.version} changed the table's metadata, as the commit does"
+    if entry.change.protocol is not None and part.change.protocol is not None:
+        return f"version {entry.version} changed the table's protocol, as the commit does"
+    ours = {file.ref for file in part.change.removes}
+    for removed in entry.change.removes:
+        if removed.ref in ours:
+            return f"version {entry.version} removed {removed.path}"
+    return None
+
+
+def pending_parts(
+    context: Context, location: str, refs: Sequence[PendingRef]
+) -> Program[list[TablePart]]:
+    """What pending commits do to one table."""
+    parts: list[TablePart] = []
+    for ref in refs:
+        commit = yield from context.commit_object(ref.txn, ref.hash)
+        parts.append(commit.tables[location])
+    return parts
+
+
+def place(
+    context: Context,
+    head: Head | None,
+    location: str,
+    tail: Tail,
+    *,
+    accept_hidden: bool = True,
+    up_to: int | None = None,
+) -> Program[Placement]:
+    """Walk the known log from ``published`` on and sort its entries into ours and foreign.
+
+    Asks the store only for entries and commit objects that are not cached.
+    ``up_to`` bounds the walk (a bound transaction does not look past what it
+    has seen).
+    """
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    tip = tail.tip if up_to is None else min(up_to, tail.tip)
+    if head is None:
+        return Placement(logged=tip, overlay=())
+    application = application_id(head)
+    if state is None or (state.dropped and tip < 0):
+        # A table that this HEAD lacks may have entered by a newer one: then its
+        # log belongs to states that the transaction is not bound to.
+        seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
+        return Placement(tip, (), stale=seen is not None and seen > head.sequence)
+    newest = state.pending[-1].sequence if state.pending else -1
+    entries: list[Entry] = []
+    for version in range(state.published + 1, tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None:
+            return (yield from _place_unreadable(context, head, state, tail, tip))
+        entries.append(entry)
+    # What the log holds further on did fit: whoever published it had read every
+    # entry below. Only what is still to be published is held against them. An
+    # entry that this HEAD does not know proves nothing: it may be the reconcile
+    # commit that took the place of what is pending here.
+    published = (entry.applications.get(application, -1) for entry in entries)
+    done = max((sequence for sequence in published if sequence <= head.sequence), default=-1)
+    logged, waiting = state.published, state.pending
+    hidden: list[int] = []
+    for entry in entries:
+        version = entry.version
+        sequence = entry.applications.get(application)
+        if sequence is not None:
+            if sequence > max(newest, head.sequence):
+                return Placement(logged, waiting, tuple(hidden), stale=True)
+            waiting = tuple(ref for ref in waiting if ref.sequence > sequence)
+            logged = version
+            continue
+        undone = [ref for ref in waiting if ref.sequence > done]
+        parts = yield from pending_parts(context, location, undone)
+        contract = bool(parts) and (yield from changes_contract(context, tail, entry))
+        if any(breaks(entry, contract, part) for part in parts):
+            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
+        if not accept_hidden:
+            break
+        hidden.append(version)
+        logged = version
+    return Placement(logged, waiting, tuple(hidden))
+
+
+def _place_unreadable(
+    context: Context, head: Head, state: TableState, tail: Tail, tip: int
+) -> Program[Placement]:
+    """Clean-up has removed entries between ``published`` and the tip (hazards 10, 26).
+
+    Then the ``txn`` action of the tip's state, which survives clean-up, tells
+    how much of what is pending was published. What happened besides cannot be
+    told apart, so all of it counts as hidden.
+    """
+    snapshot = yield from snapshot_at(context, tail, tip)
+    done = snapshot.application_version(application_id(head))
+    if done is not None and done > head.sequence:
+        return Placement(state.published, state.pending, stale=True)
+    waiting = tuple(ref for ref in state.pending if done is None or ref.sequence > done)
+    parts = yield from pending_parts(context, tail.location, waiting)
+    for part in parts:
+        gone = yield from snapshot.missing([file.ref for file in part.change.removes])
+        if gone:
+            return Placement(tip, waiting, unfit_from=tip)
+    return Placement(tip, waiting, tuple(range(state.published + 1, tip + 1)))
+
+
+def build_view(
+    context: Context,
+    head: Head | None,
+    location: str,
+    tail: Tail,
+    *,
+    accept_hidden: bool = True,
+    up_to: int | None = None,
+) -> Program[View]:
+    """The table's state at ``head``, with the hidden versions that fit laid over it.
+
+    Raises
+    ------
+    TableNotFound
+        HEAD has a tombstone for it, there is no such table, or it is another one by now.
+    """
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    if state is not None and state.dropped:
+        raise TableNotFound(
+            f"table {location} was dropped from this lake; "
+            "`register` revives it while its log exists",
+            table=location,
+        )
+    if state is not None and (yield from is_another(context, state, tail)):
+        raise _made_anew(location, state, tail)
+    placement = yield from place(
+        context, head, location, tail, accept_hidden=accept_hidden, up_to=up_to
+    )
+    if state is None and placement.logged < 0:
+        raise TableNotFound(
+            f"there is no table {location}: `create_table` makes one", table=location
+        )
+    parts = yield from pending_parts(context, location, placement.overlay)
+    try:
+        base = yield from snapshot_at(context, tail, placement.logged)
+    except VersionNotFound as error:
+        if placement.logged <= tail.tip:
+            raise
+        assert state is not None, "only HEAD can know of more than the log"
+        raise _made_anew(location, state, tail) from error
+    if (
+        state is not None
+        and placement.logged == state.published >= 0
+        and base.table_id != state.table_id
+    ):
+        # Read from the store just now, where the known log has given way to another.
+        raise _made_anew(location, state, tail)
+    snapshot = base
+    for part in parts:
+        if not part.change.is_empty:
+            snapshot = snapshot.apply(part.change)
+    return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
+
+
+def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:
+    """Whether the log belongs to another table than HEAD means: one made anew in its place.
+
+    The id at ``published`` tells, and is looked at only where the tip's id is not the
+    known one: what comes after may change the id of one and the same table (REPLACE).
+    """
+    if tail.tip < 0 or tail.snapshot.table_id == state.table_id:
+        return False
+    if state.published < 0:
+        # Its creation is decided, and is not in HEAD's part of the log yet. A log that another
+        # client began first is for publishing to settle; one that LakeVilla began is an older one.
+        first = yield from entry_at(context, tail, 0)
+        if first is None or not first.txn_ids or first.change.metadata is None:
+            return False
+        return context.formats[state.format].table_id(first.change.metadata) != state.table_id
+    if tail.tip < state.published:
+        return True
+    try:
+        known = yield from snapshot_at(context, tail, state.published)
+    except VersionNotFound:
+        return True  # cleaned up: nobody can tell that it is the same table
+    return known.table_id != state.table_id
+
+
+def _made_anew(location: str, state: TableState, tail: Tail) -> TableNotFound:
+    return TableNotFound(
+        f"table {location} was removed, or made anew, by another client: the lake knows version "
+        f"{state.published} of table {state.table_id}, its log now ends at version {tail.tip}; "
+        "`unregister` it, then `register` the new one",
+        table=location,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NetChange:
+    """The difference between two views of a table.
+
+    ``contract`` says that the metadata asks something else of data files, or
+    that the difference can't be told, which comes to the same. ``untold``: rows changed
+    in files that are in neither view, because they came and went in between: then what
+    the others say of themselves (``dataChange``) does not tell whether rows changed.
+    """
+
+    adds: Mapping[FileRef, DataFile]
+    removes: Mapping[FileRef, RemovedFile]
+    contract: bool = False
+    metadata: bool = False
+    untold: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.adds or self.removes or self.contract or self.metadata)
+
+    def only_moves(self, gone: Iterable[FileRef], came: Iterable[FileRef]) -> bool:
+        """Whether these of its files went and came without a row that did."""
+        return not (
+            self.untold
+            or any(self.removes[ref].data_change for ref in gone)
+            or any(self.adds[ref].data_change for ref in came)
+        )
+
+
+_EVERYTHING = NetChange({}, {}, contract=True, metadata=True)
+
+
+def net_change(context: Context, old: View, new: View, tail: Tail) -> Program[NetChange]:
+    """What a transaction on ``old`` would see change if it moved to ``new``.
+
+    The two may differ in how far they use the log and what they lay over it.
+    Each file that either touched is looked at once: was it live, is it live.
+    """
+    if (
+        new.placement.logged < old.placement.logged
+        or new.snapshot.table_id != old.snapshot.table_id
+    ):
+        return _EVERYTHING
+    between: list[Change] = []
+    for version in range(old.placement.logged + 1, new.placement.logged + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None:
+            return _EVERYTHING
+        between.append(entry.change)
+    between.extend(part.change for part in new.parts)
+    before = _Touches(part.change for part in old.parts)
+    after = _Touches(between)
+    adds: dict[FileRef, DataFile] = {}
+    removes: dict[FileRef, RemovedFile] = {}
+    untold = False
+    for ref in {**before.last, **after.last}:
+        was_live = before.ends_live(ref, otherwise=after.began_live(ref))
+        is_live = after.ends_live(ref, otherwise=before.began_live(ref))
+        changed = ref in after.changed or ref in before.changed
+        if is_live and not was_live:
+            added = after.added.get(ref) or before.restored(ref)
+            # Its rows are new, though whoever added it last did so for its statistics alone.
+            adds[ref] = _changed(added) if changed else added
+        elif was_live and not is_live:
+            removes[ref] = after.removed.get(ref) or before.withdrawn(ref)
+        elif not is_live:
+            # Rows appended and then moved on, or moved here and then deleted; or deleted by a
+            # commit that was voided since, and moved elsewhere by a client that never saw it.
+            untold = untold or changed
+    contract = not _same_contract(old, new)
+    metadata = (
+        old.snapshot.metadata != new.snapshot.metadata
+        or old.snapshot.protocol != new.snapshot.protocol
+    )
+    return NetChange(adds, removes, contract, metadata, untold)
+
+
+def _same_contract(old: View, new: View) -> bool:
+    from_old, to_new = old.snapshot, new.snapshot
+    return from_old.metadata == to_new.metadata or from_old.keeps_contract(to_new.metadata)
+
+
+class _Touches:
+    """The first and last thing that a run of changes did to each file."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self.first: dict[FileRef, bool] = {}
+        self.last: dict[FileRef, bool] = {}
+        self.added: dict[FileRef, DataFile] = {}
+        self.removed: dict[FileRef, RemovedFile] = {}
+        self.changed: set[FileRef] = set()
+        for change in changes:
+            self.changed.update(file.ref for file in change.removes if file.data_change)
+            self.changed.update(file.ref for file in change.adds if file.data_change)
+            # Within one commit a removal comes before an addition of the same path.
+            for removed in change.removes:
+                self.first.setdefault(removed.ref, False)
+                self.last[removed.ref] = False
+                self.removed[removed.ref] = removed
+            for added in change.adds:
+                self.first.setdefault(added.ref, True)
+                self.last[added.ref] = True
+                self.added[added.ref] = added
+
+    def began_live(self, ref: FileRef) -> bool:
+        """Whether the file was there before these changes: the first of them removed it."""
+        return self.first.get(ref) is False
+
+    def ends_live(self, ref: FileRef, *, otherwise: bool) -> bool:
+        return self.last.get(ref, otherwise)
+
+    def restored(self, ref: FileRef) -> DataFile:
+        """A file whose removal is no longer part of the view; its statistics are not known."""
+        file = self.removed[ref]
+        return DataFile(
+            path=file.path,
+            size=file.size or 0,
+            modification_time=0,
+            partition_values=file.partition_values or {},
+            stats=file.stats,
+            deletion_vector=file.deletion_vector,
+            data_change=file.data_change,
+            deletes=file.deletes,
+        )
+
+    def withdrawn(self, ref: FileRef) -> RemovedFile:
+        """A file whose addition is no longer part of the view."""
+        return removal(self.added[ref])
+
+
+def compose(changes: Sequence[Change]) -> Change:
+    """One change that does what ``changes`` do in order: files that come and go are left out.
+
+    Readers of a change data feed take an entry's change files for all of its
+    changes (hazard 32); ``feed.in_one_entry`` sees to it that they are. Where one change
+    moves what another changes, ``dataChange`` is true of all: which of the files that are
+    left hold the changed rows can't be told.
+    """
+    if len(changes) == 1:
+        return changes[0]
+    crossed = False
+    adds: dict[FileRef, DataFile] = {}
+    removes: dict[FileRef, RemovedFile] = {}
+    change_files: list[ChangeFile] = []
+    metadata = protocol = None
+    domains: dict[str, dict[str, object]] = {}
+    for change in changes:
+        for removed in change.removes:
+            came = adds.pop(removed.ref, None)
+            if came is None:
+                removes[removed.ref] = removed
+            else:
+                crossed = crossed or came.data_change != removed.data_change
+        for added in change.adds:
+            adds[added.ref] = added
+        change_files.extend(change.change_files)
+        metadata = change.metadata or metadata
+        protocol = change.protocol or protocol
+        for domain in change.domains:
+            domains[domain["domain"]] = domain
+    return Change(
+        adds=tuple(_changed(file) if crossed else file for file in adds.values()),
+        removes=tuple(_changed(file) if crossed else file for file in removes.values()),
+        change_files=tuple(change_files),
+        metadata=metadata,
+        protocol=protocol,
+        domains=tuple(domains.values()),
+    )
+
+
+def _changed(file: _File) -> _File:
+    return msgspec.structs.replace(file, data_change=True)

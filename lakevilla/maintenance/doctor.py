@@ -1,0 +1,166 @@
+"""The doctor: what is wrong, pending or left over. It only tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.head import Head, NameMap, TableMap
+from lakevilla.global_log.repo import commits_since, fetch_sound
+from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import first_unfit, unpublished
+from lakevilla.lake.view import pending_parts
+from lakevilla.maintenance.doctor_files import ReadDeletes, look_at_files
+from lakevilla.maintenance.doctor_objects import look_at_objects
+from lakevilla.maintenance.doctor_queues import report_queues
+from lakevilla.maintenance.doctor_tables import opened, unreadable
+from lakevilla.maintenance.recovery import unconfirmed
+from lakevilla.maintenance.version_hints import report_behind
+from lakevilla.maintenance.voids import voids_of
+from lakevilla.results import Finding, Report
+from lakevilla.store.effects import Program, parallel
+from lakevilla.tables.dropped import report_emptied
+
+__all__ = ["doctor"]
+
+_DAY_SECONDS = 24 * 3600.0
+
+
+def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Report]:
+    """Look at HEAD, every table in it, its queue, saved transactions and the lake's history.
+
+    With ``files``, which reads what deletes rows, at every live data file, too.
+    """
+    try:
+        held = yield from context.head()
+    except LakeVillaError as error:
+        key = getattr(error, "key", None)
+        return Report(False, (Finding("error", error.kind, error.message, key=key),))
+    if held is None:
+        empty = f"{context.root} has no lake yet: the first transaction that writes makes one"
+        return Report(True, (Finding("note", "empty", empty),))
+    head = held.head
+    findings: list[Finding] = []
+    if head.root != context.root:
+        findings.append(
+            Finding(
+                "error",
+                "moved",
+                f"HEAD names the root {head.root}, not {context.root}: the lake was copied or "
+                "moved and is read-only; `lakevilla doctor --adopt` gives it a new identity",
+            )
+        )
+    if head.unconfirmed:
+        findings.append(unconfirmed(head))
+    head = yield from _readable(head, findings)
+    locations = [location for location, state in head.tables.items() if not state.dropped]
+    told = yield from parallel([_table(context, head, location) for location in locations])
+    findings.extend(finding for some in told for finding in some)
+    lost = {finding.table for finding in findings if finding.kind == "table_lost"}
+    there = [location for location in locations if location not in lost]
+    found = yield from report_queues(context, head)
+    findings.extend(found.findings)
+    findings.extend((yield from _history(context, head)))
+    known = {finding.key for finding in findings if finding.key is not None}
+    findings.extend((yield from look_at_objects(context, head, there, known)))
+    findings.extend((yield from report_emptied(context, head)))
+    if files is not None:
+        told_of = {(finding.table, finding.kind, finding.key) for finding in findings}
+        findings.extend(
+            finding
+            for finding in (yield from look_at_files(context, head, there, files))
+            if (finding.table, finding.kind, finding.key) not in told_of
+        )
+    ok = all(finding.severity == "note" for finding in findings)
+    return Report(ok, tuple(findings), found.queues, found.cycles)
+
+
+def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
+    """HEAD with what can be read of its maps; leaves that are damaged or missing are told."""
+    damaged = yield from fetch_sound(head)
+    findings.extend(
+        Finding(
+            "error",
+            error.kind,
+            f"{error.message} (the tables and names in it can't be used, nor told of here)",
+            key=error.key,
+        )
+        for error in damaged
+    )
+    if not damaged:
+        return head
+    return msgspec.structs.replace(
+        head, tables=TableMap(head.tables.at_hand()), names=NameMap(head.names.at_hand())
+    )
+
+
+def _table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    tail = yield from opened(context, head, location)
+    if isinstance(tail, Finding):
+        return [tail]
+    try:
+        waiting = unpublished(head, location, tail)
+        parts = yield from pending_parts(context, location, waiting)
+        unfit = yield from first_unfit(context, head, location, tail, waiting, parts)
+        findings = [] if waiting else (yield from report_behind(context, tail))
+    except LakeVillaError as error:
+        return [unreadable(location, error)]
+    times = {commit.sequence: commit.timestamp_ms for commit in head.commits}
+    for index, ref in enumerate(waiting):
+        decided_ms = times.get(ref.sequence)
+        age = None if decided_ms is None else context.clock.now() - decided_ms / 1000
+        old = age is None or age > _DAY_SECONDS
+        told = "over a day" if age is None else f"{max(age, 0):.0f} s"
+        fits = "" if unfit is None or index < unfit else "; a foreign change made it unfit"
+        findings.append(
+            Finding(
+                "error" if old else "warning",
+                "unpublished",
+                f"transaction {ref.txn} was decided {told} ago and is not in the log of table "
+                f"{location}{fits}: `lakevilla recover` publishes it",
+                table=location,
+                txn_id=ref.txn,
+            )
+        )
+    return findings
+
+
+def _history(context: Context, head: Head) -> Program[list[Finding]]:
+    try:
+        commits = yield from commits_since(head, head.history_start)
+    except LakeVillaError as error:
+        return [Finding("error", error.kind, error.message)]
+    findings = []
+    for commit in commits or ():
+        if commit.kind != "reconcile":
+            continue
+        try:
+            told = yield from context.commit_object(commit.txn, commit.hash)
+        except LakeVillaError as error:
+            key = getattr(error, "key", None)
+            findings.append(Finding("error", error.kind, error.message, None, commit.txn, key))
+            continue
+        if told.quiet:
+            continue
+        table = next(iter(commit.tables))
+        # Nothing is left to do about it: it is history, and no error of the lake as it is.
+        findings += [
+            replace(one, severity="warning") for one in (yield from voids_of(context, told, table))
+        ]
+        voided = {txn for txn, _ in told.voided}
+        for _, txn, _ in told.replaces:
+            if txn in voided:
+                continue
+            read = ", and rows it had read were changed" if txn in told.touched_reads else ""
+            findings.append(
+                Finding(
+                    "warning",
+                    "reconciled",
+                    f"transaction {txn} was replayed on a foreign change of table {table}{read}",
+                    table=table,
+                    txn_id=txn,
+                )
+            )
+    return findings

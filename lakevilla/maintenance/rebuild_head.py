@@ -1,0 +1,453 @@
+"""A lost HEAD made anew from what is left (docs/design/0021-head-lost.md).
+
+Never by guess: what a log holds is the table's state, and nothing is published. What could
+not be told is in the report, and nothing is deleted until somebody has looked at it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
+from lakevilla.formats.base import Entry
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import (
+    HEAD_KEY,
+    CommitSummary,
+    Head,
+    TableState,
+    Touch,
+    empty_head,
+    successor,
+)
+from lakevilla.global_log.head_log import HEADS_PREFIX
+from lakevilla.global_log.keys import HeldKey, KeyRecord, put_key
+from lakevilla.global_log.numbered_log import entry_key
+from lakevilla.global_log.repo import (
+    HeldHead,
+    LakeFile,
+    load_head,
+    load_names,
+    load_tables,
+    store_leaves,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.past import table_entries
+from lakevilla.lake.table_log import Tail, open_tail, probe
+from lakevilla.maintenance.left_behind import LeftBehind, look_for
+from lakevilla.results import Finding, Report
+from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.tables.claims import restore_claims
+from lakevilla.tables.registration import replace_until_stored
+
+__all__ = ["confirm_head", "rebuild_head"]
+
+#: So far above every number found, that none which was not found is given away again.
+_MARGIN = 1000
+#: Log entries that are looked through for the ids of what was published, the newest.
+_ENTRIES = 1000
+
+
+@dataclass(slots=True)
+class _Rebuilt:
+    """The tables as their logs tell, and what the logs say of transactions.
+
+    ``published`` has, by table, the ids in its log's entries.
+    """
+
+    states: dict[str, TableState] = field(default_factory=dict)
+    tails: dict[str, Tail] = field(default_factory=dict)
+    published: dict[str, set[str]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def rebuild_head(context: Context) -> Program[Report]:
+    """Make HEAD anew if it is lost or damaged, or has begun a second lake on the remains.
+
+    Raises
+    ------
+    InvalidOperation
+        HEAD is there and sound, or there is nothing that a lake left.
+    CorruptObject
+        HEAD is a log, and numbers of it are missing.
+    StoreError
+        Somebody else has stored a HEAD meanwhile.
+    """
+    present, condition = yield from _present()
+    if present is not None and present.unconfirmed:
+        return _report([_told_confirm(present, "was made anew already")])
+    left = yield from look_for()
+    if left.heads and not (present is not None and present.as_log):
+        return (yield from _restored_log(context, left, condition))
+    if left.heads:
+        raise _nothing_to_rebuild()
+    if not (yield from context.replaces()) or (present is not None and present.as_log):
+        raise CorruptObject(
+            f"{HEADS_PREFIX} has no HEAD any more, and this lake's is a log: a client that knows "
+            "one of them could go on from it beside a new one; bring that directory back from "
+            "a copy",
+            key=HEADS_PREFIX,
+        )
+    claims = left.ours(context.root)
+    former = {claim.lake_id for claim in claims.values()}
+    if present is not None:
+        _refuse_sound(context, present, former)
+        yield from load_tables(present)
+        yield from load_names(present)
+        former |= {present.lake_id, *present.former}
+        left.named.update(where for where, state in present.tables.items() if not state.dropped)
+    if not (former or left.commits or left.sequence):
+        raise InvalidOperation(f"{context.root} holds nothing of a lake: nothing to rebuild")
+    rebuilt = yield from _tables(context, left, claims, sorted(former))
+    yield from _look_through_logs(context, left, rebuilt)
+    head = _composed(context, left, rebuilt, present, tuple(sorted(former)))
+    yield from store_leaves(head)
+    outcome = yield from put(HEAD_KEY, encode(head), condition)
+    if not isinstance(outcome, Stored):
+        why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"
+        raise StoreError(f"{HEAD_KEY} was not made anew ({why}): look at it with `doctor`")
+    context.held = HeldHead(head, outcome.token)
+    yield from _settle_keys(context, left, rebuilt)
+    findings = [_told_confirm(head, f"was made anew, of {len(rebuilt.states)} tables")]
+    findings += left.findings + rebuilt.findings + _told_commits(left, rebuilt)
+    findings += _told_drops(left, rebuilt)
+    findings += yield from restore_claims(context, head)
+    return _report(findings)
+
+
+def confirm_head(context: Context) -> Program[Report]:
+    """Let gc and vacuum delete again: somebody has looked at what could not be told."""
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        if not head.unconfirmed:
+            return None
+        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        return msgspec.structs.replace(new, unconfirmed=False)
+
+    held = yield from context.head()
+    if held is None or not held.head.unconfirmed:
+        return _report([Finding("note", "confirmed", "HEAD waits for no confirmation")])
+    yield from replace_until_stored(context, change)
+    return _report([Finding("note", "confirmed", "HEAD is confirmed: gc and vacuum may delete")])
+
+
+def _present() -> Program[tuple[Head | None, Condition]]:
+    """HEAD as it lies there, if it can be read, and the condition under which it is replaced."""
+    outcome = yield from get(HEAD_KEY)
+    if not isinstance(outcome, Found):
+        return None, ABSENT
+    try:
+        head = decode(HEAD_KEY, outcome.body, Head)
+    except CorruptObject:
+        return None, Match(outcome.token)
+    return head, Match(outcome.token)
+
+
+def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
+    strangers = former - {present.lake_id, *present.former}
+    if present.root != context.root or not strangers:
+        raise _nothing_to_rebuild()
+    waiting = [where for where, state in present.tables.at_hand().items() if state.pending]
+    if waiting:
+        raise InvalidOperation(
+            f"{HEAD_KEY} has decided commits that are not in the log of table {waiting[0]}: "
+            "run `lakevilla recover` first, then rebuild again"
+        )
+
+
+def _nothing_to_rebuild() -> InvalidOperation:
+    return InvalidOperation(
+        f"{HEAD_KEY} is there and can be read: there is nothing to rebuild; `lakevilla doctor` "
+        "tells what is wrong, `lakevilla recover` finishes what is pending"
+    )
+
+
+# -- HEAD as a log ----------------------------------------------------------------
+
+
+def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> Program[Report]:
+    """Write number 0 of a log anew. The newest is there, and is the lake's HEAD as it was."""
+    if left.heads != list(range(1, len(left.heads) + 1)):
+        missing = next(n for n, there in enumerate(left.heads, 1) if n != there)
+        key = entry_key(HEADS_PREFIX, missing)
+        raise CorruptObject(
+            f"{key} is missing although later ones are there: bring it back from a copy, then "
+            "rebuild again",
+            key=key,
+        )
+    if condition != ABSENT:
+        raise CorruptObject(
+            f"{HEAD_KEY} is damaged or not of the log in {HEADS_PREFIX}, and what is there can't "
+            "be replaced on this store: delete it, then rebuild again",
+            key=HEAD_KEY,
+        )
+    key = entry_key(HEADS_PREFIX, left.heads[-1])
+    found = yield from get(key)
+    if not isinstance(found, Found):
+        raise CorruptObject(f"{key} is missing: bring it back from a copy", key=key)
+    newest = decode(key, found.body, Head)
+    first = empty_head(newest.lake_id, newest.root, context.ids.nonce(), FORMAT, as_log=True)
+    outcome = yield from put(HEAD_KEY, encode(first), ABSENT)
+    if not isinstance(outcome, Stored):
+        raise StoreError(f"could not store {HEAD_KEY}, or another client did: look at it again")
+    context.held = yield from load_head()
+    told = (
+        f"{HEAD_KEY}, the first of the log of HEADs, was written anew; the newest, {key} (global "
+        f"version {newest.sequence}), was there: nothing is lost"
+    )
+    return _report([Finding("note", "head_restored", told, key=HEAD_KEY)])
+
+
+# -- tables -----------------------------------------------------------------------
+
+
+def _tables(
+    context: Context, left: LeftBehind, claims: dict[str, LakeFile], former: list[str]
+) -> Program[_Rebuilt]:
+    rebuilt = _Rebuilt()
+    for location in sorted(left.named - claims.keys()):
+        rebuilt.findings.append(
+            Finding(
+                "warning",
+                "table_left_out",
+                f"table {location} was in the lake once, and its lake.json is not there or names "
+                "another lake: it was let go, or the file was deleted; if it belongs here, "
+                "`register` takes it in",
+                table=location,
+            )
+        )
+    found = yield from parallel(
+        [_table(context, left, location, claim) for location, claim in claims.items()]
+    )
+    for location, one in zip(claims, found, strict=True):
+        if isinstance(one, Finding):
+            rebuilt.findings.append(one)
+            continue
+        rebuilt.tails[location] = one
+        dropped = left.left.get(location) == one.snapshot.table_id
+        rebuilt.states[location] = TableState(
+            one.snapshot.table_id,
+            one.tip,
+            guarded=one.snapshot.guarded,
+            dropped=dropped,
+            format=one.snapshot.format,
+            catalog=one.snapshot.catalog,
+        )
+        told = [one.snapshot.application_version(f"lakevilla/{lake}") for lake in former]
+        left.sequence = max([left.sequence, *(version or 0 for version in told)])
+        if dropped:
+            message = f"table {location} was dropped from the lake: `register` revives it"
+            rebuilt.findings.append(Finding("note", "dropped", message, table=location))
+    return rebuilt
+
+
+def _table(
+    context: Context, left: LeftBehind, location: str, claim: LakeFile
+) -> Program[Tail | Finding]:
+    noted = left.states.get(location)
+    catalog = claim.catalog or ("" if noted is None else noted.catalog)
+    if catalog:
+        context.catalogs[location] = catalog
+    context.tails.pop(location, None)
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+    except LakeVillaError as error:
+        told = f"table {location} is left out: {error.message}; then `register` takes it in"
+        return Finding("error", error.kind, told, table=location)
+    if tail.tip < 0:
+        told = (
+            f"table {location} is left out: it has no log; it was dropped with its data, or was "
+            "created and not yet published"
+        )
+        return Finding("warning", "table_left_out", told, table=location)
+    return tail
+
+
+def _look_through_logs(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
+    """Find the ids that the logs name; only of tables that a commit object is about."""
+    wanted = {location for _, commit in left.commits for location in commit.tables}
+    wanted &= rebuilt.tails.keys()
+    for location in sorted(wanted):
+        try:
+            entries: list[Entry] = yield from table_entries(context, location, _ENTRIES)
+        except LakeVillaError as error:
+            told = f"the log of table {location} could not be looked through: {error.message}"
+            rebuilt.findings.append(Finding("warning", error.kind, told, table=location))
+            continue
+        rebuilt.published[location] = {txn for entry in entries for txn in entry.txn_ids}
+
+
+# -- the new HEAD -----------------------------------------------------------------
+
+
+def _composed(
+    context: Context,
+    left: LeftBehind,
+    rebuilt: _Rebuilt,
+    present: Head | None,
+    former: tuple[str, ...],
+) -> Head:
+    if present is not None:
+        left.meet_id(present.floor)
+        for commit in present.commits:
+            left.meet_id(commit.txn)
+    sequence = max(left.sequence, 0 if present is None else present.sequence) + _MARGIN
+    made = max(left.made + _MARGIN, sequence, 0 if present is None else present.replacement + 1)
+    # Above all ids found, and above those that were not, by any clock that is not ahead.
+    floor = context.ids.txn_id(above=left.newest_id)
+    base = Head(
+        format=FORMAT,
+        lake_id=context.ids.uuid(),
+        root=context.root,
+        nonce="",
+        replacement=made - 1,
+        sequence=sequence - 1,
+        floor=floor,
+        forgotten=floor,
+        history_start=sequence - 1,
+        former=former,
+        rebuilt=sequence,
+        unconfirmed=True,
+    )
+    touches = {
+        location: Touch(published=state.published, metadata=True, data_change=False)
+        for location, state in rebuilt.states.items()
+        if not state.dropped
+    }
+    commit = CommitSummary(sequence, 0, "register", context.ids.txn_id(above=floor), "", touches)
+    return successor(
+        base,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=[commit],
+        tables=rebuilt.states,
+        names=_names(left, rebuilt, present),
+    )
+
+
+def _names(left: LeftBehind, rebuilt: _Rebuilt, present: Head | None) -> dict[str, str | None]:
+    names = {} if present is None else dict(present.names.items())
+    names.update((name, where) for name, where in left.names.items() if name not in names)
+    for location, claim in left.claims.items():
+        for name in claim.aliases:
+            names.setdefault(name, location)
+    live = {location for location, state in rebuilt.states.items() if not state.dropped}
+    kept: dict[str, str | None] = {name: where for name, where in names.items() if where in live}
+    return kept
+
+
+# -- what could not be told -------------------------------------------------------
+
+
+def _told_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
+    """Commit objects that no log holds, each transaction once."""
+    findings = []
+    found: dict[str, tuple[str, CommitObject]] = {}
+    for key, commit in left.commits:
+        found[commit.txn] = key, commit
+    for txn, (key, commit) in sorted(found.items()):
+        tables = [where for where, part in commit.tables.items() if not part.change.is_empty]
+        lacking = [where for where in tables if not _is_published(left, rebuilt, where, txn)]
+        if not lacking:
+            continue
+        sure = txn in left.decided or len(lacking) < len(tables)
+        what = "was decided" if sure else "may have been decided, or have lost its race"
+        findings.append(
+            Finding(
+                "error" if sure else "warning",
+                "unpublished" if sure else "maybe_decided",
+                f"transaction {txn} {what}, and is not in the log of table {', '.join(lacking)} "
+                f"as far as that was looked through: it is not published; if its changes are "
+                f"missing there, run it again ({key} has its operations)",
+                table=lacking[0],
+                txn_id=txn,
+                key=key,
+            )
+        )
+    return findings
+
+
+def _told_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
+    """Tables that are in the lake again, though a commit object drops them and no page tells."""
+    findings = []
+    for _, commit in sorted(left.commits, key=lambda held: held[1].txn):
+        for location, part in commit.tables.items():
+            state = rebuilt.states.get(location)
+            if not part.dropped or state is None or state.dropped:
+                continue
+            if part.table_id == state.table_id:
+                findings.append(
+                    Finding(
+                        "warning",
+                        "maybe_dropped",
+                        f"table {location} is in the lake, and transaction {commit.txn} drops it: "
+                        "it can't be told whether that was decided, and the table not registered "
+                        "since; if it was dropped, `drop_table` it again",
+                        table=location,
+                        txn_id=commit.txn,
+                    )
+                )
+    return list(dict.fromkeys(findings))  # one that was redone has several objects
+
+
+def _is_published(left: LeftBehind, rebuilt: _Rebuilt, location: str, txn: str) -> bool:
+    if txn in rebuilt.published.get(location, ()):
+        return True
+    tail = rebuilt.tails.get(location)
+    if tail is None:
+        return False
+    newest = _published_up_to(left, tail)
+    return any(decision.sequence <= newest for decision in left.decided.get(txn, ()))
+
+
+def _published_up_to(left: LeftBehind, tail: Tail) -> int:
+    lakes = {claim.lake_id for claim in left.claims.values()}
+    told = [tail.snapshot.application_version(f"lakevilla/{lake}") for lake in lakes]
+    return max((version for version in told if version is not None), default=-1)
+
+
+def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
+    """Write into keys' objects that their last use committed, where a log or a page says so."""
+    published = set().union(*rebuilt.published.values()) | left.decided.keys()
+    for name, held in left.keys:
+        record = held.record
+        done = record.txn in published or _is_applied(rebuilt, record)
+        if not done or (record.committed is not None and record.committed == record.version):
+            continue
+        yield from _settle(context, name, held)
+
+
+def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
+    """Whether a table's log holds the pair's version: Delta's ``txn`` action."""
+    if record.version is None:
+        return False
+    told = [tail.snapshot.application_version(record.key) for tail in rebuilt.tails.values()]
+    return any(version is not None and version >= record.version for version in told)
+
+
+def _settle(context: Context, name: str, held: HeldKey) -> Program[None]:
+    committed = 0 if held.record.version is None else held.record.version
+    record = msgspec.structs.replace(held.record, nonce=context.ids.nonce(), committed=committed)
+    # Refused: a new use has read the old record, and found the same.
+    yield from put_key(name, held, record)
+
+
+def _told_confirm(head: Head, what: str) -> Finding:
+    return Finding(
+        "warning" if head.unconfirmed else "note",
+        "head_rebuilt",
+        f"{HEAD_KEY} {what}: lake {head.lake_id} begins with global version {head.rebuilt}; read "
+        "what could not be told, then `lakevilla recover ROOT --confirm-head`: until then gc and "
+        "vacuum delete nothing",
+        key=HEAD_KEY,
+    )
+
+
+def _report(findings: list[Finding]) -> Report:
+    return Report(all(finding.severity == "note" for finding in findings), tuple(findings))

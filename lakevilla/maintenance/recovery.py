@@ -1,0 +1,247 @@
+"""Recovery: finishing what others have left. At any time, from anywhere, twice equals once."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import msgspec
+
+from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, successor
+from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.table_log import open_tail, probe, snapshot_at
+from lakevilla.lake.view import is_another
+from lakevilla.maintenance.doctor_tables import opened, unreadable
+from lakevilla.maintenance.stale_places import give_up_places
+from lakevilla.maintenance.version_hints import announce_tables
+from lakevilla.maintenance.voids import voids_in
+from lakevilla.publishing import outcome
+from lakevilla.publishing.lost_commits import void_lost
+from lakevilla.publishing.publish import publish_table
+from lakevilla.results import Finding, Report
+from lakevilla.store.base import ANY
+from lakevilla.store.codec import FORMAT, encode
+from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
+from lakevilla.sublogs.record import TXNS_PREFIX, record_key
+from lakevilla.tables.claims import restore_claims
+from lakevilla.tables.registration import replace_until_stored
+
+__all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover", "unconfirmed"]
+
+
+def recover(context: Context, owner: str = "") -> Program[Report]:
+    """Publish every decided commit that its tables' logs do not hold yet, and free the queues.
+
+    Hints that are behind the newest versions are written anew, and so are claims of tables
+    (``lake.json``) that are missing. What can't be published any more, because another client
+    has deleted its files or changed its table, becomes void, and is told: an error, since it
+    had been acknowledged.
+
+    The places of dead clients are given up: it waits for a lease at most, and only if there
+    are places that may be theirs. Those of ``owner`` are left alone.
+
+    All is well if nobody has anything left to do: no table is unreadable, and no HEAD that was
+    made anew waits for a person.
+    """
+    held = yield from context.head()
+    if held is None:
+        return Report(True)
+    context.refuse_foreign_root()
+    findings = yield from _publish(context, held.head)
+    swept = yield from give_up_places(context, held.head, owner)
+    findings += swept.findings
+    if swept.stale:
+        # A replacement of HEAD that was on its way when its client died may have come since.
+        held = yield from context.head()
+        if held is not None:
+            findings += yield from _publish(context, held.head, of=swept.stale)
+    ok = True
+    held = yield from context.head()
+    if held is not None:
+        damaged = {finding.table for finding in findings if finding.severity == "error"}
+        findings += yield from _unreadable(context, held.head, damaged)
+        damaged |= {finding.table for finding in findings if finding.severity == "error"}
+        findings += yield from announce_tables(context, held.head, damaged)
+        findings += yield from restore_claims(context, held.head)
+        if held.head.unconfirmed:
+            findings.append(unconfirmed(held.head))
+            ok = False
+    ok = ok and all(finding.severity != "error" for finding in findings)
+    return Report(ok, tuple(findings))
+
+
+def unconfirmed(head: Head) -> Finding:
+    """That HEAD was made anew, and nobody has confirmed that it is right."""
+    return Finding(
+        "warning",
+        "head_rebuilt",
+        f"{HEAD_KEY} was lost and made anew as global version {head.rebuilt}; gc and "
+        "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
+        "somebody has read the report of `--rebuild-head`",
+        key=HEAD_KEY,
+    )
+
+
+def abort(context: Context, txn_id: str) -> Program[None]:
+    """Fence a transaction, then delete its record and what else it has saved.
+
+    With its record its places are void at once, whether its owner hangs, lives or is
+    dead, and an owner that lives finds out when it writes its record or commits.
+
+    Raises
+    ------
+    InvalidOperation
+        See ``outcome.abort``: then nothing is deleted.
+    """
+    yield from outcome.abort(context, txn_id)
+    yield from delete(record_key(txn_id))
+    # Safe because it is fenced: no commit can name what it has staged.
+    saved = yield from list_objects(f"{TXNS_PREFIX}/{txn_id}")
+    yield from parallel([delete(info.key) for info in saved])
+
+
+def _publish(
+    context: Context, head: Head, of: Container[str] | None = None
+) -> Program[list[Finding]]:
+    """Publish what is pending; with ``of`` only where those have decided something."""
+    yield from load_tables(head)
+    locations = [
+        location
+        for location, state in head.tables.items()
+        if any(of is None or ref.txn in of for ref in state.pending)
+    ]
+    found = yield from parallel([_recover_table(context, head, location) for location in locations])
+    return [finding for some in found for finding in some]
+
+
+def _unreadable(
+    context: Context, head: Head, told: Container[str | None]
+) -> Program[list[Finding]]:
+    """What there is to tell of tables that nobody can read, with something pending or not."""
+    yield from load_tables(head)
+    locations = [
+        location
+        for location, state in head.tables.items()
+        if not (state.dropped or location in told)
+    ]
+    found = yield from parallel([opened(context, head, location) for location in locations])
+    return [one for one in found if isinstance(one, Finding)]
+
+
+def _recover_table(context: Context, head: Head, location: str) -> Program[list[Finding]]:
+    try:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        tail = yield from probe(context, tail)
+        before = tail.tip
+        newest = yield from void_lost(context, head, location)
+        published = yield from publish_table(context, newest, location)
+        since = yield from commits_since(published.head, head.sequence)
+        voids = yield from voids_in(context, since or (), location)
+    except LakeVillaError as error:
+        return [unreadable(location, error)]
+    if not published.complete:
+        return [
+            *voids,
+            Finding(
+                "error",
+                "unpublished",
+                f"table {location} has decided commits that could not be published in time: "
+                "recover again",
+                table=location,
+            ),
+        ]
+    entries = [
+        published.tail.entries[version]
+        for version in range(before + 1, published.tail.tip + 1)
+        if version in published.tail.entries
+    ]
+    ours = [entry for entry in entries if entry.txn_ids]
+    for entry in ours:
+        message = f"published version {entry.version} of {location} for another client"
+        context.notify(Event("helping", entry.txn_ids[0], message, {"table": location}))
+    return voids + [
+        Finding(
+            "note",
+            "published",
+            f"version {entry.version} of table {location} was published for transaction "
+            f"{', '.join(entry.txn_ids)}",
+            table=location,
+            txn_id=entry.txn_ids[-1],
+        )
+        for entry in ours
+    ]
+
+
+def checkpoint(context: Context, location: str, version: int) -> Program[None]:
+    """Write the checkpoint of a published version, if it is of the table that HEAD means now.
+
+    Whoever has put his entry in a table's log may have known an older table of that name, and
+    a checkpoint of that one would hide the new one's rows from every reader.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    tail = yield from open_tail(context, location)
+    if tail.tip < version:
+        tail = yield from probe(context, tail)
+    if tail.tip < version:
+        return  # its log was deleted meanwhile
+    if state is not None and (state.dropped or (yield from is_another(context, state, tail))):
+        return
+    snapshot = yield from snapshot_at(context, tail, version)
+    yield from context.formats.of(snapshot).checkpoint(snapshot)
+
+
+def adopt_lake(context: Context) -> Program[None]:
+    """Give a copied or moved lake a new identity (hazard 30).
+
+    What is pending is published first, under the old lake's name; tables
+    elsewhere still belong to the old lake and are left out.
+    """
+    held = yield from context.head()
+    if held is None or held.head.root == context.root:
+        return
+    yield from load_tables(held.head)
+    for location, state in held.head.tables.items():
+        if state.pending and not is_external(location):
+            published = yield from publish_table(context, held.head, location)
+            if not published.complete:
+                raise StoreError(
+                    f"table {location} has decided commits that could not be published in time, "
+                    "and the new lake would not know of them: adopt again",
+                    table=location,
+                )
+
+    def change(head: Head) -> Program[Head | None]:
+        if head.root == context.root:
+            return None
+        yield from load_tables(head)
+        yield from load_names(head)
+        tables = {}
+        for location, state in head.tables.items():
+            if not is_external(location) and state.dropped:
+                tables[location] = msgspec.structs.replace(state, pending=())
+            elif not is_external(location):
+                tail = yield from open_tail(context, location, missing_ok=True)
+                tables[location] = msgspec.structs.replace(state, published=tail.tip, pending=())
+        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        return msgspec.structs.replace(
+            new,
+            lake_id=context.ids.uuid(),
+            root=context.root,
+            adopted=head.sequence,
+            tables=TableMap(tables),
+            names=NameMap({n: w for n, w in head.names.items() if not is_external(w)}),
+        )
+
+    head = yield from replace_until_stored(context, change, adopting=True)
+    # The copies of the old lake's claims are now under the new lake's root.
+    owner = LakeFile(FORMAT, context.ids.nonce(), head.lake_id, head.root)
+    yield from load_tables(head)
+    yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
+
+
+def is_external(location: str) -> bool:
+    return "://" in location or location.startswith("/")

@@ -1,0 +1,216 @@
+"""Giving up the places of the dead without waiting in a queue oneself: what ``recover`` does.
+
+Places are hints, so a wrong verdict costs their owner a new place at the end. All
+leases run at the same time: however many are dead, it takes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from lakevilla.global_log.head import Head, successor
+from lakevilla.lake.context import Context
+from lakevilla.maintenance.transactions import Places, lease_of, list_records, look
+from lakevilla.markers.marker import Listed, Marker, Unreadable, marker_key
+from lakevilla.markers.repo import free, list_markers
+from lakevilla.results import Finding
+from lakevilla.store.base import ObjectInfo
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.store.readback import same_object
+from lakevilla.sublogs.record import TxnRecord
+from lakevilla.tables.registration import replace_until_stored
+
+__all__ = ["Swept", "drop_reservations", "give_up_places", "still_there"]
+
+#: Looks at the records in one lease; a live owner shows itself in the third at the latest.
+_LOOKS = 6
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What was done. ``stale`` are transactions whose decided work is to be published."""
+
+    findings: list[Finding] = field(default_factory=list)
+    stale: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A place that may be given up, and whose it is; None for a marker that can't be read."""
+
+    table: str
+    listed: Listed
+    txn: str | None
+
+
+def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
+    """Delete the markers of those that have ended, or show no sign of life for a lease.
+
+    It waits for a lease at most, and only if there are places of others that may be
+    dead. Their records and sublogs stay: should they wake, they go on. Those of ``owner``,
+    this process, are passed over.
+    """
+    places = yield from look(context, head)
+    swept = Swept()
+    for table, error in places.failed.items():
+        swept.findings.append(Finding("error", error.kind, error.message, table=table))
+    held = [
+        _Held(table, listed, marker.txn if isinstance(marker, Marker) else None)
+        for table, markers in places.markers.items()
+        for listed, marker in markers
+        if not (isinstance(marker, Unreadable) and marker.newer)
+    ]
+    swept.findings.extend(_newer(places))
+    holders = {one.txn for one in held if one.txn is not None}
+    holders |= {reservation.txn for reservation in head.reserved}
+    ended = {txn for txn in holders if txn not in places.records.listed or head.is_fenced(txn)}
+    void = [one for one in held if one.txn in ended]
+    yield from free([(one.table, one.listed.number) for one in void])
+    swept.findings.extend(_told(void, "void", "of transactions that have ended"))
+    held = [one for one in held if one.txn not in ended]
+
+    records = places.records.records
+    own = {txn for txn, record in records.items() if owner and record.owner == owner}
+    watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
+    # Markers never change: one that can't be read and is still there after a lease is old.
+    damaged = any(one.txn is None for one in held)
+    dead, gone, silent = yield from _watch(context, watched, records, waits=damaged)
+    swept.stale.update(dead)
+    over = {None, *dead, *gone}
+    given_up = yield from _delete([one for one in held if one.txn in over])
+    for kind, txns, told in (
+        ("stale", dead, "of transactions that have shown no sign of life for their lease"),
+        ("void", gone, "of transactions that have ended"),
+        ("unreadable", {None}, "whose markers can't be read"),
+    ):
+        swept.findings.extend(_told([one for one in given_up if one.txn in txns], kind, told))
+    for txn in sorted(silent):
+        swept.findings.append(
+            Finding(
+                "warning",
+                "silent",
+                f"transaction {txn} has not renewed its record for "
+                f"{context.settings.lease_seconds:g} s, but has a lease of "
+                f"{lease_of(context, records.get(txn)):g} s: recover again later, or "
+                "`lakevilla abort` it",
+                txn_id=txn,
+            )
+        )
+    reserving = {reservation.txn for reservation in head.reserved}
+    context.departed.update(reserving & {*ended, *dead, *gone})
+    if reserving & context.departed:
+        yield from drop_reservations(context, context.departed)
+        for txn in sorted(reserving & context.departed):
+            told = f"the reservation of transaction {txn} was taken out of HEAD"
+            swept.findings.append(Finding("note", "reserved", told, txn_id=txn))
+    return swept
+
+
+def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
+    """The numbers of those markers of ``seen`` that nobody has freed, or taken anew, since."""
+    listed = yield from list_markers(table)
+    tokens = {one.number: one.token for one in listed}
+    return [
+        one.number
+        for one in seen
+        if one.number in tokens and same_object(tokens[one.number], one.token)
+    ]
+
+
+def drop_reservations(context: Context, gone: Collection[str]) -> Program[None]:
+    """Take the reservations of those that are gone out of HEAD."""
+
+    def change(head: Head) -> Program[Head | None]:
+        rest = tuple(one for one in head.reserved if one.txn not in gone)
+        if rest == head.reserved:
+            return None
+        yield from ()
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), reserved=rest)
+
+    yield from replace_until_stored(context, change)
+
+
+def _watch(
+    context: Context,
+    watched: dict[str, ObjectInfo],
+    records: dict[str, TxnRecord],
+    *,
+    waits: bool,
+) -> Program[tuple[set[str], set[str], set[str]]]:
+    """Who shows no sign of life for its lease; who ends meanwhile; who has a longer lease.
+
+    A record is watched until it changes. The verdicts are those of ``Leases``, which
+    knows what this process has seen before. ``waits``: for the whole lease in any case.
+    """
+    leases, lease = context.leases, context.settings.lease_seconds
+    began = {txn: info.token for txn, info in watched.items()}
+    open_ = dict(began)
+    dead: set[str] = set()
+    gone: set[str] = set()
+    now = context.clock.elapsed()
+    deadline = now + lease
+    while True:
+        for txn, token in list(open_.items()):
+            if leases.observe(txn, token, lease_of(context, records.get(txn)), now):
+                dead.add(txn)
+                del open_[txn]
+        if now >= deadline or not (open_ or waits):
+            return dead, gone, set(open_)
+        yield from sleep(min(lease / _LOOKS, max(deadline - now, 0.001)))
+        listed = yield from list_records()
+        now = context.clock.elapsed()
+        for txn in list(open_):
+            info = listed.get(txn)
+            if info is None:
+                leases.gone(txn)
+                gone.add(txn)
+                del open_[txn]
+            elif not same_object(info.token, began[txn]):
+                del open_[txn]  # alive
+
+
+def _delete(held: Collection[_Held]) -> Program[list[_Held]]:
+    """Delete markers that were seen a while ago; those that were.
+
+    They are listed again: meanwhile a number may have been freed and taken by another.
+    """
+    tables: dict[str, list[Listed]] = {}
+    for one in held:
+        tables.setdefault(one.table, []).append(one.listed)
+    left = yield from parallel([still_there(table, seen) for table, seen in tables.items()])
+    there = {(table, number) for table, some in zip(tables, left, strict=True) for number in some}
+    yield from free(sorted(there))
+    return [one for one in held if (one.table, one.listed.number) in there]
+
+
+def _newer(places: Places) -> Iterable[Finding]:
+    for table, markers in places.markers.items():
+        for listed, marker in markers:
+            if isinstance(marker, Unreadable) and marker.newer:
+                key = marker_key(table, listed.number)
+                told = f"{key} was left alone: {marker.error.message}"
+                yield Finding("warning", marker.error.kind, told, table=table, key=key)
+
+
+def _told(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
+    """One finding a table, which names some of the transactions."""
+    tables: dict[str, list[_Held]] = {}
+    for one in held:
+        tables.setdefault(one.table, []).append(one)
+    for table, some in sorted(tables.items()):
+        txns = sorted({one.txn for one in some if one.txn is not None})
+        named = ", ".join(txns[:_NAMED])
+        more = f" and {len(txns) - _NAMED} more" if len(txns) > _NAMED else ""
+        places = "1 place" if len(some) == 1 else f"{len(some)} places"
+        about = f": {named}{more}" if txns else ""
+        yield Finding(
+            "note",
+            kind,
+            f"{places} in the queue of table {table}, {whose}, "
+            f"{'was' if len(some) == 1 else 'were'} given up{about}",
+            table=table,
+            txn_id=txns[0] if len(txns) == 1 else None,
+            key=marker_key(table, some[0].listed.number) if len(some) == 1 else None,
+        )

@@ -1,0 +1,258 @@
+"""Looking at the transactions of others: their records, their places, what state they are in.
+
+Everything here is true of the moment at which it was read, and only tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from lakevilla.deadlock.graph import live_edges
+from lakevilla.errors import CorruptObject, LakeVillaError
+from lakevilla.global_log.head import Head, shown_names
+from lakevilla.global_log.repo import HeldHead, commits_since, load_names, load_tables
+from lakevilla.ids import is_txn_id, started_at
+from lakevilla.lake.context import Context
+from lakevilla.markers.marker import Marker, Present
+from lakevilla.markers.repo import list_markers, load_markers
+from lakevilla.results import TransactionInfo
+from lakevilla.settings import MOST_LEASE_SECONDS
+from lakevilla.store.base import Found, Missing, ObjectInfo
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Program, get, list_objects, parallel
+from lakevilla.store.effects import head as object_info
+from lakevilla.sublogs.record import TXNS_PREFIX, Edge, Ticket, TxnRecord, record_key
+
+__all__ = [
+    "Places",
+    "Records",
+    "describe",
+    "lease_of",
+    "list_records",
+    "look",
+    "read_records",
+    "transactions",
+    "waits",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """What lies in ``_lakevilla/txns``, by transaction; those in ``unreadable`` have no record."""
+
+    listed: dict[str, ObjectInfo]
+    records: dict[str, TxnRecord]
+    unreadable: dict[str, LakeVillaError]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Who is in which queue: markers by table, and the records of all transactions.
+
+    ``failed`` are tables whose markers could not be listed.
+    """
+
+    markers: dict[str, list[Present]]
+    records: Records
+    failed: dict[str, LakeVillaError]
+
+
+def transactions(context: Context) -> Program[list[TransactionInfo]]:
+    """All transactions that have a record, oldest first: one LIST, and one round of GETs."""
+    listed = yield from list_records()
+    records, held = yield from parallel([read_records(listed), context.head()])
+    if held is None:
+        return []
+    assert isinstance(records, Records)
+    assert isinstance(held, HeldHead)
+    described = yield from describe(context, held.head, records)
+    return sorted(described.values(), key=lambda info: info.id)
+
+
+def list_records() -> Program[dict[str, ObjectInfo]]:
+    """The records that are there, by transaction."""
+    infos = yield from list_objects(TXNS_PREFIX)
+    named = (
+        (info.key.removeprefix(f"{TXNS_PREFIX}/").removesuffix(".json"), info) for info in infos
+    )
+    return {txn: info for txn, info in named if is_txn_id(txn) and info.key == record_key(txn)}
+
+
+def read_records(listed: dict[str, ObjectInfo]) -> Program[Records]:
+    """The records of ``listed``, in one round; those that have ended meanwhile are left out."""
+    outcomes = yield from parallel([get(info.key) for info in listed.values()])
+    found = Records({}, {}, {})
+    for (txn, info), outcome in zip(listed.items(), outcomes, strict=True):
+        if not isinstance(outcome, Found):
+            continue
+        found.listed[txn] = info
+        try:
+            record = decode(info.key, outcome.body, TxnRecord)
+            if record.txn != txn:
+                raise CorruptObject(
+                    f"{info.key} is the record of another transaction, {record.txn!r}: delete it",
+                    key=info.key,
+                    txn_id=txn,
+                )
+        except LakeVillaError as error:
+            found.unreadable[txn] = error
+        else:
+            found.records[txn] = record
+    return found
+
+
+def look(context: Context, head: Head) -> Program[Places]:
+    """The queues of all tables in HEAD, and of those that a record names.
+
+    A transaction of whom only a marker was found is asked for again: its record was
+    created before the marker, so if it is not there now, it has ended.
+    """
+    listed = yield from list_records()
+    records = yield from read_records(listed)
+    yield from load_tables(head)
+    tables = _tables(head, records.records.values())
+    results = yield from parallel([_markers(context, table) for table in tables])
+    markers: dict[str, list[Present]] = {}
+    failed: dict[str, LakeVillaError] = {}
+    for table, result in zip(tables, results, strict=True):
+        if isinstance(result, LakeVillaError):
+            failed[table] = result
+        elif result:
+            markers[table] = result
+    named = {one.txn for some in markers.values() for _, one in some if isinstance(one, Marker)}
+    named |= {reservation.txn for reservation in head.reserved if is_txn_id(reservation.txn)}
+    unseen = sorted(named - records.listed.keys())
+    infos = yield from parallel([object_info(record_key(txn)) for txn in unseen])
+    late = {
+        txn: info for txn, info in zip(unseen, infos, strict=True) if not isinstance(info, Missing)
+    }
+    more = yield from read_records(late)
+    records.listed.update(more.listed)
+    records.records.update(more.records)
+    records.unreadable.update(more.unreadable)
+    return Places(markers, records, failed)
+
+
+def describe(context: Context, head: Head, records: Records) -> Program[dict[str, TransactionInfo]]:
+    """What is known of each transaction whose record can be read."""
+    committed = yield from _committed(head, records.records)
+    edges = waits(head, records)
+    yield from load_names(head)
+    names = shown_names(head.names)
+    infos = {}
+    for txn, record in records.records.items():
+        waits_for = tuple(sorted({edge.holder for edge in edges if edge.waiter == txn}))
+        seen = records.listed[txn].modified_seconds
+        state: Literal["running", "waiting", "saved", "committed", "aborted"] = "running"
+        if txn in committed:
+            state = "committed"
+        elif head.is_fenced(txn):
+            state = "aborted"
+        elif waits_for:
+            state = "waiting"
+        elif record.sublog and context.clock.now() - seen > lease_of(context, record):
+            state = "saved"
+        tables = {*record.tables, *(ticket.table for ticket in record.tickets)}
+        tables |= {table for who, table in _reserved(head) if who == txn}
+        tables |= {edge.table for edge in edges if txn in (edge.holder, edge.waiter)}
+        infos[txn] = TransactionInfo(
+            txn,
+            state,
+            record.owner,
+            _moment(started_at(txn)),
+            _moment(seen),
+            tuple(sorted(names.get(table, table) for table in tables)),
+            waits_for,
+        )
+    return infos
+
+
+def waits(head: Head, records: Records) -> frozenset[Edge]:
+    """Who waits for whom now, for people to read.
+
+    Whoever does not wait itself may hold more tickets than its record names, for that is
+    brought up to date with the next heartbeat: of it the waiters are believed.
+    """
+    told: dict[str, set[Ticket]] = {}
+    for record in records.records.values():
+        for edge in record.edges:
+            ticket = Ticket(edge.table, edge.holder_ticket, "write")
+            told.setdefault(edge.holder, set()).add(ticket)
+    exact = {
+        txn: record
+        if record.edges
+        else msgspec.structs.replace(record, tickets=(*record.tickets, *told.get(txn, ())))
+        for txn, record in records.records.items()
+    }
+    return live_edges(exact, _reserved(head))
+
+
+def _reserved(head: Head) -> frozenset[tuple[str, str]]:
+    """HEAD's reservations as the graph of waits has them."""
+    return frozenset((one.txn, table) for one in head.reserved for table in one.tables)
+
+
+def lease_of(context: Context, record: TxnRecord | None) -> float:
+    """The lease that a record claims, as far as it makes sense; else this process's own."""
+    own = context.settings.lease_seconds
+    claimed = own if record is None else record.lease_seconds
+    if not 0 < claimed < math.inf:  # NaN is not either
+        return own
+    return min(claimed, max(own, MOST_LEASE_SECONDS))
+
+
+def _tables(head: Head, records: Iterable[TxnRecord]) -> list[str]:
+    """Where queues are looked for. A transaction may be in that of a table that HEAD lacks."""
+    tables = {location for location, state in head.tables.items() if not state.dropped}
+    for record in records:
+        named = {*record.tables, *(ticket.table for ticket in record.tickets)}
+        # A record may hold anything: other places than HEAD's are not followed.
+        tables |= {table for table in named if "://" not in table and not table.startswith("/")}
+    return sorted(tables)
+
+
+def _markers(context: Context, table: str) -> Program[list[Present] | LakeVillaError]:
+    try:
+        listed = yield from list_markers(table)
+        return (yield from load_markers(table, listed, context.known_markers()))
+    except LakeVillaError as error:
+        return error
+
+
+def _committed(head: Head, records: Mapping[str, TxnRecord]) -> Program[set[str]]:
+    """Those of whom the lake's history has a commit.
+
+    Pages are read only back to where the oldest of the others began. A record that
+    does not know that yet (0) is so young that HEAD itself tells.
+    """
+    known = {commit.txn for commit in head.commits if commit.kind == "transaction"}
+    open_ = [
+        record.began
+        for txn, record in records.items()
+        if txn not in known and not head.is_fenced(txn) and record.began > 0
+    ]
+    if open_:
+        since = max(min(open_), head.history_start)
+        try:
+            commits = yield from commits_since(head, since)
+        except LakeVillaError:
+            commits = None  # a page is damaged: the doctor tells
+        known |= {commit.txn for commit in commits or () if commit.kind == "transaction"}
+    return known & records.keys()
+
+
+def _moment(seconds: float) -> datetime:
+    """An aware datetime; an id, or a store, may claim any time."""
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except (OverflowError, ValueError):
+        return datetime.max.replace(tzinfo=UTC)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

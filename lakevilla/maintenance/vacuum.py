@@ -1,0 +1,230 @@
+"""Deleting the files of a table that nobody needs any more (Delta's VACUUM).
+
+A file goes if it is older than the retention and neither a state of the table
+names it nor a transaction that may still commit. The files are listed first and
+the states are read after that: whatever is made in between is not looked at, and
+whatever is committed in between is seen.
+
+What a file is named for:
+
+- the table as HEAD tells it, with what is pending, and as its log alone tells it;
+- what a replay of what is pending would begin from;
+- a state that was replaced within the retention, or since the oldest transaction
+  that has a record began: so snapshots of the lake and the versions of the table
+  that are younger can be read;
+- a transaction through HEAD that is neither fenced nor committed. No time-out says
+  that it has ended: ``gc`` does, which moves HEAD first.
+
+An Iceberg table lists its states, so those that were replaced before are expired
+first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.
+Delta's optional entries VACUUM START and END would change no row, and would take a
+number from a transaction each, on a guarded table by way of HEAD. The event
+``vacuum`` tells instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lakevilla.errors import ConflictError, InvalidOperation
+from lakevilla.formats.base import Snapshot
+from lakevilla.formats.paths import file_key
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import check_lake, commits_since, load_tables
+from lakevilla.ids import started_at
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.file_names import owner_of
+from lakevilla.lake.fitness import needed_files
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.view import View, build_view
+from lakevilla.store.base import ObjectInfo
+from lakevilla.store.effects import Program, delete, list_objects, parallel
+from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.tables.nested_tables import is_within, nested_tables
+
+__all__ = ["vacuum"]
+
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: What a version is made of before it is published, beside data files.
+_MANIFEST = re.compile(r"metadata/[^/]+\.avro")
+_RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})\.json")
+_AT_ONCE = 1000
+_MAX_LOOKS = 10
+
+
+def vacuum(
+    context: Context,
+    location: str,
+    *,
+    retention_seconds: float | None = None,
+    dry_run: bool = True,
+    enforce_retention: bool = True,
+) -> Program[list[str]]:
+    """Delete what is not needed; returns the paths, relative to the table.
+
+    Parameters
+    ----------
+    retention_seconds : float, optional
+        Default: the table's ``delta.deletedFileRetentionDuration`` (7 days), or
+        ``history.expire.max-snapshot-age-ms`` (5 days).
+    dry_run : bool
+        Only tell.
+    enforce_retention : bool
+        Refuse a retention below the table's.
+
+    Raises
+    ------
+    InvalidOperation
+        The retention is below the table's, or its files are not to be deleted.
+    UnsupportedTableFeature
+        The table is in a catalog.
+    """
+    listed = yield from list_objects(location)
+    records = yield from list_objects(TXNS_PREFIX)
+    head, view = yield from _newest(context, location)
+    if not dry_run:
+        context.refuse_foreign_root()
+        context.refuse_unconfirmed(f"vacuum of table {location}")
+    yield from load_tables(head)
+    if head is None or location not in head.tables:
+        yield from check_lake(location, head, context.root)
+    view.snapshot.check_writable()
+    table_format = context.formats.of(view.snapshot)
+    least = table_format.file_retention_seconds(view.snapshot)
+    wanted = least if retention_seconds is None else retention_seconds
+    if enforce_retention and wanted < least:
+        raise InvalidOperation(
+            f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
+            f"table's {least / 3600:g} ({table_format.file_retention_source}), so readers and "
+            "writers that are at work may lose files: ask for more, or, if there are none, switch "
+            "this check off: `--no-enforce` on the command line, in Python "
+            "enforce_retention_duration=False",
+            table=location,
+        )
+    table_format.check_cleanable(view.snapshot, (info.key for info in listed))
+    now = context.clock.now()
+    before = now - wanted
+    since = min([before, *_began(head, records)])
+    times = int(since * 1000), int(now * 1000)
+    if not dry_run and (yield from table_format.expire(view.snapshot, *times)):
+        head, view = yield from _newest(context, location)
+    states = yield from _states(context, location, view)
+    if dry_run:
+        states = [table_format.without_expired(state, *times) for state in states]
+    named: set[str] = set()
+    for state in states:
+        named |= yield from table_format.named_objects(state, times[0])
+    if since < now - least:
+        # Checkpoints forget removals that are older than the table's own retention.
+        paths = yield from table_format.named_in_log(states[0])
+        named |= {file_key(location, path) for path in paths}
+    pending = yield from needed_files(context, location, view.placement.overlay)
+    named |= {file_key(location, path) for path in pending}
+    # What is named and not listed may lie here all the same, under another spelling.
+    there = {info.key for info in listed}
+    bases = {key.rsplit("/", 1)[-1] for key in named - there}
+    nested = nested_tables(location, [info.key for info in listed], head)
+    inside = len(location) + 1
+    doomed = [
+        info
+        for info in listed
+        if info.modified_seconds < before
+        and info.key not in named
+        and info.key.startswith(f"{location}/")
+        and not _is_hidden(path := info.key[inside:])
+        and table_format.may_name(path)
+        and not is_within(info.key, nested)
+        and info.key.rsplit("/", 1)[-1] not in bases
+    ]
+    doomed = yield from _nobodys(context, head, doomed)
+    if view.placement.overlay:
+        # Somebody may be about to publish what is pending, and to name them.
+        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, inside)]
+    if not dry_run:
+        for start in range(0, len(doomed), _AT_ONCE):
+            some = doomed[start : start + _AT_ONCE]
+            yield from parallel([delete(info.key) for info in some])
+        size = sum(info.size for info in doomed)
+        context.notify(
+            Event(
+                "vacuum",
+                None,
+                f"vacuum deleted {len(doomed)} files of table {location} ({size} bytes)",
+                {"table": location, "files": len(doomed), "bytes": size},
+            )
+        )
+    return sorted(info.key[inside:] for info in doomed)
+
+
+def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
+    """HEAD, and the table's state there; the log may show that a newer HEAD is on its way."""
+    for _ in range(_MAX_LOOKS):
+        held = yield from context.head()
+        head = None if held is None else held.head
+        tail = yield from refresh(context, location)
+        view = yield from build_view(context, head, location, tail)
+        if not view.placement.stale:
+            return head, view
+    raise ConflictError(
+        f"vacuum of table {location}: it was written so fast that no state of it could be read: "
+        "run it again later",
+        table=location,
+    )
+
+
+def _states(context: Context, location: str, view: View) -> Program[list[Snapshot]]:
+    """The table as HEAD tells it, and as its log alone does where that is another state.
+
+    What is decided and not published is not yet gone for those who read the log alone.
+    """
+    tail = yield from refresh(context, location)
+    same = view.base.version == tail.tip and not view.is_anothers(tail)
+    return (
+        [view.snapshot] if same and not view.placement.overlay else [view.snapshot, tail.snapshot]
+    )
+
+
+def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
+    """When the transactions began that have a record and may still commit."""
+    found = [_RECORD.fullmatch(info.key) for info in records]
+    ids = [match[1] for match in found if match is not None]
+    return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether a file is in a directory that others keep their own things in.
+
+    Those begin with ``_`` or ``.``; but a partition column may too. A part without a name
+    is in no key of a lake's.
+    """
+    return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
+
+
+def _nobodys(
+    context: Context, head: Head | None, files: Iterable[ObjectInfo]
+) -> Program[list[ObjectInfo]]:
+    """The files that are not those of a transaction that may still commit.
+
+    One that commits by its log entry can't be fenced: its files stay for
+    ``max_age_seconds``, after which it is itself to blame (hazard 6).
+    """
+    files = list(files)
+    oldest = context.clock.now() - context.settings.max_age_seconds
+    owners = {info.key: owner_of(info.key) for info in files}
+    through_head = {owner[1] for owner in owners.values() if owner is not None and owner[0] == "h"}
+    over: set[str] = set()
+    if head is not None:
+        over = {txn for txn in through_head if head.is_fenced(txn)}
+        undecided = through_head - over
+        if undecided:
+            commits = (yield from commits_since(head, head.history_start)) or ()
+            over |= {commit.txn for commit in commits if commit.hash}
+    kept = []
+    for info in files:
+        owner = owners[info.key]
+        if owner is None or (
+            owner[1] in over if owner[0] == "h" else started_at(owner[1]) < oldest
+        ):
+            kept.append(info)
+    return kept

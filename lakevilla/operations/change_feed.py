@@ -1,0 +1,89 @@
+"""The change data feed: an entry's change files tell all of its changes, or there are none.
+
+Readers of the feed pass over the files that an entry adds and removes as soon as
+it has a change file (hazard 32). Where one entry is made of several changes, or
+of rows that come in and rows that go, those that have brought no change files
+get theirs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from lakevilla.engines.base import FileNamer, TableInput
+from lakevilla.formats.base import Change, ChangeFile, Snapshot
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.row_changes import only
+from lakevilla.lake.view import compose
+from lakevilla.store.effects import Program
+
+if TYPE_CHECKING:
+    from lakevilla.lake.context import Context
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["entry_change", "in_one_entry", "is_mixed"]
+
+
+def is_mixed(changes: Sequence[Change]) -> bool:
+    """Whether some of the changes have change files, and others that touch rows have none."""
+    told = any(change.change_files for change in changes)
+    return told and any(c.changes_data and not c.change_files for c in changes)
+
+
+def in_one_entry(
+    context: Context, before: Snapshot, changes: Sequence[Change], name: FileNamer
+) -> Program[tuple[Change, dict[str, bytes]]]:
+    """The changes as one, with change files for all of them where any has some.
+
+    Parameters
+    ----------
+    before : Snapshot
+        The state that the first change was made on; the files of all must be stored.
+
+    Returns
+    -------
+    Change
+    dict of str to bytes
+        Change files that are still to be stored, by key.
+    """
+    whole = compose(changes)
+    if not is_mixed(changes):
+        return whole, {}
+    told: list[ChangeFile] = []
+    bodies: dict[str, bytes] = {}
+    for change in changes:
+        after = before.apply(change)
+        if change.change_files or not change.changes_data:
+            told.extend(change.change_files)
+        else:
+            gone = yield from only(before, None, [file.ref for file in change.removes])
+            came = yield from only(after, None, [file.ref for file in change.adds])
+            written: list[tuple[ChangeFile, bytes | None]] = []
+            if gone.num_rows:
+                table = TableInput(before.layout, gone)
+                written.extend((yield from context.engine.tell(table, "delete", name)))
+            if came.num_rows:
+                table = TableInput(after.layout, came)
+                written.extend((yield from context.engine.tell(table, "insert", name)))
+            for file, body in written:
+                told.append(file)
+                if body is not None:
+                    bodies[f"{after.location}/{file.path}"] = body
+        before = after
+    return msgspec.structs.replace(whole, change_files=tuple(told)), bodies
+
+
+def entry_change(txn: Transaction, table: str) -> Program[Change]:
+    """What a transaction does to one table, as its one entry will tell it."""
+    changes = [done.change for done in txn.done if done.table == table]
+    if not is_mixed(changes):
+        return compose(changes)
+    yield from txn.store_bodies(table)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    before = txn.tables[table].view.snapshot
+    change, bodies = yield from in_one_entry(txn.context, before, changes, name)
+    txn.bodies.update(bodies)
+    return change

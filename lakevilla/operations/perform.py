@@ -1,0 +1,412 @@
+"""Performing a logical operation on a table: the first time, in a redo, and by a helper.
+
+One function for all three, so that a redo can't mean something else than the
+first run did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.arrow.input import to_reader
+from lakevilla.engines.base import (
+    FileNamer,
+    MergeClause,
+    MergeSpec,
+    Rewrite,
+    StagedRows,
+    TableInput,
+    Written,
+)
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.expressions.bind import bind, bind_assignments
+from lakevilla.expressions.tree import Call, Expr, Literal
+from lakevilla.expressions.values import value_of
+from lakevilla.formats.base import (
+    Change,
+    ChangeFile,
+    DataFile,
+    Layout,
+    Snapshot,
+    data_files,
+    removal,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.view import compose
+from lakevilla.operations.change_feed import in_one_entry
+from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.results import Counts
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get
+from lakevilla.sublogs.binding import evolves, locate, outcome, refuse_renamed
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Delete,
+    Drop,
+    Guard,
+    InlineSource,
+    Insert,
+    Merge,
+    Operation,
+    Optimize,
+    Overwrite,
+    QuerySource,
+    Source,
+    StagedSource,
+    Update,
+)
+
+__all__ = [
+    "Performed",
+    "check_append_only",
+    "inserted_rows",
+    "merge_spec",
+    "perform",
+    "performed_as",
+    "read_source",
+    "staged_rows",
+]
+
+TRUE = Literal("boolean", "true")
+
+#: The state of another table, for INSERT ... SELECT and merges from a query.
+Lookup = Callable[[str], Program[Snapshot]]
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The physical side of an operation.
+
+    ``bodies`` are files, by key, that are still to be stored.
+    """
+
+    change: Change
+    counts: Counts
+    bodies: dict[str, bytes]
+    metrics: dict[str, str]
+
+
+def perform(
+    context: Context, operation: Operation, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+) -> Program[Performed]:
+    """Do what ``operation`` says to ``snapshot``.
+
+    Raises
+    ------
+    InvalidOperation
+        The operation does not fit the state (any more): a column is gone, a
+        constraint is broken, two source rows match one target row.
+    """
+    layout = snapshot.layout
+    operation = locate(operation, layout)
+    match operation:
+        case Append(files=files, columns=columns):
+            wider = _widened(context, snapshot, columns)
+            return _performed(msgspec.structs.replace(wider, adds=files), _inserted(files))
+        case Create(change=change):
+            return _performed(change, Counts())
+        case Drop():
+            return _performed(Change(), Counts())
+        case Guard(on=on):
+            format_ = context.formats.of(snapshot)
+            change = format_.guard_change(snapshot) if on else format_.unguard_change(snapshot)
+            return _performed(change, Counts())
+        case Alter():
+            return (yield from _alter(context, operation, snapshot))
+        case Update(assignments=assignments, where=where):
+            bound = bind(where, layout.schema)
+            values = bind_assignments(assignments, layout.schema)
+            files = yield from snapshot.files(bound)
+            rewrite = yield from context.engine.update(
+                TableInput(layout, files), values, bound, name
+            )
+            return _rewritten(layout.location, rewrite)
+        case Delete(where=where):
+            bound = bind(where, layout.schema)
+            files = yield from snapshot.files(bound)
+            rewrite = yield from context.engine.delete(TableInput(layout, files), bound, name)
+            return _rewritten(layout.location, rewrite)
+        case Overwrite():
+            return (yield from _overwrite(context, operation, snapshot, name))
+        case Merge():
+            return (yield from _merge(context, operation, snapshot, name, lookup))
+        case Insert():
+            return (yield from _insert(context, operation, snapshot, name, lookup))
+        case Optimize():
+            change = yield from moved(operation, snapshot)
+            counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
+            return Performed(change, counts, {}, moving_metrics(operation, change))
+
+
+def performed_as(operation: Operation, snapshot: Snapshot, performed: Performed) -> Operation:
+    """The operation, to be performed again: which fields it has made is noted.
+
+    Raises ``InvalidOperation``, see ``binding.outcome``.
+    """
+    if not evolves(operation):
+        return operation
+    return outcome(operation, snapshot.layout, snapshot.apply(performed.change).layout)
+
+
+def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") -> None:
+    """Refuse to take rows out of a table that only grows."""
+    if snapshot.append_only and any(file.data_change for file in performed.change.removes):
+        table = snapshot.layout.table
+        raise InvalidOperation(
+            f"{verb + ': ' if verb else ''}table {table} is append-only (delta.appendOnly)",
+            table=table,
+        )
+
+
+def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Performed]:
+    """Change the table's metadata; a new constraint must hold for the rows that are there."""
+    change = context.formats.of(snapshot).alter(
+        snapshot, add_columns=_schema(operation.add_columns), **operation.request
+    )
+    after = snapshot.apply(change).layout
+    known = {constraint.name for constraint in snapshot.layout.constraints}
+    for constraint in after.constraints:
+        if constraint.name in known:
+            continue
+        files = yield from snapshot.files()
+        broken = Call("not", (Call("<=>", (constraint.expression, TRUE)),))
+        predicate = bind(broken, after.schema)
+        rows = yield from context.engine.scan(TableInput(after, files), None, predicate)
+        first = next((batch for batch in rows if batch.num_rows), None)
+        if first is not None:
+            raise InvalidOperation(
+                f"constraint {constraint.name!r} ({constraint.sql}) does not hold for rows of "
+                f"{after.table}, such as {first.slice(0, 1).to_pylist()[0]}: mend them first",
+                table=after.table,
+            )
+    return _performed(change, Counts())
+
+
+def _widened(context: Context, snapshot: Snapshot, columns: bytes | None) -> Change:
+    """The schema change of an append or overwrite with ``schema_mode="merge"``."""
+    schema = _schema(columns)
+    if schema is None:
+        return Change()
+    return context.formats.of(snapshot).merge_schema(snapshot, schema)
+
+
+def _overwrite(
+    context: Context, operation: Overwrite, snapshot: Snapshot, name: FileNamer
+) -> Program[Performed]:
+    layout = snapshot.layout
+    wider = _widened(context, snapshot, operation.columns)
+    if operation.where is None:
+        files = yield from snapshot.files()
+        gone = data_files(files)
+        change = msgspec.structs.replace(
+            wider, adds=operation.files, removes=tuple(removal(file) for file in gone)
+        )
+        deleted = sum(_rows(file) for file in gone)
+        return _performed(change, _inserted(operation.files, deleted, len(gone)))
+    where = bind(operation.where, layout.schema)
+    files = yield from snapshot.files(where)
+    rewrite = yield from context.engine.delete(TableInput(layout, files), where, name)
+    deleted_part = _rewritten(layout.location, rewrite)
+    both = [deleted_part.change, Change(adds=operation.files)]
+    change, bodies = yield from in_one_entry(context, snapshot.apply(wider), both, name)
+    change = compose([wider, change])
+    counts = Counts(
+        rows_matched=rewrite.rows_matched,
+        rows_deleted=rewrite.rows_deleted,
+        rows_inserted=sum(_rows(file) for file in operation.files),
+        files_added=len(change.adds),
+        files_removed=len(change.removes),
+    )
+    return Performed(change, counts, {**deleted_part.bodies, **bodies}, _metrics(counts))
+
+
+def _merge(
+    context: Context, operation: Merge, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+) -> Program[Performed]:
+    layout = snapshot.layout
+    source: StagedRows | pa.RecordBatchReader
+    if isinstance(operation.source, StagedSource):
+        source = staged_rows(operation.source)
+    else:
+        told = _telling(operation, lookup)
+        source = (yield from read_source(context, operation.source, told)).to_reader()
+    spec = merge_spec(operation, layout.schema, source.schema)
+    files = yield from snapshot.files()
+    rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
+    return _rewritten(layout.location, rewrite)
+
+
+def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeSpec:
+    """The merge, bound to the columns of its target and of its source."""
+    schemas = {operation.source_alias: source, operation.target_alias: target}
+    clauses = tuple(
+        MergeClause(
+            clause.kind,  # type: ignore[arg-type]
+            None if clause.predicate is None else bind(clause.predicate, schemas),
+            bind_assignments(clause.assignments, target, schemas),
+        )
+        for clause in operation.clauses
+    )
+    return MergeSpec(
+        bind(operation.on, schemas), operation.source_alias, operation.target_alias, clauses
+    )
+
+
+def _insert(
+    context: Context, operation: Insert, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+) -> Program[Performed]:
+    layout = snapshot.layout
+    rows = yield from read_source(context, operation.source, _telling(operation, lookup))
+    reader = inserted_rows(operation, layout, rows)
+    written = yield from context.engine.write(layout, reader, name)
+    files = tuple(item.file for item in written)
+    counts = _inserted(files)
+    return Performed(
+        Change(adds=files), counts, _bodies(layout.location, written), _metrics(counts)
+    )
+
+
+def _telling(operation: Operation, lookup: Lookup) -> Lookup:
+    """``lookup``, refusing tables whose names mean other fields than the query was given for."""
+
+    def told(location: str) -> Program[Snapshot]:
+        snapshot = yield from lookup(location)
+        refuse_renamed(operation, location, snapshot.layout)
+        return snapshot
+
+    return told
+
+
+def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
+    """What the query of an insert returns, as rows of its table."""
+    if rows.num_columns != len(operation.columns):
+        raise InvalidOperation(
+            f"insert into {layout.table} names {len(operation.columns)} columns "
+            f"and its query returns {rows.num_columns}: make them match",
+            table=layout.table,
+        )
+    rows = rows.rename_columns(list(operation.columns))
+    return to_reader(rows, table=layout.table, schema=layout.schema)
+
+
+def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.Table]:
+    """The rows of a stored source, or of a query run on the states that ``lookup`` gives."""
+    match source:
+        case InlineSource(ipc=ipc):
+            return pa.ipc.open_stream(ipc).read_all()
+        case StagedSource(keys=keys):
+            tables = []
+            for key in keys:
+                outcome = yield from get(key)
+                if not isinstance(outcome, Found):
+                    raise CorruptObject(
+                        f"{key}, the source of a merge, is missing: it can't be redone", key=key
+                    )
+                tables.append(pa.ipc.open_stream(outcome.body).read_all())
+            return pa.concat_tables(tables)
+        case QuerySource():
+            inputs = {}
+            for alias, location in source.tables.items():
+                snapshot = yield from lookup(location)
+                files = yield from snapshot.files()
+                inputs[alias] = TableInput(snapshot.layout, files)
+            views = {}
+            for alias, view in source.views.items():
+                rows = yield from read_source(context, view, lookup)
+                views[alias] = rows.to_reader()
+            params = {key: _constant(value) for key, value in source.params.items()}
+            return (yield from context.engine.query(source.sql, inputs, views, params))
+
+
+def staged_rows(source: StagedSource) -> StagedRows:
+    """A stored source, as engines know it."""
+    schema = pa.ipc.read_schema(pa.py_buffer(source.columns))
+    return StagedRows(source.keys, source.counts, schema)
+
+
+def _constant(value: Expr) -> object:
+    """The Python value of a stored parameter."""
+    if isinstance(value, Literal):
+        return value_of(value)
+    assert isinstance(value, Call), value
+    return [_constant(item) for item in value.args]
+
+
+def _rewritten(location: str, rewrite: Rewrite) -> Performed:
+    change_files: list[ChangeFile] = []
+    bodies = _bodies(location, rewrite.written)
+    for file, body in rewrite.change_files:
+        change_files.append(file)
+        if body is not None:
+            bodies[f"{location}/{file.path}"] = body
+    change = Change(
+        adds=tuple(item.file for item in rewrite.written),
+        removes=rewrite.removed,
+        change_files=tuple(change_files),
+    )
+    counts = Counts(
+        rewrite.rows_matched,
+        rewrite.rows_inserted,
+        rewrite.rows_updated,
+        rewrite.rows_deleted,
+        len(change.adds),
+        len(change.removes),
+    )
+    return Performed(change, counts, bodies, _metrics(counts))
+
+
+def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:
+    return {f"{location}/{item.file.path}": item.body for item in written if item.body is not None}
+
+
+def _performed(change: Change, counts: Counts) -> Performed:
+    return Performed(change, counts, {}, _metrics(counts))
+
+
+def _inserted(files: tuple[DataFile, ...], deleted: int = 0, removed_files: int = 0) -> Counts:
+    return Counts(
+        rows_inserted=sum(_rows(file) for file in files),
+        rows_deleted=deleted,
+        files_added=len(files),
+        files_removed=removed_files,
+    )
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int = 0
+
+
+_stats = msgspec.json.Decoder(_Stats)
+
+
+def _rows(file: DataFile) -> int:
+    """Rows in a file, as its statistics tell; 0 where they do not."""
+    if file.stats is None:
+        return 0
+    try:
+        rows = _stats.decode(file.stats).numRecords
+    except (ValueError, RecursionError):
+        return 0  # another client's, and only ever a count
+    return rows - (0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+
+
+def _metrics(counts: Counts) -> dict[str, str]:
+    """``operationMetrics`` in the names that Delta's own tools show."""
+    metrics = {
+        "num_added_files": counts.files_added,
+        "num_removed_files": counts.files_removed,
+        "num_inserted_rows": counts.rows_inserted,
+        "num_updated_rows": counts.rows_updated,
+        "num_deleted_rows": counts.rows_deleted,
+    }
+    return {name: str(value) for name, value in metrics.items() if value}
+
+
+def _schema(message: bytes | None) -> pa.Schema | None:
+    return None if message is None else pa.ipc.read_schema(pa.py_buffer(message))

@@ -1,0 +1,204 @@
+"""Outcomes: how a transaction ended, and ending one that has not.
+
+An answer never changes afterwards. So what may still be under way is fenced
+first: an undecided transaction by its id in HEAD's ``aborted``, which also moves
+HEAD, so that a delayed replacement of its owner can no longer match.
+"""
+
+from __future__ import annotations
+
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    CorruptObject,
+    InvalidOperation,
+    StoreError,
+    VersionNotFound,
+)
+from lakevilla.global_log.head import CommitSummary, Head, find_commit, successor
+from lakevilla.global_log.repo import HeldHead, pages_before, replace_head
+from lakevilla.ids import is_by_entry, is_txn_id
+from lakevilla.lake.context import Context, Event
+from lakevilla.results import CommitResult, Outcome
+from lakevilla.settings import shown
+from lakevilla.store.base import Missing, Stored
+from lakevilla.store.effects import Program, delete, get, sleep
+from lakevilla.sublogs.record import record_key
+
+__all__ = ["abort", "is_forgotten", "fence", "find_in_history", "outcome", "result_of"]
+
+_MAX_RACES = 100
+
+
+def outcome(context: Context, txn_id: str) -> Program[Outcome]:
+    """Settle and tell how a transaction that commits through HEAD ended.
+
+    Raises
+    ------
+    CommitOutcomeUnknown
+        HEAD could not be read or replaced, so nothing could be settled.
+    """
+    check_id(txn_id)
+    try:
+        return (yield from _settled(context, txn_id))
+    except StoreError as error:
+        # Whoever asks has been told "unknown", and is to be told nothing that sounds like no.
+        raise CommitOutcomeUnknown(
+            f"could not settle transaction {txn_id} ({error.message}): ask again", txn_id=txn_id
+        ) from error
+
+
+def _settled(context: Context, txn_id: str) -> Program[Outcome]:
+    held = yield from context.head()
+    if held is None:
+        return Outcome("expired")
+    try:
+        found = yield from find_in_history(held.head, txn_id)
+    except VersionNotFound:
+        return (yield from _settled(context, txn_id))  # gc was quicker: a newer HEAD tells
+    if found is not None:
+        return Outcome("committed", (yield from result_of(context, held.head, found)))
+    if is_by_entry(txn_id):
+        raise CommitOutcomeUnknown(
+            f"transaction {txn_id} was begun without Feature.I and may have committed by its "
+            "table's own log entry: look for the id in the table's history",
+            txn_id=txn_id,
+        )
+    if not held.head.is_fenced(txn_id):
+        found = yield from fence(context, txn_id)
+        held = context.held
+        assert held is not None
+        if found is not None:
+            return Outcome("committed", (yield from result_of(context, held.head, found)))
+        # Its places are void without it, and its owner finds out.
+        yield from delete(record_key(txn_id))
+    if is_forgotten(held.head, txn_id):
+        # It can't commit any more, but it may have, in the history that is no
+        # longer kept. HEAD says how far that goes: a clock could not.
+        return Outcome("expired")
+    return Outcome("aborted")
+
+
+def abort(context: Context, txn_id: str) -> Program[None]:
+    """Make sure that a transaction can never commit.
+
+    Raises
+    ------
+    InvalidOperation
+        It has committed, or nobody can tell that it has not.
+    """
+    check_id(txn_id)
+    if is_by_entry(txn_id) and isinstance((yield from get(record_key(txn_id))), Missing):
+        raise InvalidOperation(
+            f"transaction {txn_id} was begun without Feature.I and was never saved: it commits by "
+            "its table's own log entry, which nothing can fence",
+            txn_id=txn_id,
+        )
+    found = yield from fence(context, txn_id)
+    if found is not None:
+        raise InvalidOperation(
+            f"transaction {txn_id} has committed as global version {found.sequence} "
+            "and can't be aborted",
+            txn_id=txn_id,
+        )
+    if context.held is not None and is_forgotten(context.held.head, txn_id):
+        raise InvalidOperation(
+            f"transaction {txn_id} ended before the history that is kept: it can't commit any "
+            "more, and whether it has can't be told",
+            txn_id=txn_id,
+        )
+
+
+def is_forgotten(head: Head, txn_id: str) -> bool:
+    """Whether the transaction may have committed in the history that is no longer kept."""
+    return txn_id <= head.forgotten and txn_id not in head.aborted
+
+
+def check_id(txn_id: object) -> None:
+    if not isinstance(txn_id, str) or not is_txn_id(txn_id):
+        raise InvalidOperation(
+            f"not a transaction id: {shown(txn_id)}; one is a UUIDv7 in canonical form, as "
+            "`lake.transactions()` lists them"
+        )
+
+
+def find_in_history(head: Head, txn_id: str) -> Program[CommitSummary | None]:
+    """A transaction's commit, in HEAD or in any page that is kept.
+
+    Raises
+    ------
+    VersionNotFound
+        gc has let go of a page since HEAD was read, so nothing may be inferred.
+    """
+    found = find_commit(head.commits, txn_id)
+    if found is not None:
+        return found
+    for page in (yield from pages_before(head)):
+        found = find_commit(page.commits, txn_id)
+        if found is not None:
+            return found
+    return None
+
+
+def result_of(context: Context, head: Head, summary: CommitSummary) -> Program[CommitResult]:
+    """The result as far as HEAD and its commit object tell; versions only where they are known."""
+    operations = 0
+    try:
+        commit = yield from context.commit_object(summary.txn, summary.hash)
+    except CorruptObject:
+        # gc forgets commits when their retention has passed, and whoever asks
+        # may have slept since he read HEAD: that it has committed still stands.
+        tables = [table for table, touch in summary.tables.items() if touch.adds or touch.removes]
+    else:
+        operations = len(commit.operations)
+        tables = [table for table, part in commit.tables.items() if not part.change.is_empty]
+    versions: dict[str, int | None] = {}
+    for location in tables:
+        versions[location] = None
+        tail = context.tails.get(location)
+        if tail is not None:
+            for version in sorted(tail.entries):
+                if summary.txn in tail.entries[version].txn_ids:
+                    versions[location] = version
+    return CommitResult(summary.txn, versions, summary.sequence, operations=operations)
+
+
+def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
+    """Put transactions into HEAD's ``aborted``; returns the first that has committed, if any.
+
+    Safe because every replacement of HEAD looks at ``aborted`` of the very HEAD
+    that it replaces: after this one is stored, none of theirs can be.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            return None
+        head = held.head
+        try:
+            for txn_id in txn_ids:
+                found = yield from find_in_history(head, txn_id)
+                if found is not None:
+                    return found
+        except VersionNotFound:
+            continue  # gc was quicker: a newer HEAD tells
+        fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
+        if not fresh:
+            return None
+        context.refuse_foreign_root()
+        new = successor(
+            head,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            aborted=(*head.aborted, *fresh),
+        )
+        stored = yield from replace_head(held, new)
+        if isinstance(stored, Stored):
+            context.remember(HeldHead(new, stored.token))
+            for txn_id in fresh:
+                context.notify(Event("abort", txn_id, f"transaction {txn_id} was aborted"))
+            return None
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise CommitOutcomeUnknown(
+        f"could not settle transaction {txn_ids[0]}: HEAD was replaced by others "
+        f"{_MAX_RACES} times in a row; try again",
+        txn_id=txn_ids[0],
+    )

@@ -1,0 +1,469 @@
+"""Backends for S3, Google Cloud Storage, Azure and memory. The only module that knows obstore.
+
+The backend's own retries are off: it would hide a lost acknowledgement behind a
+refusal by one's own write, and only the read-back (``readback.py``) can tell.
+What it raises is turned into values here, by HTTP status and error code alone:
+its messages hold URLs and bodies, which may hold secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotModifiedError,
+    PreconditionError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import Settings, shown
+from lakevilla.store.backends.endpoints import check_endpoints, endpoint_options, shown_endpoint
+from lakevilla.store.backends.failures import (
+    classify_failure,
+    error_code,
+    is_beyond_the_end,
+    is_missing_bucket,
+    status_code,
+)
+from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import (
+    Absent,
+    AnyVersion,
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    Missing,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+    Unchanged,
+)
+from lakevilla.store.location import Location, check_key, root_location
+
+_T = TypeVar("_T")
+
+if TYPE_CHECKING:
+    from obstore import GetOptions, ObjectMeta, PutMode, PutResult
+
+__all__ = ["ObstoreBackend", "session_of", "open_store"]
+
+_log = logging.getLogger("lakevilla")
+
+#: Bodies larger than this, where no condition is asked, go up in parts.
+_MULTIPART_BYTES = 32 * 1024 * 1024
+_PART_BYTES = 8 * 1024 * 1024
+
+
+def open_store(
+    root: str,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    boto3_session: object | None = None,
+    settings: Settings | None = None,
+) -> LakeStore:
+    """Open the store of a lake.
+
+    Parameters
+    ----------
+    root : str
+        ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, a local path,
+        or ``memory://`` (a new one each time; ``memory://name`` is shared within the process).
+    storage_options : Mapping, optional
+        The keys that deltalake takes, in any case (``AWS_ENDPOINT_URL``,
+        ``aws_region``, ``azure_storage_account_name``, ``timeout`` ...). They serve
+        tables in other buckets too, so keys of another provider are kept for it.
+    boto3_session : boto3.Session, optional
+        Gives and renews the credentials for S3.
+    settings : Settings, optional
+        The time limit of one request.
+
+    Raises
+    ------
+    InvalidOperation
+        The location or an option is not understood.
+    """
+    settings = settings or Settings()
+    options = _Options(storage_options or {}, boto3_session, settings)
+    location = root_location(root)
+    store = LakeStore(location, options.open_backend)
+    endpoint = options.endpoint(location.scheme)
+    if endpoint is not None:
+        store.place = f"{location.uri} at {endpoint}"
+    return store
+
+
+class ObstoreBackend:
+    """Single attempts against one bucket or container."""
+
+    def __init__(self, store: S3Store | GCSStore | AzureStore | MemoryStore) -> None:
+        self._store = store
+        self._remote = not isinstance(store, MemoryStore)
+
+    def local_path(self, key: str) -> str | None:
+        return None
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        options: GetOptions = {}
+        if known is not None and known.e_tag is not None:
+            options["if_none_match"] = known.e_tag
+        if byte_range is not None:
+            start, end = byte_range
+            if start >= 0 and end <= start:
+                return self._nothing_of(key)
+            options["range"] = (start, end) if start >= 0 else {"suffix": -start}
+
+        def request() -> Found:
+            result = self._store.get(check_key(key), options=options)
+            meta = result.meta
+            return Found(bytes(result.bytes()), _token(meta), meta["size"])
+
+        outcome = self._attempt(request)
+        if isinstance(outcome, BaseException):
+            if isinstance(outcome, NotModifiedError):
+                return Unchanged()
+            if _is_missing_object(outcome):
+                return Missing()
+            if byte_range is not None and is_beyond_the_end(str(outcome)):
+                return self._nothing_of(key)
+            return _failure(outcome, reading=True)
+        return outcome
+
+    def _nothing_of(self, key: str) -> GetOutcome | Failure:
+        """The answer to a range of which the object has not a byte."""
+        info = self.head(key)
+        return Found(b"", info.token, info.size) if isinstance(info, ObjectInfo) else info
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        mode: PutMode
+        match condition:
+            case Absent():
+                mode = "create"
+            case Match(token):
+                mode = {}
+                if token.e_tag is not None:
+                    mode["e_tag"] = token.e_tag
+                if token.version is not None:
+                    mode["version"] = token.version
+            case AnyVersion():
+                mode = "overwrite"
+        in_parts = mode == "overwrite" and len(body) > _MULTIPART_BYTES
+        outcome = self._attempt(
+            lambda: self._store.put(
+                check_key(key), body, mode=mode, use_multipart=in_parts, chunk_size=_PART_BYTES
+            )
+        )
+        if isinstance(outcome, BaseException):
+            if not isinstance(condition, AnyVersion) and _is_refusal(outcome):
+                return Refused()
+            return _failure(outcome)
+        return Stored(_token(outcome))
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        outcome = self._attempt(
+            lambda: self._store.put(check_key(key), Path(path), chunk_size=_PART_BYTES)
+        )
+        return _failure(outcome) if isinstance(outcome, BaseException) else Stored(_token(outcome))
+
+    def head(self, key: str) -> ObjectInfo | Missing | Failure:
+        outcome = self._attempt(lambda: self._store.head(check_key(key)))
+        if isinstance(outcome, BaseException):
+            return Missing() if _is_missing_object(outcome) else _failure(outcome, reading=True)
+        return _info(outcome)
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        def request() -> list[ObjectInfo]:
+            pages = self._store.list(
+                check_key(prefix) if prefix else None, offset=start_after, chunk_size=1000
+            )
+            return [_info(meta) for page in pages for meta in page]
+
+        outcome = self._attempt(request)
+        return _failure(outcome, reading=True) if isinstance(outcome, BaseException) else outcome
+
+    def delete(self, key: str) -> Failure | None:
+        outcome = self._attempt(lambda: self._store.delete(check_key(key)))
+        if isinstance(outcome, BaseException) and not _is_missing_object(outcome):
+            return _failure(outcome)
+        return None
+
+    def _attempt(self, request: Callable[[], _T]) -> _T | BaseException:
+        """Make a request; an answer of the store is a value even where the client raises it."""
+        global _used
+        if self._remote:
+            if _forked_after_use:
+                return _ForkedError()
+            _used = True
+        try:
+            return request()
+        except (BaseError, OSError) as error:
+            return error
+        except ValueError as error:
+            raise InvalidOperation(
+                f"the store cannot name this key: {_first_line(error)}"
+            ) from None
+        except BaseException as error:
+            if not _is_panic(error):
+                raise
+            return _PanicError(_first_line(error))
+
+
+# -------------------------------------------------------------- after a fork
+
+_used = False
+_forked_after_use = False
+
+
+class _ForkedError(OSError):
+    pass
+
+
+class _PanicError(OSError):
+    pass
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether the backend's client gave up on itself; no ``except Exception`` would see that."""
+    return type(error).__name__ == "PanicException"
+
+
+def _after_fork() -> None:
+    # The backend's threads do not exist in the child, and a request would wait
+    # for them for ever: say so instead.
+    global _forked_after_use
+    _forked_after_use = _used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ------------------------------------------------------------ errors, values
+
+
+def _is_missing_object(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) and not is_missing_bucket(str(error))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the store says that a condition did not hold."""
+    text = str(error)
+    if not isinstance(error, AlreadyExistsError | PreconditionError) or is_missing_bucket(text):
+        return False
+    # S3 answers 409 when another conditional request is under way, which is no
+    # refusal yet; on Azure it is how "exists" is said.
+    return status_code(text) != 409 or error_code(text) == "BlobAlreadyExists"
+
+
+def _failure(error: BaseException, reading: bool = False) -> Failure:
+    if isinstance(error, _ForkedError):
+        return Failure(
+            "this process was forked after its parent had used the store; start processes with "
+            'multiprocessing.get_context("spawn"), or connect in the child only',
+            ambiguous=False,
+            permanent=True,
+        )
+    if isinstance(error, _PanicError):
+        # Nothing is known of the request but that it brings the client down.
+        told = f"the store's client broke down ({error}); correct the endpoint and the options"
+        return Failure(told, ambiguous=not reading, permanent=True)
+    return classify_failure(str(error), reading)
+
+
+def _token(meta: ObjectMeta | PutResult) -> Token:
+    return Token(meta.get("e_tag"), meta.get("version"))
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], _token(meta), meta["last_modified"].timestamp())
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
+
+
+# ----------------------------------------------------------- storage options
+
+#: What deltalake takes beyond what a backend knows: its own locking, renames
+#: and retries, which LakeVilla has no part in.
+_DELTALAKE_ONLY = re.compile(
+    r"(max_retries|retry_timeout|backoff_config\..*|backoff\..*|object_store_concurrency_limit"
+    r"|mount_allow_unsafe_rename|aws_s3_allow_unsafe_rename|allow_unsafe_rename"
+    r"|aws_s3_locking_provider|delta_dynamo.*|dynamo_.*|aws_.*_dynamodb|aws_force_credential_load"
+    r"|aws_(s3|sts)_pool_idle_timeout_seconds|aws_s3_get_internal_server_error_retries)"
+)
+_UNSAFE_WRITERS = {
+    "aws_s3_allow_unsafe_rename": "true",
+    "allow_unsafe_rename": "true",
+    "aws_s3_locking_provider": "dynamodb",
+}
+_PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_OPTION = re.compile(r"[a-z0-9_.]+")
+_OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
+_memories: dict[str, MemoryStore] = {}
+
+
+class _Options:
+    """Storage options, sorted by the provider that understands them."""
+
+    def __init__(
+        self, options: Mapping[Any, object], boto3_session: object | None, settings: Settings
+    ) -> None:
+        self._boto3_session = session_of(boto3_session)
+        self._settings = settings
+        self._config: dict[str, str] = {}
+        for key, value in options.items():
+            if not isinstance(key, str) or not _is_option(value):
+                raise InvalidOperation(
+                    f"storage option {shown(key)} is of type {type(value).__name__}: name options "
+                    "by text, and give each as text, a number or a boolean, or leave it out"
+                )
+            name = key.lower()
+            if not _OPTION.fullmatch(name):
+                raise InvalidOperation(
+                    f"storage option {shown(key)} is not known: a name has letters, digits, _ and ."
+                )
+            if name in self._config:
+                raise InvalidOperation(f"storage option {name!r} is given twice; keep one")
+            if not _DELTALAKE_ONLY.fullmatch(name):
+                self._config[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            elif str(value).lower() == _UNSAFE_WRITERS.get(name):
+                _log.warning(
+                    "storage option %s lets writers of that kind overwrite log entries; "
+                    "let every writer of these tables use conditional puts",
+                    name,
+                )
+        # An option of another provider is kept for tables that live there.
+        known = set[str]().union(*(self._known_to(provider) for provider in ("s3", "gs", "az")))
+        for key in self._config.keys() - known:
+            raise InvalidOperation(
+                f"storage option {key!r} is not known; correct its name, or for a profile or "
+                f"an assumed role pass boto3_session"
+            )
+
+    def endpoint(self, provider: str) -> str | None:
+        """Where a provider's store answers, if that is said."""
+        return shown_endpoint(provider, self._config, os.environ)
+
+    def open_backend(self, store: Location) -> Store:
+        """Open what holds the keys of a location."""
+        if store.scheme == "file":
+            return LocalStore("/", self._settings.request_timeout_seconds)
+        if store.scheme == "memory":
+            if not store.authority:
+                return ObstoreBackend(MemoryStore())
+            return ObstoreBackend(_memories.setdefault(store.authority, MemoryStore()))
+        known = self._known_to(store.scheme)
+        config = {key: value for key, value in self._config.items() if key in known}
+        return ObstoreBackend(self._build(store.scheme, store.authority, config))
+
+    def _known_to(self, provider: str) -> set[str]:
+        """The options that a provider's backend understands: it is asked, by their names alone."""
+        keys = set(self._config)
+        while keys:
+            try:
+                _PROVIDERS[provider]("bucket", config=dict.fromkeys(keys, "?"))
+            except UnknownConfigurationKeyError as error:
+                named = _OPTION_NAMED.search(str(error))
+                if named is None or named[1] not in keys:
+                    raise
+                keys.remove(named[1])
+            except (BaseError, ValueError):
+                break
+            else:
+                break
+        return keys
+
+    def _build(
+        self, provider: str, authority: str, config: dict[str, str]
+    ) -> S3Store | GCSStore | AzureStore:
+        check_endpoints(provider, config, os.environ)
+        config = endpoint_options(provider, config, os.environ)
+        seconds = self._settings.request_timeout_seconds
+        limits = {
+            # Silence ends a request; a long body that keeps coming does not.
+            "read_timeout": seconds,
+            "connect_timeout": min(seconds, 10.0),
+            "timeout": 20 * seconds,
+        }
+        # As options of the store, and not as the client's: those would take the place of what
+        # the environment says of it (AWS_ALLOW_HTTP, AWS_PROXY_URL).
+        for key, limit in limits.items():
+            if f"AWS_{key.upper()}" not in os.environ:
+                config.setdefault(key, f"{math.ceil(limit * 1000)}ms")
+        name, _, account = authority.partition("@")
+        arguments: dict[str, object] = {
+            "config": config,
+            "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=20 * seconds)},
+        }
+        if account:
+            arguments["account_name"] = account
+        if provider == "s3" and self._boto3_session is not None:
+            arguments["credential_provider"] = _boto3_credentials(self._boto3_session)
+        try:
+            opened: S3Store | GCSStore | AzureStore = _PROVIDERS[provider](name, **arguments)
+            return opened
+        except (BaseError, ValueError) as error:
+            raise InvalidOperation(
+                f"the store {provider}://{name} cannot be opened: {_first_line(error)}; "
+                f"correct storage_options"
+            ) from None
+
+
+def _is_option(value: object) -> bool:
+    is_small = isinstance(value, int) and value.bit_length() <= 64
+    return is_small or isinstance(value, str | float)
+
+
+def session_of(session: Any) -> Any:
+    """What gives the credentials, as a session of boto3; None if nothing does.
+
+    Raises
+    ------
+    InvalidOperation
+        It is a client, a profile's name, or anything else that is no session.
+    """
+    if session is None:
+        return None
+    package = type(session).__module__.partition(".")[0]
+    if callable(getattr(session, "get_credentials", None)):
+        if package == "botocore":
+            import boto3
+
+            return boto3.Session(botocore_session=session)
+        if hasattr(session, "region_name"):
+            return session
+    raise InvalidOperation(
+        f"boto3_session is a {package}.{type(session).__name__}, and must be a session: pass "
+        "boto3.Session(), which may be given a profile or keys, not a client made of one"
+    )
+
+
+def _boto3_credentials(session: Any) -> object:
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        return Boto3CredentialProvider(session)
+    except (BotoCoreError, ValueError) as error:
+        raise InvalidOperation(
+            f"boto3_session gives no credentials ({type(error).__name__}): log in, or pass a "
+            "session that has some"
+        ) from None

@@ -1,0 +1,198 @@
+"""Checks in the place of conditions, for a store that has no conditional writes.
+
+The paper's fallback (module #1, "continuous checks for object stores without
+atomic requests"): look whether the condition holds, write whatever is there, and
+look again and again whether one's own is still there. ``expand_checked`` is to a
+runner what ``expand`` is where the store decides; every PUT that it yields is plain.
+
+Why n sequential checks on each side, and not one. Let W be ``check_reads`` times
+``check_interval_seconds``, and let every write land within W of its writer's last
+look at the key. Two writers that both saw the condition hold: the one that lands
+second does so within W of the moment the first one landed, and the first one looks until
+after that. So at most one of them says ``Stored`` (as in Fischer's algorithm for
+mutual exclusion). In the same way an object that has lain there for W is not overwritten any
+more by somebody who looked before it came. Hence n looks after a write, and n looks
+before an object is relied on that somebody may just have written.
+
+A write that lands later than W after its look breaks this, and nothing here can
+notice: it is best effort. ``docs/design/0006-check-mode.md`` says what it promises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from lakevilla.ids import Ids
+from lakevilla.settings import Settings
+from lakevilla.store.base import (
+    ANY,
+    Absent,
+    AnyVersion,
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    Missing,
+    PutOutcome,
+    Refused,
+    Stored,
+    Token,
+    Unchanged,
+    Unknown,
+)
+from lakevilla.store.effects import Get, Put, Sleep
+from lakevilla.store.readback import Attempts, Backoff, Request, expand, failed, repeat, same_object
+
+__all__ = ["ReliedOn", "expand_checked"]
+
+#: Whether what is read at a key decides something, so that it must have settled first.
+ReliedOn = Callable[[str], bool]
+
+
+def expand_checked(effect: Request, ids: Ids, settings: Settings, relied_on: ReliedOn) -> Attempts:
+    """The attempts that carry out ``effect`` on a store without conditional writes.
+
+    Parameters
+    ----------
+    relied_on : callable
+        Keys whose objects are looked at for a while before they are handed over.
+
+    Raises
+    ------
+    StoreError
+        As ``expand``.
+    """
+    backoff = Backoff(ids, settings)
+    match effect:
+        case Put(condition=Absent() | Match()):
+            return _write(effect, backoff, relied_on)
+        case Get(byte_range=None) if relied_on(effect.key):
+            return _settled(effect, backoff)
+        case _:
+            return expand(effect, ids, settings)
+
+
+def _write(effect: Put, backoff: Backoff, relied_on: ReliedOn) -> Attempts:
+    """Look, write, and look for as long as somebody who looked before may still write."""
+    may_have_landed = False
+    while True:
+        seen: GetOutcome | Failure = yield Get(effect.key)
+        if isinstance(seen, Failure):
+            if seen.permanent or backoff.exhausted():
+                if may_have_landed:
+                    return Unknown(f"the key could not be read back: {seen.reason}")
+                raise failed(effect, seen, backoff)
+            yield backoff.pause(seen)
+            continue
+        if _is_ours(effect, seen):
+            # An earlier attempt has landed: this one's, or one of an earlier
+            # effect that ended ``Unknown`` and is repeated with the same bytes.
+            break
+        if not _holds(effect.condition, seen):
+            if may_have_landed:
+                # Ours may have been here and be gone, or may land yet and stay.
+                return Unknown("another's object is there, and an attempt may still land")
+            return (yield from _refused(effect, seen, backoff, relied_on))
+        answer: Stored | Refused | Failure = yield Put(effect.key, effect.body, ANY)
+        if not isinstance(answer, Failure):
+            break
+        may_have_landed = may_have_landed or answer.ambiguous
+        if answer.permanent or backoff.exhausted():
+            if not may_have_landed:
+                raise failed(effect, answer, backoff)
+            seen = yield Get(effect.key)
+            if not _is_ours(effect, seen):
+                return Unknown(answer.reason)
+            break
+        yield backoff.pause(answer)
+    return (yield from _stays(effect, backoff, relied_on))
+
+
+def _stays(
+    effect: Put, backoff: Backoff, relied_on: ReliedOn
+) -> Generator[Request | Sleep, Any, PutOutcome]:
+    """Ours has landed: is it there as long as anybody may still overwrite it unknowingly?"""
+    token: Token | None = None
+    for _ in range(backoff.settings.check_reads):
+        yield Sleep(backoff.settings.check_interval_seconds)
+        while isinstance(seen := (yield Get(effect.key, token)), Failure):
+            if seen.permanent or backoff.exhausted():
+                return Unknown(f"stored, but it could not be read back: {seen.reason}")
+            yield backoff.pause(seen)
+        if isinstance(seen, Unchanged):
+            continue
+        if _is_ours(effect, seen):
+            token = seen.token
+            continue
+        if isinstance(effect.condition, Absent) and isinstance(seen, Found):
+            # Overwritten by one who created it at the same time. Safe to say
+            # refused: log entries and commit objects are replaced by nobody who
+            # has seen them, so the other's stands on nothing of ours, which is gone
+            # for good. As for the keys that are created empty and replaced later
+            # (HEAD, a record, a bound key): their creator goes on with what is there.
+            return (yield from _refused(effect, seen, backoff, relied_on))
+        # Replaced, or removed. By one who did not see ours, or by one who did and
+        # built on it: who reads what came of it can tell.
+        return Unknown("it was stored, and another's object has taken its place since")
+    assert token is not None, "the first look has found it"
+    return Stored(token)
+
+
+def _refused(
+    effect: Put, seen: GetOutcome, backoff: Backoff, relied_on: ReliedOn
+) -> Generator[Request | Sleep, Any, Refused]:
+    """The key is another's. The caller goes on with what is there, so that must have settled."""
+    if not isinstance(seen, Found):
+        return Refused()
+    if relied_on(effect.key):
+        seen = yield from _stable(effect.key, seen, backoff)
+    return Refused(seen if isinstance(seen, Found) else None)
+
+
+def _settled(effect: Get, backoff: Backoff) -> Attempts:
+    """A read of what will be relied on.
+
+    Unchanged since ``known`` costs no more than it does anywhere: what a caller knows
+    has settled before, or is its own write, and was looked at for as long.
+    """
+    seen: GetOutcome = yield from repeat(effect, backoff)
+    if isinstance(seen, Found):
+        return (yield from _stable(effect.key, seen, backoff))
+    return seen
+
+
+def _stable(
+    key: str, seen: Found, backoff: Backoff
+) -> Generator[Request | Sleep, Any, Found | Missing]:
+    """What is at the key once it has not changed for n looks.
+
+    After ``retry_limit`` changes in a row it is handed over as it is: a reader that
+    waited longer would starve, and one that writes on top of it looks again.
+    """
+    settings = backoff.settings
+    changes, looks = 0, 0
+    while looks < settings.check_reads:
+        yield Sleep(settings.check_interval_seconds)
+        again: GetOutcome = yield from repeat(Get(key, seen.token), backoff)
+        if isinstance(again, Missing):
+            return again
+        looks += 1
+        if isinstance(again, Found) and again.body != seen.body:
+            seen, looks, changes = again, 0, changes + 1
+            if changes >= settings.retry_limit:
+                break
+    return seen
+
+
+def _holds(condition: Condition, seen: GetOutcome) -> bool:
+    assert not isinstance(condition, AnyVersion)
+    if isinstance(condition, Absent):
+        return isinstance(seen, Missing)
+    return isinstance(seen, Found) and same_object(seen.token, condition.token)
+
+
+def _is_ours(effect: Put, seen: GetOutcome | Failure) -> bool:
+    # Safe because no two writes have equal bytes.
+    return isinstance(seen, Found) and seen.body == effect.body

@@ -1,0 +1,122 @@
+"""Claims, each table's ``lake.json``: names noted in them, and those that were lost (hazard 40)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import (
+    LakeFile,
+    claim_of,
+    claim_table,
+    lake_key,
+    load_names,
+    load_tables,
+)
+from lakevilla.lake.context import Context
+from lakevilla.results import Finding
+from lakevilla.store.base import ANY, Found, Match, Refused
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, delete, get, parallel, put
+
+__all__ = ["note_names", "restore_claims"]
+
+#: How often a claim is written, while others write it too.
+_ATTEMPTS = 3
+
+
+def note_names(context: Context, locations: Iterable[str]) -> Program[None]:
+    """Write into the claims of tables what names HEAD has for them, for the day it is lost.
+
+    A hint, and so nothing fails by it: what is left out here, ``recover`` writes. Where HEAD is
+    a log nothing can be replaced, and needs not: names are never lost with such a HEAD.
+    """
+    yield from parallel([_note(context, location) for location in locations])
+
+
+def _note(context: Context, location: str) -> Program[None]:
+    """Safe beside others: the claim is read before HEAD, and replaced under ``Match``.
+
+    So it never goes back. Whoever moves HEAD notes its names after that; of two that meet
+    one is refused, and looks again at both. A claim that was let go does not come back.
+    """
+    key = lake_key(location)
+    try:
+        for _ in range(_ATTEMPTS):
+            outcome = yield from get(key)
+            held = yield from context.head()
+            if not isinstance(outcome, Found) or held is None or held.head.as_log:
+                return
+            yield from load_names(held.head)
+            owner = decode(key, outcome.body, LakeFile)
+            names = _names(held.head).get(location, ())
+            if not owner.names(held.head) or owner.aliases == names:
+                return
+            noted = msgspec.structs.replace(owner, nonce=context.ids.nonce(), aliases=names)
+            if not isinstance((yield from put(key, encode(noted), Match(outcome.token))), Refused):
+                return
+    except LakeVillaError:
+        return
+
+
+def _names(head: Head) -> dict[str, tuple[str, ...]]:
+    """By location its names, in HEAD's order."""
+    found: dict[str, list[str]] = {}
+    for name, location in head.names.items():
+        found.setdefault(location, []).append(name)
+    return {location: tuple(names) for location, names in found.items()}
+
+
+def restore_claims(context: Context, head: Head) -> Program[list[Finding]]:
+    """Claim the lake's tables again whose claim is missing, or names the lake by an id it had."""
+    yield from load_tables(head)
+    yield from load_names(head)
+    names = _names(head)
+    live = [where for where, state in head.tables.items() if not state.dropped]
+    told = yield from parallel([_restore(context, head, where, names) for where in live])
+    return [finding for finding in told if finding is not None]
+
+
+def _restore(
+    context: Context, head: Head, location: str, names: dict[str, tuple[str, ...]]
+) -> Program[Finding | None]:
+    """Put the claim back, and take it away again if the table was let go meanwhile.
+
+    Safe because ``unregister`` moves HEAD before it deletes the claim: whoever saw the claim
+    gone and HEAD still naming the table, and stores it late, finds that out in the newer HEAD.
+    """
+    aliases = names.get(location, ())
+    try:
+        owner = yield from claim_of(location)
+        if owner is not None and owner.lake_id == head.lake_id:
+            if owner.aliases != aliases:
+                yield from _note(context, location)
+            return None
+        if owner is not None and not owner.names(head):
+            told = (
+                f"table {location} is claimed by the lake at {owner.root} (id {owner.lake_id}) "
+                "too: `unregister` it in one of them, before both write it"
+            )
+            return Finding("error", "lake_file", told, table=location, key=lake_key(location))
+        catalog = head.tables[location].catalog
+        if owner is None:
+            yield from claim_table(location, head, context.ids, aliases=aliases, catalog=catalog)
+        else:
+            ours = LakeFile(
+                FORMAT, context.ids.nonce(), head.lake_id, head.root, aliases, owner.catalog
+            )
+            yield from put(lake_key(location), encode(ours), ANY)
+        held = yield from context.head()
+        if held is not None:
+            yield from load_tables(held.head, [location])
+            state = held.head.tables.get(location)
+            if state is None or state.dropped:
+                yield from delete(lake_key(location))
+                return None
+    except LakeVillaError as error:
+        return Finding("error", error.kind, error.message, table=location)
+    told = f"{lake_key(location)} was written anew: this lake rules table {location}"
+    return Finding("note", "lake_file", told, table=location, key=lake_key(location))

@@ -1,0 +1,231 @@
+"""Deleting a dropped table's data, and what its clients write into its log after that.
+
+Numbers in a log are used again by the next table of that path, and no store deletes under a
+condition. So whoever deletes there notes it in HEAD before, while, and after, and nobody
+creates a table for ``reuse_after_seconds`` from the last note on
+(docs/design/0013-names-used-again.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
+from lakevilla.global_log.head import Head, TableState, successor
+from lakevilla.global_log.repo import check_lake, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.publishing.publish import publish_table
+from lakevilla.results import Finding
+from lakevilla.store.effects import Program, delete, list_objects, parallel
+from lakevilla.tables.dropped import is_abandoned, is_emptied, leftovers, refuse_until_free
+from lakevilla.tables.nested_tables import is_within, nested_tables
+from lakevilla.tables.registration import replace_until_stored
+
+__all__ = ["clean_emptied", "delete_data", "make_free"]
+
+
+def delete_data(context: Context, location: str) -> Program[None]:
+    """Delete all objects of a dropped table; the log goes last, so that no reader sees half.
+
+    What is pending on it is published and taken out of HEAD first: else it would
+    be published into the empty directory by whoever comes next. Called again it finishes
+    what was interrupted.
+    """
+    started = context.clock.elapsed()
+    head, before = yield from _begin(context, location)
+    if before.emptying and not (yield from _is_left_of(context, location, before)):
+        # Another client has made a table there meanwhile: nothing of the old one is left.
+        yield from _note(context, location, was=True, now=False)
+        return
+    listed = yield from list_objects(location)
+    yield from load_tables(head)
+    nested = nested_tables(location, [info.key for info in listed], head)
+    keys = [info.key for info in listed if not is_within(info.key, nested)]
+    directory = context.formats[before.format].log_directory(location)
+    log = [key for key in keys if key.startswith(f"{directory}/")]
+    own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]
+    named = {*log, *own}
+    # The names of data files are never used again: no matter when these are deleted.
+    yield from parallel([delete(key) for key in keys if key not in named])
+    # The newest log entries go first: what is left of the log is a table that was.
+    ordered = [*own, *sorted(log, reverse=True)]
+    if (yield from _delete(context, location, ordered, started, emptying=True)):
+        yield from _note(context, location, was=True, now=False)
+    context.tails.pop(location, None)
+
+
+def make_free(context: Context, location: str) -> Program[bool]:
+    """Refuse to create a table on a path too early; delete the strays that lie there.
+
+    Returns whether HEAD was replaced for that.
+
+    Raises
+    ------
+    TableExists
+        A request to the table before may be under way, or a deletion of strays.
+    """
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    if state is None or not is_emptied(state):
+        return False
+    refuse_until_free(context, location, state)
+    found = yield from leftovers(context, location, state)
+    if not found.strays:
+        return False
+    yield from check_lake(location, head, context.root)
+    yield from _delete_strays(context, location, state)
+    return (yield from make_free(context, location)) or True
+
+
+def clean_emptied(context: Context, head: Head, *, dry_run: bool) -> Program[list[Finding]]:
+    """For gc: finish deletions that were interrupted, and delete strays."""
+    findings: list[Finding] = []
+    for location, state in list(head.tables.items()):
+        if not is_emptied(state):
+            continue
+        try:
+            findings += yield from _cleaned(context, head, location, state, dry_run=dry_run)
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            # Another lake's by now, or nobody can tell whose: that must not stop the rest.
+            told = f"what lies at {location}, a table whose data was deleted, was left alone: "
+            findings.append(Finding("note", error.kind, told + error.message, table=location))
+    return findings
+
+
+def _cleaned(
+    context: Context, head: Head, location: str, state: TableState, *, dry_run: bool
+) -> Program[list[Finding]]:
+    word = "would be" if dry_run else "was"
+    if state.emptying:
+        if not is_abandoned(context, state):
+            return []
+        yield from check_lake(location, head, context.root)
+        if not dry_run:
+            yield from delete_data(context, location)
+        told = f"the deletion of the data of table {location}, which was dropped, {word} finished"
+        return [Finding("note", "half_deleted", told, table=location)]
+    found = yield from leftovers(context, location, state)
+    if not found.strays:
+        return []
+    yield from check_lake(location, head, context.root)
+    strays = found.strays if dry_run else (yield from _delete_strays(context, location, state))
+    return [
+        Finding(
+            "note",
+            "stray",
+            f"{key} {word} deleted: a client of table {location} wrote it after that was dropped "
+            "and its data deleted",
+            table=location,
+            key=key,
+        )
+        for key in strays
+    ]
+
+
+def _delete_strays(context: Context, location: str, state: TableState) -> Program[tuple[str, ...]]:
+    started = context.clock.elapsed()
+    if not (yield from _note(context, location, was=False, now=False)):
+        return ()
+    # Listed after the note: a table that LakeVilla has made there is in HEAD, or seen here.
+    found = yield from leftovers(context, location, state)
+    if not (yield from _delete(context, location, found.strays, started, emptying=False)):
+        return ()
+    yield from _note(context, location, was=False, now=False)
+    return found.strays
+
+
+def _delete(
+    context: Context, location: str, keys: Iterable[str], noted: float, *, emptying: bool
+) -> Program[bool]:
+    """Delete, one by one, and note so every now and then; False if somebody else is through."""
+    patience = context.settings.reuse_after_seconds / 4 or math.inf
+    for key in keys:
+        now = context.clock.elapsed()
+        if now - noted > patience:
+            if not (yield from _note(context, location, was=emptying, now=emptying)):
+                return False
+            noted = now
+        yield from delete(key)
+    return True
+
+
+def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
+    """Note in HEAD that the data is being deleted. Returns what HEAD said before, too."""
+    before: list[TableState] = []
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        if state is None or not state.dropped:
+            raise InvalidOperation(
+                f"table {location} was registered again meanwhile: its data stays", table=location
+            )
+        settled = state
+        if state.pending:
+            published = yield from publish_table(context, head, location)
+            if not published.complete:
+                raise StoreError(
+                    f"table {location} has commits that could not be published now, so its data "
+                    "was not deleted: `register` it, and drop it again",
+                    table=location,
+                )
+            if published.head is not head:
+                return (yield from change(published.head))
+            settled = msgspec.structs.replace(state, published=published.tail.tip, pending=())
+        before.append(state)
+        return _noting(context, head, location, settled, emptying=True)
+
+    head = yield from replace_until_stored(context, change)
+    return head, before[-1]
+
+
+def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[bool]:
+    """Note the time in HEAD, and whether somebody is emptying. False if HEAD says otherwise."""
+    held: list[bool] = []
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        held.append(state is not None and is_emptied(state) and state.emptying == was)
+        if state is None or not held[-1]:
+            return None
+        return _noting(context, head, location, state, emptying=now)
+
+    yield from replace_until_stored(context, change)
+    return held[-1]
+
+
+def _noting(
+    context: Context, head: Head, location: str, state: TableState, *, emptying: bool
+) -> Head:
+    now = max(context.now_ms(), state.emptied_ms or 0)
+    noted = msgspec.structs.replace(state, emptying=emptying, emptied_ms=now)
+    return successor(
+        head, nonce=context.ids.nonce(), now_ms=context.now_ms(), tables={location: noted}
+    )
+
+
+def _is_left_of(context: Context, location: str, state: TableState) -> Program[bool]:
+    """Whether what lies there is the rest of the table whose deletion was interrupted."""
+    found = yield from leftovers(context, location, state)
+    if not found.has_table:
+        return True
+    try:
+        rest = yield from context.formats.open(location, location, state.format, state.catalog)
+        if rest.table_id == state.table_id:
+            return True
+        if 0 <= state.published < rest.version:  # it may have got another id later, by REPLACE
+            then = yield from context.formats.of(rest).open_at(
+                location, location, state.published, catalog=rest.catalog
+            )
+            return then.table_id == state.table_id
+    except TableNotFound:
+        return True  # parts of a checkpoint
+    return False

@@ -1,0 +1,121 @@
+"""Where a new table may lie: not within a table, not around one, not among the files of others.
+
+A VACUUM of the outer one deletes what lies within it, by any client: no log of the outer one
+names the inner one's files. So a new table has a directory of its own (hazard 12).
+"""
+
+from __future__ import annotations
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.global_log.repo import load_tables, load_tables_below
+from lakevilla.lake.file_names import owner_of
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Head as HeadOf
+from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.tables.nested_tables import LOG, inner_tables, outer_paths, outer_table
+
+__all__ = ["in_the_way", "refuse_surroundings"]
+
+
+def in_the_way(location: str, head: Head | None) -> Program[str | None]:
+    """What HEAD has in the way of a table that is made at ``location``, as a sentence.
+
+    Asked again of each newer HEAD before it is replaced: of two tables, one within the other,
+    that are made at the same time, the second to be decided is refused.
+    """
+    yield from load_tables(head, outer_paths(location))
+    outer = outer_table(location, head)
+    if outer is not None:
+        return _within(location, f"table {outer}", outer)
+    yield from load_tables_below(head, f"{location}/")
+    inner = inner_tables(location, head)
+    if inner and head is not None:
+        if head.tables[inner[0]].dropped:
+            return (
+                f"the directory of table {location} would hold the files of table {inner[0]}, "
+                f"which was dropped and can be registered again: `register` it and drop it with "
+                "delete_data=True, or choose a name beside it"
+            )
+        return _around(location, f"table {inner[0]}")
+    return None
+
+
+def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Program[None]:
+    """Refuse a place for a new table that is not its own, by HEAD and by what lies there.
+
+    Raises
+    ------
+    InvalidOperation
+        It is within or around a table, the lake's or another's, or within another lake; or
+        files of others lie there.
+    """
+    reason = yield from in_the_way(location, head)
+    if reason is None:
+        reason = yield from _found(location, head)
+    if reason is not None:
+        raise InvalidOperation(reason, table=location, txn_id=txn_id)
+
+
+def _found(location: str, head: Head | None) -> Program[str | None]:
+    """What the store has in the way: the listings and requests are one round."""
+    outers = outer_paths(location)
+    lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
+    logs = [list_objects(f"{outer}/_delta_log") for outer in outers]
+    asked: list[HeadOf | Program[object]] = [list_objects(location), list_objects("_delta_log")]
+    results: list[object] = yield from parallel([*asked, *lakes, *logs])
+    listed, at_root = _keys(results[0]), _keys(results[1])
+    if at_root:
+        return (
+            f"table {location} would lie inside a table: the root of this lake is one itself, "
+            "and a VACUUM of it deletes what lies within; connect to the directory above"
+        )
+    for outer, found in zip(outers, results[2 : 2 + len(outers)], strict=True):
+        if not isinstance(found, Missing):
+            return (
+                f"table {location} would lie inside another lake, {outer}, which would not know "
+                "of it: connect to that one, or choose a name beside it"
+            )
+    for outer, found in zip(outers, results[2 + len(outers) :], strict=True):
+        if _keys(found):
+            dropped = head is not None and outer in head.tables.at_hand()
+            what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
+            return _within(location, what, outer)
+    own = len(location)
+    for key in listed:
+        match = LOG.search(key, own)
+        if match is not None and match.start() > own:
+            return _around(location, f"a table of others, {key[: match.start()]}")
+    strays = [key for key in listed if _is_strange(key[own + 1 :])]
+    if strays:
+        return (
+            f"{location} holds files that no table names, such as {strays[0]}: a VACUUM of a "
+            "table that is made there deletes them; choose an empty directory, and append what "
+            "is in them"
+        )
+    return None
+
+
+def _is_strange(path: str) -> bool:
+    """Whether a file is data of somebody else, and not what an attempt of ours left behind."""
+    hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
+    return path.endswith(".parquet") and not hidden and owner_of(path) is None
+
+
+def _keys(listed: object) -> list[str]:
+    assert isinstance(listed, list | tuple)
+    return [info.key for info in listed if isinstance(info, ObjectInfo)]
+
+
+def _within(location: str, what: str, outer: str) -> str:
+    return (
+        f"table {location} would lie inside the directory of {what}, where a VACUUM of "
+        f"{outer} by any client deletes its files: choose a name beside it"
+    )
+
+
+def _around(location: str, what: str) -> str:
+    return (
+        f"the directory of table {location} would hold {what}, whose files a VACUUM of {location} "
+        "by any client deletes: choose a name beside it"
+    )

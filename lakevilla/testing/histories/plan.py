@@ -1,0 +1,319 @@
+"""What one history is made of, drawn from its seed.
+
+A mix in which a little of everything happens never shows what takes much of one
+thing and none of another; so most features of a plan are off in most histories
+(swarm testing).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from lakevilla.formats.base import FormatName
+from lakevilla.global_log import head, leaves
+from lakevilla.global_log.rules import Isolation, Validation
+from lakevilla.lake import table_log as tail
+from lakevilla.settings import Settings
+from lakevilla.transaction.state.features import Feature
+
+__all__ = [
+    "EVERYONE",
+    "RECREATED",
+    "SERIALIZABLE",
+    "TABLES",
+    "LakeFormat",
+    "Level",
+    "Neglect",
+    "Plan",
+    "draw",
+    "draw_formats",
+    "draw_mix",
+    "draw_reshaped",
+    "small_limits",
+]
+
+TABLES = ("a", "b", "c")
+#: The format of all tables, or of some this one and of some the other.
+LakeFormat = Literal["delta", "iceberg", "mixed"]
+#: Who cleans up around what is pending.
+Neglect = Literal["", "ours", "others"]
+#: The Iceberg tables of a mixed lake.
+_OTHERS = ("b", "n2")
+#: The one that a client without LakeVilla may delete and make anew.
+RECREATED = "c"
+
+_MIXES: tuple[tuple[Feature, ...], ...] = (
+    (Feature.R | Feature.I,),
+    (Feature.R | Feature.I,),
+    (Feature.R | Feature.I, Feature.I),
+    (Feature.I,),
+    (Feature.R,),
+    (Feature.NONE,),
+    (Feature.NONE, Feature.R),
+    (Feature.R | Feature.I, Feature.R),
+    (Feature.NONE, Feature.R, Feature.I, Feature.R | Feature.I),
+)
+
+_CT = Feature.R | Feature.CT
+_CTI = Feature.R | Feature.CT | Feature.I
+
+_QUEUED: tuple[tuple[Feature, ...], ...] = (
+    (_CTI,),
+    (_CT,),
+    (_CT, _CTI),
+    (Feature.CT | Feature.I, _CTI),
+    (_CTI, Feature.R | Feature.I),
+    (_CT, Feature.R | Feature.I),
+    (_CT, Feature.R),
+    (_CTI, Feature.R, Feature.NONE),
+    (Feature.CT, _CT, _CTI, Feature.R | Feature.I, Feature.R, Feature.NONE),
+)
+
+#: All that transactions may choose at once, on the same tables.
+EVERYONE: tuple[Feature, ...] = (Feature.NONE, Feature.R, Feature.R | Feature.I, _CT, _CTI)
+
+_KINDS = (
+    "transfer",
+    "lists",
+    "lists",
+    "add",
+    "take",
+    "skew",
+    "snapshot",
+    "lifecycle",
+    "keyed",
+    "numbered",
+    "shared",
+    "alter",
+    "merge",
+    "optimize",
+)
+
+#: What is done beside changes of schema.
+_BESIDE = ("transfer", "lists", "add", "take", "snapshot", "shared", "merge", "optimize", "keyed")
+
+_FOREIGN = ("append", "rewrite", "optimize", "property", "checkpoint", "clean", "touch")
+_HARSH = ("restore", "recreate")
+
+
+@dataclass(frozen=True)
+class Level:
+    """How a transaction is validated."""
+
+    isolation: Isolation = "serializable"
+    validation: Validation = "precise"
+    slack: int = 0
+
+    @property
+    def lenient(self) -> bool:
+        """What it has read need not be true any more at its commit."""
+        return self.isolation == "snapshot" or self.slack > 0
+
+
+SERIALIZABLE = Level()
+_SNAPSHOT = Level("snapshot")
+
+_LEVELS: tuple[tuple[Level, ...], ...] = (
+    (_SNAPSHOT,),
+    (_SNAPSHOT, SERIALIZABLE),
+    (SERIALIZABLE, Level("write-serializable"), _SNAPSHOT),
+    (Level(validation="rules"), SERIALIZABLE),
+    (Level("snapshot", "rules"), _SNAPSHOT),
+    (Level(slack=1), Level(slack=3), SERIALIZABLE),
+    (Level(validation="rules", slack=2), Level("write-serializable", "rules"), _SNAPSHOT),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One history's clients, workload and faults.
+
+    Attributes
+    ----------
+    commits_again : bool
+        Commits are interrupted, and called again after that and after an unknown answer.
+    neglected : str
+        What is left pending lies for a week and is cleaned up around (``ours``), by other
+        clients too (``others``), and then each table is rewritten by one, before it is recovered.
+    attempts : int
+        How often a transaction that loses is run again, as ``lake.run`` does.
+    features : tuple of Feature
+        Each transaction picks one.
+    kinds : tuple of str
+        What transactions do; see ``workloads``.
+    formats : str
+        Of the tables; see ``format_of``.
+    reshaped : bool
+        Tables have two columns more, whose names change; see ``reshaping``.
+    few_versions : bool
+        Whoever commits to an Iceberg table deletes its old metadata files but for four.
+    levels : tuple of Level
+        Each transaction picks one.
+    foreign : tuple of str
+        What the client without LakeVilla does; none, and there is no such client.
+    threads : int
+        Of each client, each with transactions of its own; they share one lake object.
+    collects : bool
+        A client runs ``gc`` now and then.
+    intensity : float
+        Of the faults; 0 for none.
+    long : bool
+        Hours pass between transactions.
+    short : bool
+        Pages and tails are a few entries long.
+    """
+
+    seed: int
+    features: tuple[Feature, ...]
+    kinds: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
+    clients: int = 4
+    transactions: int = 3
+    collects: bool = False
+    intensity: float = 1.0
+    content_tags: bool = False
+    long: bool = False
+    short: bool = False
+    guarded: bool = False
+    attempts: int = 3
+    threads: int = 1
+    levels: tuple[Level, ...] = (SERIALIZABLE,)
+    settings: Settings = field(default_factory=Settings)
+    formats: LakeFormat = "delta"
+    few_versions: bool = False
+    reshaped: bool = False
+    commits_again: bool = False
+    neglected: Neglect = ""
+
+    def format_of(self, table: str) -> FormatName:
+        """The format of a table of the lake."""
+        if self.formats == "mixed":
+            return "iceberg" if table in _OTHERS else "delta"
+        return self.formats
+
+    @property
+    def isolated(self) -> bool:
+        """Every transaction that writes is validated in HEAD: with Feature.I, and with CT too."""
+        return all(features & (Feature.I | Feature.CT) for features in self.features)
+
+    @property
+    def harsh(self) -> bool:
+        """Some client without LakeVilla takes rows back."""
+        return any(kind in _HARSH for kind in self.foreign)
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    source = random.Random(f"{seed}/plan")
+    # Settings under which gc has something to fence while clients are at work.
+    brisk = source.random() < 0.3
+    settings = (
+        Settings(max_age_seconds=300.0, outcome_retention_seconds=7200.0) if brisk else Settings()
+    )
+    foreign: tuple[str, ...] = ()
+    if source.random() < 0.6:
+        foreign = tuple(source.sample(_FOREIGN, source.randint(1, 3)))
+        if source.random() < 0.15:
+            foreign = (*foreign, source.choice(_HARSH))
+    plan = Plan(
+        seed,
+        features=source.choice(_MIXES),
+        kinds=tuple(source.sample(_KINDS, source.randint(2, 5))),
+        foreign=foreign,
+        transactions=source.choice((2, 3, 3, 4)),
+        collects=source.random() < 0.35,
+        intensity=source.choice((0.0, 0.5, 1.0, 1.0, 2.0)),
+        content_tags=source.random() < 0.2,
+        long=source.random() < 0.25,
+        short=source.random() < 0.3,
+        guarded=source.random() < 0.1,
+        settings=settings,
+    )
+    # From a source of their own: what is drawn above stays as it is without them.
+    queues = random.Random(f"{seed}/queues")
+    plan = replace(plan, settings=_hasty(plan.settings, queues))
+    if queues.random() < 0.5:
+        plan = replace(plan, features=queues.choice(_QUEUED), attempts=5)
+    threads = random.Random(f"{seed}/threads")
+    if threads.random() < 0.4:
+        plan = replace(plan, threads=threads.choice((2, 3, 5)), clients=threads.choice((1, 2, 3)))
+    levels = random.Random(f"{seed}/levels")
+    if levels.random() < 0.3:
+        plan = replace(plan, levels=levels.choice(_LEVELS))
+    plan = _with_ends(plan, random.Random(f"{seed}/again"))
+    mix = random.Random(f"{seed}/mix")
+    return _with_everyone(plan, mix) if mix.random() < 0.1 else plan
+
+
+def _with_ends(plan: Plan, source: random.Random) -> Plan:
+    """How commits end, and what becomes of what is left."""
+    commits_again = source.random() < 0.3
+    neglected: Neglect = source.choice(("ours", "others")) if source.random() < 0.15 else ""
+    kinds = (*plan.kinds, "revise") if source.random() < 0.2 or neglected else plan.kinds
+    return replace(plan, commits_again=commits_again, neglected=neglected, kinds=kinds)
+
+
+def draw_mix(seed: int) -> Plan:
+    """The plan of a seed, but for who takes part: each kind of transaction, and others too."""
+    return _with_everyone(draw(seed), random.Random(f"{seed}/mix"))
+
+
+def draw_reshaped(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for tables whose columns change, by clients of all kinds."""
+    source = random.Random(f"{seed}/reshaped")
+    plan = draw_formats(seed, formats)
+    foreign = tuple(kind for kind in plan.foreign if kind not in _HARSH)
+    if source.random() < 0.5:
+        foreign = (*foreign, "reshape")
+    kinds = ("reshape", "reshape", *source.sample(_BESIDE, 2))
+    return replace(plan, reshaped=True, kinds=kinds, foreign=foreign)
+
+
+def draw_formats(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for the format of its tables."""
+    return replace(draw(seed), formats=formats)
+
+
+def _with_everyone(plan: Plan, source: random.Random) -> Plan:
+    levels = (*_LEVELS, (SERIALIZABLE,), (SERIALIZABLE,))
+    return replace(
+        plan,
+        features=EVERYONE,
+        foreign=plan.foreign or tuple(source.sample(_FOREIGN, source.randint(1, 3))),
+        levels=source.choice(levels),
+        clients=max(3, plan.clients),
+        transactions=max(3, plan.transactions),
+        attempts=5,
+    )
+
+
+def _hasty(settings: Settings, source: random.Random) -> Settings:
+    """Leases and patience so short that they end in the middle of things, now and then."""
+    return replace(
+        settings,
+        lease_seconds=source.choice((2.0, 5.0, 12.0, 30.0)),
+        wait_timeout_seconds=source.choice((0.0, 1.0, 5.0, 20.0, 100.0, 300.0)),
+        escalate_after=source.choice((1, 1, 2, 3)),
+    )
+
+
+@contextmanager
+def small_limits(short: bool) -> Iterator[None]:
+    """Pages of three commits, tails of two entries, leaves of one to three tables.
+
+    So that a short history outgrows them.
+    """
+    before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
+    whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
+    if short:
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
+        leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
+    try:
+        yield
+    finally:
+        head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
+        leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole

@@ -1,0 +1,808 @@
+"""What the clients of a history do: transactions of every kind, on the real protocol.
+
+Each table holds rows ``id, balance, items``: two lists (ids 0 and 1, checked by
+``elle``), two bank accounts (2 and 3), two switches of which one must stay on
+(4 in the first two tables), and rows that come and go (from 100 on). Every
+value is written once, so that what a table holds at the end tells who wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    CorruptObject,
+    ForeignConflict,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableExists,
+    TableNotFound,
+    TransactionAborted,
+    TransactionNotFound,
+    VersionNotFound,
+)
+from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import FormatName
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.iceberg.table_format import IcebergFormat
+from lakevilla.formats.registry import Formats
+from lakevilla.global_log.head import Head
+from lakevilla.ids import NO_TXN
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.table_log import refresh
+from lakevilla.maintenance import recovery
+from lakevilla.publishing.outcome import fence, is_forgotten, outcome
+from lakevilla.publishing.publish import publish_table
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.sublogs.operations import (
+    Alter,
+    Delete,
+    Guard,
+    InlineSource,
+    Merge,
+    MergeClauseRecord,
+    Update,
+)
+from lakevilla.testing.checks.history import Key, Txn, Value
+from lakevilla.testing.histories.plan import TABLES, Level, Plan
+from lakevilla.testing.histories.reshaping import reshape
+from lakevilla.testing.tables.iceberg_reader import uri_of
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.engine import RowEngine
+from lakevilla.testing.world.faults import Fault
+from lakevilla.testing.world.heartbeat import Heartbeat
+from lakevilla.testing.world.interrupts import Moment, interrupted
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.verbs import optimize as optimizing
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.verbs.rerun import rerun
+
+__all__ = [
+    "BALANCE",
+    "COLUMNS",
+    "CONTENDED",
+    "FREQUENT",
+    "Attempt",
+    "World",
+    "context_of",
+    "user",
+]
+
+COLUMNS = {"id": "long", "balance": "long", "items": "string"}
+#: Properties with which what happens once in many commits happens every few.
+FREQUENT: dict[FormatName, dict[str, str]] = {
+    "delta": {"delta.checkpointInterval": "3"},
+    "iceberg": {"commit.manifest.min-count-to-merge": "3"},
+}
+SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
+#: Where ``contended`` transactions meet.
+CONTENDED = TABLES[:2]
+#: What each account holds at first.
+BALANCE = 100
+
+Status = Literal["committed", "aborted", "unknown"]
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One process's run of one transaction: what it did, saw and was told.
+
+    One that is run again after a conflict keeps its id, so several share one.
+    """
+
+    core: Transaction
+    kind: str
+    record: Txn
+    tables: set[str] = field(default_factory=set)
+    added: list[tuple[str, int]] = field(default_factory=list)
+    taken: list[tuple[str, int]] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    #: Columns that it has added, with the one row that has a value there.
+    filled: list[tuple[str, str, int, int]] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
+    status: Status = "unknown"
+    foreign: bool = False
+    #: It lost, and is run again under its id: nothing of this attempt may ever be seen.
+    lost: bool = False
+    key: tuple[str, int | None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.core.id
+
+
+@dataclass
+class World:
+    """What the clients of one history share besides the store."""
+
+    simulation: Simulation
+    plan: Plan
+    attempts: list[Attempt] = field(default_factory=list)
+    saved: list[Attempt] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    #: Columns that somebody may have dropped.
+    dropped: set[tuple[str, str]] = field(default_factory=set)
+    foreign_rows: list[tuple[str, int]] = field(default_factory=list)
+    #: Tables that a client without LakeVilla was at work on, from when, until when.
+    foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    numbers: int = 0
+
+    def value(self) -> Value:
+        """A number that is used once in the history."""
+        self.numbers += 1
+        return self.numbers
+
+    def begin(self, context: Context, client: Client, kind: str, txn: Transaction) -> Attempt:
+        record = Txn(f"T{len(self.attempts)}", client.name, self.simulation.now)
+        attempt = Attempt(txn, kind, record)
+        self.attempts.append(attempt)
+        return attempt
+
+    def notice(self, event: Event) -> None:
+        """Count what the protocol tells of."""
+        gave_up = event.kind == "waiting" and not event.detail
+        self.events["timed out" if gave_up else event.kind] += 1
+
+    def end(self, attempt: Attempt, status: Status) -> None:
+        attempt.status = attempt.record.status = status
+        if status != "unknown":
+            attempt.record.completed = self.simulation.now
+
+
+def context_of(client: Client) -> Context:
+    """A lake as a fresh process sees it."""
+
+    def replaces() -> Program[bool]:
+        yield from ()
+        return client.simulation.store.replaces
+
+    return Context(
+        "lake",
+        client.clock,
+        client.ids,
+        client.simulation.settings,
+        Formats(DeltaFormat(), IcebergFormat(uri_of)),
+        RowEngine(client.clock),
+        replaces=replaces,
+    )
+
+
+class Hand:
+    """The verbs of one attempt; each notes what it did and saw."""
+
+    def __init__(self, world: World, attempt: Attempt) -> None:
+        self.world = world
+        self.attempt = attempt
+        self.core = attempt.core
+
+    def read(self, table: str, key: int, *, by: str = "id") -> Program[None]:
+        rows = yield from self.look(table, f"{by} = {key}")
+        if len(rows) != 1:
+            assert self.world.plan.harsh, f"{self.attempt.id} found {rows} in {table}"
+            return
+        values = tuple(int(text) for text in rows[0]["items"].split(",") if text)
+        self.attempt.record.read(f"{table}{key}", values)
+
+    def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
+        reader = yield from self.core.scan(table, None, _predicate(where))
+        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+        return rows
+
+    def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
+        value = self.world.value()
+        yield from self.update(table, "items", f"items || ',{value}'", f"{by} = {key}")
+        self.attempt.record.append(_key(table, key), value)
+
+    def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
+        operation = Update(table, {column: _expression(value)}, _predicate(where))
+        return (yield from self.do(operation))
+
+    def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
+        self.attempt.tables.add(operation.table)
+        done = yield from self.core.execute(operation, type(operation).__name__.lower())
+        yield from self.save_if_due()
+        return done
+
+    def add(self, table: str, *, mark: str | None = None) -> Program[None]:
+        number = 100 + self.world.value()
+        rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+        if mark is not None:
+            rows = rows.append_column(mark, rows["id"])
+        self.attempt.tables.add(table)
+        yield from self.core.append(table, rows.to_reader())
+        self.attempt.added.append((table, number))
+        yield from self.save_if_due()
+
+    def count(self, done: Done) -> int:
+        """Look at how many rows were changed: that makes it part of the transaction."""
+        done.observed = True
+        self.attempt.counts.append((done, done.counts.rows))
+        return sum(done.counts.rows[1:])
+
+    def save_if_due(self) -> Program[None]:
+        if saving.is_due(self.core):
+            yield from saving.save(self.core)
+
+
+@lru_cache(4096)
+def _predicate(text: str) -> Expr:
+    """Parsed once for all histories: trees do not change."""
+    return parse_predicate(text)
+
+
+@lru_cache(4096)
+def _expression(text: str) -> Expr:
+    return parse_expression(text)
+
+
+def _key(table: str, key: int) -> Key:
+    return f"{table}{key}"
+
+
+# ------------------------------------------------------------------ kinds
+
+Body = Callable[[Hand, Client], Program[None]]
+
+
+def _tables(hand: Hand, client: Client, count: int) -> list[str]:
+    """Tables to work on: with neither Feature.I nor Feature.CT only one."""
+    chosen = client.random.sample(TABLES, count)
+    if _spans(hand):
+        return chosen
+    if hand.attempt.tables:
+        return [next(iter(hand.attempt.tables))] * count
+    return [chosen[0]] * count
+
+
+def _spans(hand: Hand) -> bool:
+    """Whether it may use several tables."""
+    return bool(hand.core.features & (Feature.I | Feature.CT))
+
+
+def _single(hand: Hand) -> bool:
+    return hand.core.features == Feature.NONE
+
+
+def transfer(hand: Hand, client: Client) -> Program[None]:
+    """Money moves between two accounts, in two tables where it can."""
+    amount = client.random.randint(1, 9)
+    source, target = _tables(hand, client, 2)
+    if _single(hand):
+        change = f"balance + CASE WHEN id = 2 THEN {amount} ELSE -{amount} END"
+        yield from hand.update(source, "balance", change, "id = 2 OR id = 3")
+        return
+    first, second = client.random.choice(((2, 3), (3, 2), (2, 3)))
+    done = yield from hand.update(source, "balance", f"balance - {amount}", f"id = {first}")
+    if client.random.random() < 0.3:
+        hand.count(done)
+    yield from hand.update(target, "balance", f"balance + {amount}", f"id = {second}")
+
+
+def lists(hand: Hand, client: Client) -> Program[None]:
+    """Reads and appends to lists, for the checker of isolation."""
+    tables = _tables(hand, client, 2)
+    for _ in range(1 if _single(hand) else client.random.randint(1, 4)):
+        table = client.random.choice(tables)
+        if client.random.random() < 0.5:
+            yield from hand.read(table, client.random.randrange(2))
+        else:
+            yield from hand.push(table, client.random.randrange(2))
+
+
+def contended(hand: Hand, client: Client) -> Program[None]:
+    """As ``lists``, on so few of them that two transactions hardly miss each other."""
+    for _ in range(client.random.randint(1, 3)):
+        table, key = client.random.choice(CONTENDED), client.random.choice((0, 0, 1))
+        if client.random.random() < 0.5:
+            yield from hand.read(table, key)
+        else:
+            yield from hand.push(table, key)
+
+
+def add(hand: Hand, client: Client) -> Program[None]:
+    """Blind appends."""
+    for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
+        yield from hand.add(table)
+
+
+def revise(hand: Hand, client: Client) -> Program[None]:
+    """Add a row and change it at once: the file that it was in is named by no log."""
+    table = _tables(hand, client, 1)[0]
+    yield from hand.add(table)
+    if not _single(hand):
+        number = hand.attempt.added[-1][1]
+        yield from hand.update(table, "balance", "balance + 0", f"id = {number}")
+        yield from hand.push(table, 0)
+
+
+def take(hand: Hand, client: Client) -> Program[None]:
+    """Delete a row that some transaction has added."""
+    table = _tables(hand, client, 1)[0]
+    added = [a for attempt in hand.world.attempts for a in attempt.added if a[0] == table]
+    if not added:
+        yield from hand.add(table)
+        return
+    number = client.random.choice(added)[1]
+    done = yield from hand.do(Delete(table, parse_predicate(f"id = {number}")))
+    if hand.count(done):
+        hand.attempt.taken.append((table, number))
+
+
+def skew(hand: Hand, client: Client) -> Program[None]:
+    """Turn a switch off if the other one is on: write skew would leave none on."""
+    if not _spans(hand):
+        return (yield from lists(hand, client))
+    mine, other = client.random.sample(TABLES[:2], 2)
+    rows = yield from hand.look(other, "id = 4")
+    if rows and rows[0]["balance"] == 1:
+        yield from hand.update(mine, "balance", "0", "id = 4")
+    elif client.random.random() < 0.5:
+        yield from hand.update(mine, "balance", "1", "id = 4")
+
+
+def snapshot(hand: Hand, client: Client) -> Program[None]:
+    """Read several tables: with Feature.I they must fit together."""
+    if not _spans(hand):
+        for key in client.random.sample((0, 1), 2):
+            yield from hand.read(_tables(hand, client, 1)[0] if key else TABLES[0], 0)
+            return
+    total = 0
+    for table in client.random.sample(TABLES, len(TABLES)):
+        yield from hand.read(table, client.random.randrange(2))
+        rows = yield from hand.look(table, "id = 2 OR id = 3")
+        total += sum(row["balance"] for row in rows)
+    if Feature.I in hand.core.features:
+        hand.attempt.sums.append(total)
+
+
+def lifecycle(hand: Hand, client: Client) -> Program[None]:
+    """Create a table with rows, use it, drop it; others do the same under the same names."""
+    name = client.random.choice(("n1", "n2", "n3"))
+    if client.random.random() < 0.6:
+        kind = hand.world.plan.format_of(name)
+        yield from hand.core.create(name, SCHEMA, (), FREQUENT[kind], format=kind)
+        hand.attempt.made.append(name)
+        hand.attempt.tables.add(name)
+        if not _single(hand):
+            yield from hand.add(name)
+    elif client.random.random() < 0.7:
+        yield from hand.add(name)
+    else:
+        hand.attempt.tables.add(name)
+        yield from hand.core.drop(name)
+    if _spans(hand):
+        yield from hand.push(client.random.choice(TABLES), 0)
+
+
+def alter(hand: Hand, client: Client) -> Program[None]:
+    """A change of metadata among changes of rows."""
+    table = _tables(hand, client, 1)[0]
+    note = {"note": str(hand.world.value())}
+    yield from hand.do(Alter(table, {"set_properties": note}))
+    if not _single(hand):
+        yield from hand.push(table, 1)
+
+
+def merge(hand: Hand, client: Client) -> Program[None]:
+    """An upsert of two rows, one of which may be there."""
+    table = _tables(hand, client, 1)[0]
+    value, number = hand.world.value(), 100 + hand.world.value()
+    rows = pa.table({"id": [0, number], "balance": [0, 0], "items": ["", ""]}, schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    insert = {name: parse_expression(f"source.{name}") for name in SCHEMA.names}
+    clauses = (
+        MergeClauseRecord(
+            "matched_update", None, {"items": parse_expression(f"target.items || ',{value}'")}
+        ),
+        MergeClauseRecord("not_matched_insert", None, insert),
+    )
+    source = InlineSource(sink.getvalue().to_pybytes())
+    on = parse_predicate("target.id = source.id")
+    yield from hand.do(Merge(table, source, on, "source", "target", clauses))
+    hand.attempt.record.append(_key(table, 0), value)
+    hand.attempt.added.append((table, number))
+
+
+def optimize(hand: Hand, client: Client) -> Program[None]:
+    """Move the rows of a table into fewer files: nobody may notice."""
+    table = _tables(hand, client, 1)[0]
+    hand.attempt.tables.add(table)
+    order = ("id",) if client.random.random() < 0.3 else ()
+    yield from optimizing.optimize(hand.core, table, z_order_by=order)
+
+
+def keyed(hand: Hand, client: Client) -> Program[None]:
+    """What an idempotency key guards: a row, and a place in a list."""
+    yield from hand.add(_tables(hand, client, 1)[0])
+
+
+_BODIES: dict[str, Body] = {
+    "transfer": transfer,
+    "lists": lists,
+    "contended": contended,
+    "add": add,
+    "revise": revise,
+    "take": take,
+    "skew": skew,
+    "snapshot": snapshot,
+    "lifecycle": lifecycle,
+    "alter": alter,
+    "merge": merge,
+    "optimize": optimize,
+    "keyed": keyed,
+    "numbered": keyed,
+    "shared": lists,
+    "reshape": reshape,
+}
+
+
+# ---------------------------------------------------------------- clients
+
+
+def user(world: World) -> Callable[[Client], Program[None]]:
+    """A client that runs transactions as ``lake.run`` does, and now and then helps others."""
+
+    def program(client: Client) -> Program[None]:
+        context = context_of(client)
+        context.notify = world.notice
+        heartbeat = Heartbeat(client, context.settings.lease_seconds)
+        context.renewed = heartbeat.add
+        lives = client.name.count("'")
+        if lives >= 3:
+            client.restart = None
+        if lives:
+            yield from _quietly(recovery.recover(context))
+        threads = [_thread(world, context, client, heartbeat) for _ in range(world.plan.threads)]
+        yield from parallel(threads)
+
+    return program
+
+
+def _thread(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
+    for _ in range(world.plan.transactions):
+        longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
+        yield from sleep(longest * client.random.random())
+        kind = client.random.choice(world.plan.kinds)
+        yield from _run(world, context, client, kind, heartbeat)
+        if client.random.random() < 0.15:
+            yield from _meddle(world, context, client, heartbeat)
+        yield from _write_checkpoints(context)
+
+
+def _run(
+    world: World, context: Context, client: Client, kind: str, heartbeat: Heartbeat
+) -> Program[None]:
+    """Like ``lake.run``: again on conflict, under the same id; unknown outcomes settled."""
+    features = client.random.choice(world.plan.features)
+    levels = world.plan.levels
+    level = client.random.choice(levels) if len(levels) > 1 else levels[0]
+    key: tuple[str, int | None] | None = None
+    if kind == "keyed":
+        key = (client.random.choice(("k1", "k2")), None)
+    elif kind == "numbered":
+        key = ("application", world.value())
+    if kind == "shared" and Feature.R not in features:
+        kind = "lists"
+    kept: Attempt | None = None
+    for number in range(world.plan.attempts):
+        core = None
+        if kept is not None:
+            escalate = number >= context.settings.escalate_after
+            core = yield from _again(kept, escalate=escalate)
+            if core is None:
+                return
+        if core is None:
+            core = _begin(context, client, kind, features, level, key)
+        attempt, ending = yield from _once(world, context, client, kind, core, key)
+        kept = attempt if ending == "lost" else None
+        if kept is None:
+            heartbeat.drop(core)
+        if ending == "over":
+            return
+        if kept is None or kept.core.queue is None:
+            yield from sleep(0.2 * 2**number * context.ids.jitter())
+    if kept is not None:
+        heartbeat.drop(kept.core)
+        yield from _quietly(_undo(kept.core))
+
+
+def _again(old: Attempt, *, escalate: bool) -> Program[Transaction | None]:
+    """The transaction of an attempt that lost, to be run again; None if that is not to be."""
+    try:
+        core = yield from rerun(old.core, escalate=escalate)
+    except (TransactionAborted, StoreError, CommitOutcomeUnknown):
+        # Another process has resumed it, or nobody can tell: let go of it.
+        yield from _quietly(_undo(old.core))
+        return None
+    old.lost = True
+    return core
+
+
+def _begin(
+    context: Context,
+    client: Client,
+    kind: str,
+    features: Feature,
+    level: Level,
+    key: tuple[str, int | None] | None,
+) -> Transaction:
+    floor = NO_TXN if context.held is None else context.held.head.floor
+    read_only = kind == "snapshot" and client.random.random() < 0.7
+    core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    core.owner = client.name
+    core.isolation, core.validation = level.isolation, level.validation
+    core.slack = level.slack
+    core.through_head = bool(features & (Feature.I | Feature.CT))
+    if key is not None:
+        core.key = KeyUse(*key)
+        core.through_head = True
+        if key[1] is not None:
+            core.applications = {key[0]: key[1]}
+    return core
+
+
+#: How one attempt ended: run it again in its place, or anew, or not at all.
+_Ending = Literal["lost", "again", "over"]
+
+
+def _once(
+    world: World,
+    context: Context,
+    client: Client,
+    kind: str,
+    core: Transaction,
+    key: tuple[str, int | None] | None,
+) -> Program[tuple[Attempt, _Ending]]:
+    attempt = world.begin(context, client, kind, core)
+    attempt.key = key
+
+    def body() -> Program[None]:
+        if key is not None:
+            yield from core.bind()
+        yield from _BODIES[kind](Hand(world, attempt), client)
+        if kind == "shared" and core.done:
+            yield from saving.save(core)
+            world.saved.append(attempt)
+            if client.random.random() < 0.4:
+                # Goes away without a word; whoever wants may go on with it.
+                raise _GoneAwayError
+            if client.random.random() < 0.5:
+                yield from sleep(3 * client.random.random())
+                yield from lists(Hand(world, attempt), client)
+
+    return attempt, (yield from _conclude(world, context, client, attempt, body()))
+
+
+class _GoneAwayError(Exception):
+    pass
+
+
+def _conclude(
+    world: World, context: Context, client: Client, attempt: Attempt, body: Program[None]
+) -> Program[_Ending]:
+    """Run a body and commit; what the caller is told is noted."""
+    core = attempt.core
+    again: _Ending = "again"
+    try:
+        yield from body
+        decided_only = client.random.random() < (0.6 if world.plan.neglected else 0.15)
+        yield from _commit(world, client, core, publish=not decided_only)
+        world.end(attempt, "committed")
+        if decided_only and core.decided is not None and not world.plan.neglected:
+            for location in core.decided.summary.tables:
+                publishing = publish_table(context, core.decided.held.head, location)
+                client.simulation.spawn(client, _quietly(publishing))
+        return "over"
+    except _GoneAwayError:
+        return "over"
+    except ConflictError:
+        world.end(attempt, "aborted")
+        if core.state == "failed" and attempt.kind != "resumed":
+            return "lost"
+    except TransactionAborted:
+        world.end(attempt, "aborted")
+    except (TableExists, TableNotFound, InvalidOperation, VersionNotFound, CorruptObject) as error:
+        torn_down = "recreate" in world.plan.foreign
+        expected = attempt.kind == "lifecycle" and error.kind.startswith("table_")
+        # A list may hide the very version that is asked for.
+        stale = Fault.STALE_LIST in client.simulation.fired
+        expected |= error.kind == "version_not_found" and stale
+        if not (torn_down or expected):
+            raise
+        world.end(attempt, "aborted")
+        again = "over"
+    except AlreadyCommitted:
+        world.end(attempt, "aborted")  # this attempt; the key's or id's other use is done
+        again = "over"
+    except ForeignConflict:
+        attempt.foreign = True
+        world.end(attempt, "committed")
+        return "over"
+    except CommitOutcomeUnknown:
+        if not core.through_head:
+            return "over"
+        state = yield from _settle(world, context, core.id)
+        if state == "committed" and not core.shared:
+            # Else it may be what another process made of it.
+            world.end(attempt, "committed")
+        if state != "aborted":
+            return "over"
+        world.end(attempt, "aborted")
+    except StoreError:
+        if core.state == "committed":
+            world.end(attempt, "committed")
+            return "over"
+        if core.tried and core.state != "failed":
+            return "over"  # it was not the commit that said no
+        world.end(attempt, "aborted")
+        again = "over"
+    yield from _quietly(_undo(core))
+    return again
+
+
+#: How often a commit is called, at most.
+_COMMITS = 4
+#: A commit makes few more requests than that: Ctrl-C strikes at one of them.
+_REQUESTS = 12
+
+
+def _commit(world: World, client: Client, core: Transaction, *, publish: bool) -> Program[None]:
+    """Commit; in some histories with Ctrl-C, and again after that and after no answer."""
+    if not world.plan.commits_again:
+        yield from commit(core, publish=publish)
+        return
+    source = client.random
+    for number in range(1, _COMMITS + 1):
+        strikes = number < _COMMITS and source.random() < 0.5
+        at = source.randint(1, _REQUESTS) if strikes else 0
+        moment: Moment = source.choice(("before", "after"))
+        try:
+            yield from interrupted(commit(core, publish=publish), at, moment)
+            return
+        except KeyboardInterrupt:
+            world.events["interrupted"] += 1
+            if core.state == "committed":
+                return  # in its publishing: whoever comes next goes on with it
+            if source.random() < 0.2:
+                yield from _quietly(_undo(core) if source.random() < 0.5 else core.context.head())
+                raise _GoneAwayError from None
+        except CommitOutcomeUnknown:
+            if number == _COMMITS or core.state != "open":
+                raise
+        world.events["commit again"] += 1
+        if source.random() < 0.6:
+            # Others of the process look what has come.
+            looks = [_quietly(refresh(core.context, table)) for table in core.tables]
+            yield from parallel([*looks, _quietly(core.context.head())])
+        yield from sleep(source.choice((0.0, 1.0, 100.0)) * source.random())
+
+
+def _undo(core: Transaction) -> Program[None]:
+    yield from saving.forget(core)
+    yield from core.abort()
+
+
+def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
+    """Ask for an outcome; "unknown" where the store does not let it be settled."""
+    try:
+        told = yield from outcome(context, txn_id)
+    except (CommitOutcomeUnknown, StoreError):
+        return "unknown"
+    world.verdicts.append((txn_id, told.state))
+    return told.state
+
+
+def _meddle(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
+    """Resume a saved transaction, or abort or ask after somebody's."""
+    if world.saved and client.random.random() < 0.7:
+        old = client.random.choice(world.saved)
+        yield from _take_over(world, context, client, old, heartbeat)
+        return
+    through_head = [attempt for attempt in world.attempts if attempt.core.through_head]
+    if not through_head:
+        return
+    # By the id that it has now: one that is behind the floor takes another.
+    victim = client.random.choice(through_head[-6:]).id
+    if client.random.random() < 0.5:
+        yield from _settle(world, context, victim)
+        return
+    try:
+        found = yield from fence(context, victim)
+    except (CommitOutcomeUnknown, StoreError):
+        return
+    if context.held is not None and not is_forgotten(context.held.head, victim):
+        world.verdicts.append((victim, "aborted" if found is None else "committed"))
+
+
+def _take_over(
+    world: World, context: Context, client: Client, old: Attempt, heartbeat: Heartbeat
+) -> Program[None]:
+    try:
+        core = yield from saving.resume(context, old.id, client.name)
+    except (
+        AlreadyCommitted,
+        TransactionAborted,
+        TransactionNotFound,
+        CommitOutcomeUnknown,
+        StoreError,
+        TableNotFound,
+        VersionNotFound,
+        CorruptObject,  # its sublog is deleted once it has ended
+    ):
+        return
+    # What is saved under an id is its newest attempt's: a re-run deletes first what
+    # was saved before, or finds that it was resumed.
+    old = next(a for a in reversed(world.attempts) if a.id == core.id and a.kind != "resumed")
+    attempt = world.begin(context, client, "resumed", core)
+    _inherit(attempt, old)
+
+    def body() -> Program[None]:
+        if client.random.random() < 0.5:
+            yield from lists(Hand(world, attempt), client)
+
+    yield from _conclude(world, context, client, attempt, body())
+    heartbeat.drop(core)
+
+
+def _inherit(attempt: Attempt, old: Attempt) -> None:
+    """What the resumed transaction had done by its last save, as far as its sublog says."""
+    core = attempt.core
+    attempt.record.invoked = old.record.invoked
+    attempt.tables = {done.table for done in core.done}
+    pushes = sum(isinstance(done.operation, Update) for done in core.done)
+    seen = {f"{table} {render_sql(where)}" for table, where in core.reads if where is not None}
+    kept = 0
+    for operation in old.record.operations:
+        if hasattr(operation, "value"):
+            kept += 1
+            if kept > pushes:
+                break
+        elif f"{operation.key[0]} {_of_key(int(operation.key[1:]))}" not in seen:
+            continue  # read after it was saved
+        attempt.record.operations.append(operation)
+
+
+def _of_key(key: int) -> str:
+    return render_sql(parse_predicate(f"id = {key}"))
+
+
+def _quietly(program: Program[Any]) -> Program[None]:
+    """Run what may fail on a failing store without harm."""
+    try:
+        yield from program
+    except LakeVillaError as error:
+        torn_down = error.kind in ("corrupt_object", "version_not_found", "table_not_found")
+        if not (torn_down or isinstance(error, StoreError | CommitOutcomeUnknown)):
+            raise
+
+
+def _write_checkpoints(context: Context) -> Program[None]:
+    while context.checkpoints_due:
+        location, version = context.checkpoints_due.popleft()
+        yield from _quietly(recovery.checkpoint(context, location, version))
+
+
+def head_of(world: World, client: Client) -> Program[Head | None]:
+    """HEAD, read by a fresh process."""
+    held = yield from context_of(client).head()
+    return None if held is None else held.head

@@ -1,0 +1,67 @@
+"""A simulated client: one process with its own clock and ids."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakevilla.ids import Ids
+from lakevilla.store.effects import Program
+from lakevilla.testing.world.faults import Fault
+
+if TYPE_CHECKING:
+    from lakevilla.testing.world.scheduler import Simulation
+
+__all__ = ["EPOCH", "Client", "ClientClock"]
+
+#: Virtual time 0, in seconds since the epoch.
+EPOCH = 1_750_000_000.0
+
+
+class ClientClock:
+    """A client's own clock: off by an offset, fast or slow by a rate."""
+
+    def __init__(self, simulation: Simulation, rate: float = 1.0) -> None:
+        self._simulation = simulation
+        self._rate = rate
+        self._skewed = False
+        self.offset_seconds = 0.0
+
+    def now(self) -> float:
+        if self._skewed:
+            # Counted once the wrong time is really looked at.
+            self._skewed = False
+            self._simulation.fired[Fault.CLOCK_SKEW] += 1
+        return EPOCH + self._simulation.now * self._rate + self.offset_seconds
+
+    def elapsed(self) -> float:
+        return self._simulation.now * self._rate
+
+    def skew(self, offset_seconds: float) -> None:
+        self.offset_seconds = offset_seconds
+        self._skewed = True
+
+
+class Client:
+    """One process: its clock, its ids, and how it ended."""
+
+    def __init__(self, simulation: Simulation, name: str, seed: str, rate: float) -> None:
+        self.simulation = simulation
+        self.name = name
+        self.clock = ClientClock(simulation, rate)
+        self.ids = Ids(self.clock, random.Random(seed))
+        #: For what the client chooses to do.
+        self.random = random.Random(f"{seed}/choices")
+        self.status: Literal["running", "done", "crashed"] = "running"
+        self.result: Any = None
+        self.requests = 0
+        self.faulty = True
+        self.paused_until = 0.0
+        self.paused_at = 0
+        self.offline_until = 0.0
+        self.restart: Callable[[Client], Program[Any]] | None = None
+        self.mains = 0
+
+    def __repr__(self) -> str:
+        return f"<client {self.name}: {self.status}>"

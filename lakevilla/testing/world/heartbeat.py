@@ -1,0 +1,50 @@
+"""The heartbeat of a simulated client: a strand beside those that run its transactions."""
+
+from __future__ import annotations
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.store.effects import Program, sleep
+from lakevilla.testing.world.client import Client
+from lakevilla.transaction.state.record import renew
+from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["Heartbeat"]
+
+
+class Heartbeat:
+    """Renews the records of a client's transactions every third of their lease.
+
+    It is what ``Context.renewed`` is told of them, as in the real library. The
+    strand is begun with the first record and ends when nothing is left to renew,
+    so that a history whose clients are done comes to its end.
+    """
+
+    def __init__(self, client: Client, lease_seconds: float) -> None:
+        self._client = client
+        self._pause = lease_seconds / 3
+        self._beating: list[Transaction] = []
+        self._runs = False
+
+    def add(self, txn: Transaction) -> None:
+        """Renew this one from now on."""
+        if not any(txn is other for other in self._beating):
+            self._beating.append(txn)
+        if not self._runs:
+            self._runs = True
+            self._client.simulation.spawn(self._client, self._beat())
+
+    def drop(self, txn: Transaction) -> None:
+        """Its caller has let go of it, whether it has ended or not."""
+        self._beating = [other for other in self._beating if other is not txn]
+
+    def _beat(self) -> Program[None]:
+        while self._beating:
+            yield from sleep(self._pause)
+            for txn in list(self._beating):
+                try:
+                    lives = yield from renew(txn)
+                except LakeVillaError:
+                    continue  # the store's bad moment: again in a third of a lease
+                if not lives:
+                    self.drop(txn)
+        self._runs = False

@@ -1,0 +1,125 @@
+"""Who goes first: the markers and reservations before a transaction's own (section 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakevilla.global_log.head import Head
+from lakevilla.lake.context import Event
+from lakevilla.markers.marker import Listed, Unreadable, marker_key
+from lakevilla.markers.queue import Event as Happened
+from lakevilla.markers.queue import State, advance, ahead
+from lakevilla.markers.repo import list_markers, load_markers
+from lakevilla.store.base import Token
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.record import RESERVATION
+from lakevilla.transaction.queue.places import take_ticket
+from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["Ahead", "who_is_ahead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """One who is to go first: by a marker, or (number 0, no key) by a reservation.
+
+    ``mine`` is the ticket that waits for it; ``txn`` is empty if nobody can tell whose it is.
+    """
+
+    table: str
+    number: int
+    mine: int
+    txn: str
+    key: str = ""
+    unreadable: Unreadable | None = None
+    token: Token | None = None
+
+
+def who_is_ahead(txn: Transaction, head: Head | None) -> Program[list[Ahead]]:
+    """One LIST for each table that the transaction has not reserved, all in one round."""
+    found = []
+    mine = {}
+    queue = txn.queue
+    if queue is not None:
+        own = reserved_by(head, txn.id)
+        tables = [table for table in queue.tables if table not in own]
+        lists = yield from parallel([list_markers(table) for table in tables])
+        some = yield from parallel(
+            [_at_table(txn, table, listed) for table, listed in zip(tables, lists, strict=True)]
+        )
+        found = [one for several in some for one in several]
+        mine = {place.ticket.table: place.ticket.number for place in queue.places}
+    for reservation in reserved_ahead(txn, head):
+        for table in reservation.tables:
+            found.append(Ahead(table, RESERVATION, mine.get(table, 0), reservation.txn))
+    return [one for one in found if not _is_beside(txn, one)]
+
+
+def _is_beside(txn: Transaction, one: Ahead) -> bool:
+    """Whether the thread that would wait has the one ahead open itself: it would wait for ever.
+
+    So it goes on, as after a wait that ran out. If the two work on the same rows, the one
+    ahead does its work again when it commits, or has a conflict.
+    """
+    if not txn.context.is_callers(one.txn):
+        return False
+    if one.txn not in txn.beside:
+        txn.beside.add(one.txn)
+        message = (
+            f"transaction {txn.id} does not wait for {one.txn}, which the same thread has open: "
+            f"it goes on beside it on table {one.table}"
+        )
+        detail = {"table": one.table, "holders": [one.txn], "beside": True}
+        txn.context.notify(Event("waiting", txn.id, message, detail))
+    return True
+
+
+def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
+    yield from _replace_swept(txn, table, listed)
+    assert txn.queue is not None
+    places = txn.queue.at(table)
+    last = max(place.ticket.number for place in places)
+    below = [one for one in listed if one.number < last]
+    loaded = yield from load_markers(table, below, txn.context.known_markers())
+    found = {}
+    for place in places:
+        before = ahead(place.ticket, loaded, txn.id)
+        if before and place.state is State.FIRST:
+            place.state = advance(place.state, Happened.OVERTAKEN)
+        if not before and place.state is State.WAITING:
+            place.state = advance(place.state, Happened.REACHED)
+        for one, marker in before:
+            unreadable = marker if isinstance(marker, Unreadable) else None
+            if unreadable is not None and one.token in txn.context.passed:
+                continue
+            found[one.number] = Ahead(
+                table,
+                one.number,
+                place.ticket.number,
+                "" if isinstance(marker, Unreadable) else marker.txn,
+                marker_key(table, one.number),
+                unreadable,
+                one.token,
+            )
+    return list(found.values())
+
+
+def _replace_swept(txn: Transaction, table: str, listed: list[Listed]) -> Program[None]:
+    """Take a new ticket for each that is not there any more.
+
+    Others take a transaction for dead that has slept for a lease. A list that is
+    behind looks the same: then a good place is given up for a later one, which is
+    all that a stale answer can do here.
+    """
+    queue = txn.queue
+    assert queue is not None
+    there = {one.number for one in listed}
+    for lost in [place for place in queue.at(table) if place.ticket.number not in there]:
+        lost.state = advance(advance(lost.state, Happened.SWEPT), Happened.WOKE)
+        queue.places.remove(lost)
+        queue.doubtful.append((table, lost.ticket.number))
+        yield from take_ticket(txn, table, lost.ticket.access, listed)

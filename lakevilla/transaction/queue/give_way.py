@@ -1,0 +1,65 @@
+"""Giving way in a cycle: the youngest of it shifts, nobody else (design, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lakevilla.deadlock.graph import live_edges
+from lakevilla.deadlock.policy import gives_way
+from lakevilla.global_log.head import Head
+from lakevilla.lake.context import Event
+from lakevilla.markers.queue import Event as Move
+from lakevilla.markers.queue import advance
+from lakevilla.markers.repo import free, list_markers
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.record import RESERVATION, Access, Ticket
+from lakevilla.transaction.queue.places import take_ticket
+from lakevilla.transaction.queue.reservation import unreserve
+from lakevilla.transaction.redo.deferred import defer
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.queue.wait import Wait
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["give_way", "shift"]
+
+
+def give_way(txn: Transaction, wait: Wait, head: Head | None) -> Program[bool]:
+    """Shift if this is the youngest of a cycle; nobody else in it does."""
+    assert txn.record is not None
+    records = {who: record for who, (record, _) in wait.records.items() if record is not None}
+    records[txn.id] = txn.record.record
+    reservations = () if head is None else head.reserved
+    reserved = {(r.txn, table) for r in reservations for table in r.tables}
+    into = gives_way(txn.id, live_edges(records, reserved))
+    if not into:
+        return False
+    if any(edge.holder_ticket == RESERVATION for edge in into):
+        yield from unreserve(txn)
+    tables = sorted({edge.table for edge in into if edge.holder_ticket != RESERVATION})
+    yield from parallel([shift(txn, table) for table in tables])
+    defer(txn, tables)
+    others = sorted({edge.waiter for edge in into})
+    message = f"transaction {txn.id} gives way to {', '.join(others)} on {', '.join(tables)}"
+    detail = {"tables": tables, "holders": others}
+    txn.context.notify(Event("shift", txn.id, message, detail))
+    return True
+
+
+def shift(txn: Transaction, table: str) -> Program[None]:
+    """New ticket at the end, then the old ones go: in between both stand, which costs a wait."""
+    queue = txn.queue
+    assert queue is not None
+    old = queue.at(table)
+    listed = yield from list_markers(table)
+    yield from take_ticket(txn, table, _strongest(held.ticket for held in old), listed)
+    for held in old:
+        held.state = advance(held.state, Move.GAVE_WAY)
+        queue.places.remove(held)
+    yield from free([held.ticket for held in old])
+
+
+def _strongest(tickets: Iterable[Ticket]) -> Access:
+    accesses = {ticket.access for ticket in tickets}
+    return accesses.pop() if len(accesses) == 1 else "write"

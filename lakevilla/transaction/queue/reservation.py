@@ -1,0 +1,107 @@
+"""Reservations: how an escalated transaction holds against optimistic ones (section 7).
+
+Those look at no markers, but everybody reads HEAD. A reservation is a ticket
+below all others in the tables that it names; it counts while its holder's
+record lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from lakevilla.global_log.head import Head, Reservation, successor
+from lakevilla.lake.context import Event
+from lakevilla.store.effects import Program
+from lakevilla.tables.registration import replace_until_stored
+from lakevilla.transaction.state.record import create_record
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["remaining", "reserve", "reserved_ahead", "reserved_by", "unreserve"]
+
+#: More would make HEAD heavy for everyone, and an order among so many helps nobody.
+_MOST = 32
+
+
+def reserve(txn: Transaction, tables: Collection[str]) -> Program[None]:
+    """Add the transaction to HEAD's ``reserved``.
+
+    The replacement itself makes every optimistic commit that is under way lose
+    its race, and look at HEAD again. The record comes first: a reservation
+    whose holder has none is void.
+    """
+    if txn.record is None:
+        yield from create_record(txn)
+    context = txn.context
+    wanted = Reservation(txn.id, tuple(sorted(tables)))
+
+    def change(head: Head) -> Program[Head | None]:
+        alive = _without(head, context.departed)
+        # In its place, if it was escalated before: whoever has waited longest stays first.
+        now = tuple(wanted if one.txn == txn.id else one for one in alive)
+        if wanted not in now:
+            now = (*now, wanted)
+        if now == head.reserved or head.is_fenced(txn.id) or len(now) > _MOST:
+            return None
+        yield from ()
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), reserved=now)
+
+    head = yield from replace_until_stored(context, change)
+    if wanted not in head.reserved:
+        return
+    message = f"transaction {txn.id} reserves {', '.join(wanted.tables)}: others let it go first"
+    context.notify(Event("escalation", txn.id, message, {"tables": list(wanted.tables)}))
+
+
+def unreserve(txn: Transaction) -> Program[None]:
+    """Give way: take the transaction out of HEAD's ``reserved``."""
+    context = txn.context
+
+    def change(head: Head) -> Program[Head | None]:
+        others = _without(head, {txn.id})
+        if others == head.reserved:
+            return None
+        yield from ()
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms(), reserved=others)
+
+    yield from replace_until_stored(context, change)
+
+
+def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
+    """The tables that a transaction has reserved."""
+    reservations = () if head is None else head.reserved
+    return frozenset(table for r in reservations if r.txn == txn_id for table in r.tables)
+
+
+def reserved_ahead(txn: Transaction, head: Head | None) -> list[Reservation]:
+    """Whom the transaction lets go first: those in HEAD before its own reservation.
+
+    Only as far as it writes what they have reserved: a read can't invalidate them.
+    """
+    written = {done.table for done in txn.done}
+    if head is not None and txn.context.departed:
+        # One that was taken out of HEAD counts again, should it come back.
+        txn.context.departed &= {reservation.txn for reservation in head.reserved}
+    before = []
+    for reservation in () if head is None else head.reserved:
+        if reservation.txn == txn.id:
+            break
+        tables = tuple(sorted(written.intersection(reservation.tables)))
+        if tables and reservation.txn not in txn.context.departed:
+            before.append(Reservation(reservation.txn, tables))
+    return before
+
+
+def remaining(txn: Transaction, head: Head) -> tuple[Reservation, ...]:
+    """The reservations of a HEAD that the transaction decides itself with.
+
+    Its own has served; those whose holders were found dead are dropped by
+    whoever comes first.
+    """
+    return _without(head, {txn.id, *txn.context.departed})
+
+
+def _without(head: Head, gone: Collection[str]) -> tuple[Reservation, ...]:
+    return tuple(r for r in head.reserved if r.txn not in gone)

@@ -1,0 +1,239 @@
+"""Waiting for one's turn, and giving way in a cycle (design, sections 7 and 8, step 1).
+
+Nothing here is needed for safety: a transaction that goes on too early loses a
+race or redoes its work. So every doubt is settled in favour of going on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.head import Head
+from lakevilla.ids import is_txn_id
+from lakevilla.lake.context import Event
+from lakevilla.store.base import Found, Missing, Token
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Program, delete, get, parallel, sleep
+from lakevilla.sublogs.record import Edge, TxnRecord, record_key
+from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
+from lakevilla.transaction.queue.give_way import give_way
+from lakevilla.transaction.queue.stale import dead, finish_decided, have_moved, strays, sweep
+from lakevilla.transaction.state.record import change_record
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["Wait", "wait_for_turn"]
+
+#: Edges written into one record; whoever waits for more is in no hurry to find a cycle.
+_MOST_EDGES = 256
+#: Records read to find a cycle; a larger one ends with a time-out.
+_MOST_RECORDS = 4096
+#: A queue moves on at the pace at which each waiter looks, so pauses grow slowly.
+_GROWTH = 1.2
+#: Whoever waits longer is told of again, louder: somebody may have to look.
+_LONG_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Wait:
+    """What one wait has learnt: records by transaction, and whom its caller was told of."""
+
+    deadline: float
+    pause: float
+    began: float
+    tell_again: float
+    records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    swept: set[str] = field(default_factory=set)
+    moved: set[tuple[str, int, Token]] = field(default_factory=set)
+    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
+    waited: bool = False
+
+
+def wait_for_turn(txn: Transaction, head: Head | None) -> Program[bool]:
+    """Wait until nobody is ahead, or the patience of the transaction is over.
+
+    True if it has waited: then HEAD has moved. ``head`` shows the reservations.
+    """
+    context = txn.context
+    settings = context.settings
+    if txn.patience_ends is None:
+        limit = txn.wait_timeout_seconds
+        limit = settings.wait_timeout_seconds if limit is None else limit
+        txn.patience_ends = context.clock.elapsed() + limit
+    pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
+    now = context.clock.elapsed()
+    wait = Wait(txn.patience_ends, pause, now, now + _LONG_SECONDS)
+    while True:
+        if context.clock.elapsed() >= wait.deadline:
+            if wait.waited:
+                _give_up(txn)
+            break
+        before = yield from who_is_ahead(txn, head)
+        if not before:
+            break
+        wait.waited = True
+        yield from _wait(txn, wait, before, head)
+        if head is not None and head.reserved:
+            held_head = yield from context.head()
+            head = None if held_head is None else held_head.head
+    if wait.swept:
+        yield from finish_decided(txn, wait.swept)
+    return wait.waited
+
+
+def _wait(
+    txn: Transaction, wait: Wait, before: Sequence[Ahead], head: Head | None
+) -> Program[None]:
+    """Wait until it is worth listing again.
+
+    The edges are written before the records of others are read: of those who close
+    a cycle the last to write sees all of it.
+    """
+    context = txn.context
+    lease = context.settings.lease_seconds
+    list_again = context.clock.elapsed() + lease
+    yield from _write_edges(txn, before)
+    while True:
+        yield from _read_records(wait, before, txn)
+        gone = dead(txn, wait, before)
+        if gone:
+            yield from sweep(txn, wait, gone)
+            wait.pause = context.settings.wait_poll_seconds
+            return
+        stray = strays(wait, before)
+        if stray:
+            yield from parallel([delete(one.key) for one in stray])
+            return
+        if txn.queue is not None and (yield from give_way(txn, wait, head)):
+            return
+        if have_moved(wait, before):
+            return
+        _announce(txn, wait, before)
+        look_again = context.clock.elapsed() + lease / 3
+        polled = max(before, key=lambda one: (one.txn != "", one.number))
+        while True:
+            now = context.clock.elapsed()
+            if now >= min(wait.deadline, list_again):
+                return
+            if now >= min(look_again, wait.tell_again):
+                break
+            pause = wait.pause * (0.5 + context.ids.jitter() / 2)
+            yield from sleep(min(pause, wait.deadline - now, list_again - now))
+            wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
+            if not polled.txn:
+                break
+            if txn.ousted:
+                yield from change_record(txn)  # tells why
+            changed = yield from _poll(txn, wait, polled.txn)
+            if polled.txn not in wait.records:
+                wait.pause = context.settings.wait_poll_seconds
+                return
+            if changed:
+                break
+
+
+def _write_edges(txn: Transaction, before: Iterable[Ahead]) -> Program[None]:
+    if txn.queue is None or txn.record is None:
+        return  # holds no ticket, so nobody waits for it
+    edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
+    edges = edges[:_MOST_EDGES]
+    record = txn.record.record
+    # Edges to those that have ended are void by themselves; only new ones must be told.
+    if not set(edges) <= set(record.edges) or record.tickets != txn.queue.tickets:
+        yield from change_record(txn, edges=tuple(edges))
+
+
+def _poll(txn: Transaction, wait: Wait, holder: str) -> Program[bool]:
+    """One conditional GET; whether anything has changed."""
+    before = wait.records.get(holder)
+    yield from _read(txn, wait, holder)
+    return wait.records.get(holder) != before or txn.context.leases.is_stale(
+        holder, txn.context.clock.elapsed()
+    )
+
+
+def _read_records(wait: Wait, before: Iterable[Ahead], txn: Transaction) -> Program[None]:
+    """The records of those ahead, and of those that they wait for in turn."""
+    seen: set[str] = {txn.id}
+    frontier = {one.txn for one in before if one.txn} - seen
+    while frontier and len(seen) < _MOST_RECORDS:
+        yield from parallel([_read(txn, wait, holder) for holder in sorted(frontier)])
+        seen |= frontier
+        further: set[str] = set()
+        for holder in frontier:
+            record = wait.records.get(holder, (None, None))[0]
+            if record is not None:
+                further.update(edge.holder for edge in record.edges)
+        frontier = further - seen
+
+
+def _read(txn: Transaction, wait: Wait, holder: str) -> Program[None]:
+    context = txn.context
+    key = record_key(holder)
+    known = wait.records.get(holder)
+    outcome = yield from get(key, None if known is None else known[1])
+    if isinstance(outcome, Missing):
+        wait.records.pop(holder, None)
+        context.leases.gone(holder)
+        return
+    if isinstance(outcome, Found):
+        known = (_record(key, holder, outcome.body), outcome.token)
+        wait.records[holder] = known
+    assert known is not None
+    lease = context.settings.lease_seconds if known[0] is None else known[0].lease_seconds
+    context.leases.observe(holder, known[1], lease, context.clock.elapsed())
+
+
+def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
+    """A record that can't be read tells no edges; its lease still runs.
+
+    The ids in it become parts of keys: a wrong one must not reach the store.
+    """
+    try:
+        record = decode(key, body, TxnRecord)
+    except LakeVillaError:
+        return None
+    if record.txn != holder or not all(is_txn_id(edge.holder) for edge in record.edges):
+        return None
+    return record
+
+
+def _announce(txn: Transaction, wait: Wait, before: Sequence[Ahead]) -> None:
+    """Say whom it waits for, once for each set of them, and again when that takes long."""
+    holders = frozenset(one.txn or one.key for one in before)
+    now = txn.context.clock.elapsed()
+    is_long = now >= wait.tell_again
+    if holders == wait.told and not is_long:
+        return
+    wait.told = holders
+    first = before[-1]
+    record = wait.records.get(first.txn, (None, None))[0]
+    owner = "" if record is None else f" ({record.owner})"
+    more = "" if len(holders) == 1 else f" and {len(holders) - 1} more"
+    message = f"transaction {txn.id} waits for {first.txn or first.key}{owner}{more}"
+    detail = {
+        "table": first.table,
+        "holders": sorted(holders),
+        "owner": None if record is None else record.owner,
+        "long": is_long,
+    }
+    still = ""
+    if is_long:
+        # Twice as rare each time.
+        since = wait.began
+        wait.tell_again = now + (now - since)
+        still = f", since {now - since:.0f} s: `lakevilla txns` shows it, `lakevilla abort` ends it"
+    txn.context.notify(Event("waiting", txn.id, f"{message} on table {first.table}{still}", detail))
+
+
+def _give_up(txn: Transaction) -> None:
+    """Say, once, that it waits no longer."""
+    if not txn.impatient:
+        txn.impatient = True
+        message = f"transaction {txn.id} stops waiting and commits optimistically"
+        txn.context.notify(Event("waiting", txn.id, message))

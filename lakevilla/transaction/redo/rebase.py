@@ -1,0 +1,130 @@
+"""Moving a transaction to a newer HEAD, with what it must do again there (design, section 6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import LakeVillaError, TransactionAborted
+from lakevilla.formats.base import Layout
+from lakevilla.global_log.repo import HeldHead
+from lakevilla.lake.context import Event
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.row_changes import still_fits
+from lakevilla.lake.view import View
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
+from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, tables_read
+from lakevilla.transaction.redo.replay import conflict, redo, replay
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Done, Transaction
+    from lakevilla.transaction.validation.validate import Examination
+
+__all__ = ["adopt", "stands"]
+
+
+def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
+    """Move the transaction to ``held``; operations from ``redo_from`` on are done again there.
+
+    Raises
+    ------
+    ConflictError
+        Too many redos, an operation that fits no longer, or a count that the
+        caller has looked at and that would change.
+    """
+    try:
+        yield from _moved(txn, held, found)
+    except BaseException as error:
+        if txn.state == "open":
+            # Half moved it is neither what it was nor what it is to be: were it
+            # committed again, a part of its operations would be, or old ones unchecked.
+            txn.fail(
+                error
+                if isinstance(error, LakeVillaError)
+                else TransactionAborted(
+                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
+                    txn_id=txn.id,
+                )
+            )
+        raise
+
+
+def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
+    context = txn.context
+    # What each operation made its files for: a redo of one before it may change that.
+    layouts = _layouts(txn)
+    txn.held = held
+    txn.behind = found.behind
+    if held is not None:
+        txn.bound_sequence = held.head.sequence
+    reshaped = set()
+    moved: Moves = {}
+    for location, working in txn.tables.items():
+        new = found.views.get(location)
+        if new is not None:
+            if _definition(new) != _definition(working.view):
+                reshaped.add(location)
+                old = working.view
+                known, now = old.snapshot.layout, new.snapshot.layout
+                moved[location] = unsettled(old.base.layout, known, now)
+            working.view = new
+            working.candidates.clear()
+    first = len(txn.done) if found.redo_from is None else found.redo_from
+    if found.redo_from is not None:
+        table = txn.done[first].table
+        # One that gives way ends by itself: each redo leaves it less to do.
+        txn.redos += not isinstance(txn.done[first].operation, Optimize)
+        if txn.redos > context.settings.max_redos:
+            raise txn.fail(conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
+        context.notify(
+            Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
+        )
+    for done in txn.done:
+        if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
+            done.fitted = True
+    name = file_namer(context, txn.id, txn.through_head)
+
+    def step(index: int, done: Done) -> Program[None]:
+        done.operation = before = renumber(done.operation, moved)
+        if index >= first and not stands(done):
+            yield from redo(txn, done, name)
+            moved.setdefault(done.table, {}).update(moves(before, done.operation))
+        if (index >= first or done.deferred) and isinstance(done.operation, Append | Overwrite):
+            _check_fits(txn, done, layouts[index])
+
+    yield from replay(txn, step)
+    reads = [renumber_read(read, moved) for read in txn.reads.values()]
+    txn.reads = {(read.table, read.where): read for read in reads}
+
+
+def _definition(view: View) -> tuple[object, object]:
+    return view.snapshot.metadata, view.snapshot.protocol
+
+
+def _layouts(txn: Transaction) -> list[Layout]:
+    """Per operation its table's layout as the transaction saw it after the operation."""
+    snapshots = {location: working.view.snapshot for location, working in txn.tables.items()}
+    layouts = []
+    for done in txn.done:
+        change = done.change
+        if change.metadata is not None or change.protocol is not None:
+            snapshots[done.table] = snapshots[done.table].apply(change)
+        layouts.append(snapshots[done.table].layout)
+    return layouts
+
+
+def _check_fits(txn: Transaction, done: Done, written: Layout) -> None:
+    """Files that an operation keeps in a redo must be right on the new state as they are."""
+    after = txn.tables[done.table].snapshot.apply(done.change)
+    if not still_fits(written, after.layout):
+        reason = "its schema or constraints were changed meanwhile"
+        raise txn.fail(conflict(txn, done.table, reason))
+
+
+def stands(done: Done) -> bool:
+    """Whether an operation after the first in conflict keeps its physical side, or has none."""
+    return (
+        done.deferred
+        or isinstance(done.operation, Create)
+        or (isinstance(done.operation, Append) and done.operation.columns is None)
+    )

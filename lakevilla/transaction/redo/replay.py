@@ -1,0 +1,119 @@
+"""Going through a transaction's operations again, on the state that its tables have now.
+
+A redo after a conflict and the performing of what was put off are one thing:
+from the tables' views on, in order, each operation on what those before it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lakevilla.engines.base import FileNamer
+from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
+from lakevilla.operations.compaction import still_moved
+from lakevilla.operations.perform import check_append_only, perform, performed_as
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Optimize, given_files
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Done, Transaction
+
+__all__ = ["conflict", "lay_over", "made_files", "redo", "replay"]
+
+
+def replay(txn: Transaction, step: Callable[[int, Done], Program[None]]) -> Program[None]:
+    """Lay the operations over the tables' views again, in order, each after its ``step``.
+
+    While ``step`` runs for an operation, ``txn.done`` and the tables' snapshots
+    hold those before it and no others: that is what its sources are read at. When
+    it raises, all operations are there again, those that were performed as they are now.
+    """
+    kept, txn.done = txn.done, []
+    lay_over(txn)
+    try:
+        for index, done in enumerate(kept):
+            yield from step(index, done)
+            txn.done.append(done)
+            working = txn.tables[done.table]
+            working.snapshot = working.snapshot.apply(done.change)
+    except BaseException:
+        txn.done = kept
+        lay_over(txn)
+        raise
+
+
+def lay_over(txn: Transaction) -> None:
+    """Make the tables' snapshots anew: their views with the transaction's own changes."""
+    for working in txn.tables.values():
+        working.snapshot = working.view.snapshot
+    for done in txn.done:
+        working = txn.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+
+
+def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
+    """Perform an operation on the present snapshots, in place of what it did before, if it did.
+
+    Raises
+    ------
+    ConflictError
+        It has fitted before and does not fit what others have made of its tables,
+        or a count that the caller has looked at would change.
+    InvalidOperation
+        It was put off until now, and can't be performed. Either way nothing of the
+        transaction can commit.
+    """
+    for key in made_files(done):
+        txn.bodies.pop(key, None)
+    yield from txn.store_bodies(done.table)
+    snapshot = txn.tables[done.table].snapshot
+    try:
+        again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
+        check_append_only(snapshot, again)
+        done.operation = performed_as(done.operation, snapshot, again)
+    except InvalidOperation as error:
+        raise txn.fail(_refused(txn, done, error)) from error
+    if done.observed and again.counts.rows != done.counts.rows:
+        raise txn.fail(
+            conflict(txn, done.table, "row counts that the caller has looked at would change")
+        )
+    done.change, done.counts, done.metrics = again.change, again.counts, again.metrics
+    if isinstance(done.operation, Optimize):
+        # What was let go is gone for good: its files are nobody's from here on.
+        done.operation = still_moved(done.operation, again.change)
+    done.deferred = False
+    txn.keep(done, again.bodies)
+
+
+def made_files(done: Done) -> list[str]:
+    """The keys of the files that performing an operation made; those it was given are its source.
+
+    Only the former may be dropped when it is undone: a redo makes them anew, and
+    nobody could make the latter again.
+    """
+    given = {file.path for file in given_files(done.operation)}
+    made = [file.path for file in done.change.adds]
+    made += [file.path for file in done.change.change_files]
+    return [f"{done.table}/{path}" for path in made if path not in given]
+
+
+def _refused(txn: Transaction, done: Done, error: InvalidOperation) -> LakeVillaError:
+    if not done.deferred or done.fitted:
+        return conflict(txn, done.table, error.message)
+    verb = type(done.operation).__name__.lower()
+    return InvalidOperation(
+        f"{verb} of table {done.table}, put off until others were through: {error.message}",
+        table=done.table,
+        txn_id=txn.id,
+    )
+
+
+def conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
+    """The error of a transaction that can't be mended."""
+    return ConflictError(
+        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
+        "(`lake.run` does so by itself)",
+        table=table,
+        txn_id=txn.id,
+    )

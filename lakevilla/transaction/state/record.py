@@ -1,0 +1,212 @@
+"""A transaction's own record: created, replaced, renewed and deleted (design, section 5).
+
+The transaction and its heartbeat, which is another thread, both replace it under
+``Match``. There is no lock: whoever is refused finds the other's write under
+the same claim, and repeats its own on top of it. Another claim means that the
+transaction was resumed elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, StoreError, TransactionAborted
+from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored, Token, Unknown
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, delete, get, put
+from lakevilla.sublogs.record import TxnRecord, record_key
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = [
+    "HeldRecord",
+    "change_record",
+    "create_record",
+    "delete_record",
+    "no_queues",
+    "renew",
+]
+
+#: Replacements that met the other writer of the same record, in a row.
+_MAX_RACES = 16
+
+
+class HeldRecord(msgspec.Struct, frozen=True):
+    """A record with the token under which its owner replaces it; ``at`` by the own clock."""
+
+    record: TxnRecord
+    token: Token
+    at: float
+
+
+def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
+    """Create the record: before the first marker, or at the first save.
+
+    Raises
+    ------
+    StoreError
+        It is not known to be stored. One that lands later has no owner: it is
+        stale after a lease, and gc deletes it.
+    """
+    context = txn.context
+    if context.only_creates:
+        raise txn.fail(no_queues(txn.id))
+    txn.claim = txn.claim or context.ids.nonce()
+    record = TxnRecord(
+        format=FORMAT,
+        nonce=context.ids.nonce(),
+        txn=txn.id,
+        owner=txn.owner,
+        heartbeat=0,
+        lease_seconds=context.settings.lease_seconds,
+        sublog=sublog,
+        claim=txn.claim,
+        **_present(txn),
+    )
+    outcome = yield from put(record_key(txn.id), encode(record), ABSENT)
+    if isinstance(outcome, Unknown):
+        raise StoreError(
+            f"could not store the record of transaction {txn.id} ({outcome.reason}): try again",
+            txn_id=txn.id,
+        )
+    if isinstance(outcome, Stored):
+        _hold(txn, record, outcome.token, first=True)
+        context.renewed(txn)
+        return
+    found = outcome.current
+    current = None if found is None else decode(record_key(txn.id), found.body, TxnRecord)
+    if found is None or current is None or current.claim != txn.claim:
+        raise txn.fail(_taken(txn))
+    # An earlier attempt of ours, whose answer was lost, has landed after all.
+    _hold(txn, current, found.token, first=True)
+    yield from change_record(txn, sublog=sublog)
+
+
+def change_record(txn: Transaction, **fields: Any) -> Program[None]:
+    """Replace the record with the transaction's present tickets, and with ``fields``.
+
+    Raises
+    ------
+    TransactionAborted
+        It was resumed by another process, or aborted: its record is gone.
+    """
+    for _ in range(_MAX_RACES):
+        held = txn.record
+        assert held is not None, "only a transaction that has a record changes it"
+        verdict = yield from _replace(txn, held, fields)
+        match verdict:
+            case "stored":
+                return
+            case "taken":
+                raise txn.fail(_taken(txn))
+            case "gone":
+                raise txn.fail(_gone(txn))
+    raise StoreError(
+        f"could not replace the record of transaction {txn.id}: try again", txn_id=txn.id
+    )
+
+
+def renew(txn: Transaction) -> Program[bool]:
+    """The heartbeat. False once there is nothing left to renew.
+
+    Runs beside the transaction, so it never fails it: what has befallen the
+    record, the transaction finds out when it changes it itself, or commits.
+    """
+    held = txn.record
+    if held is None or txn.state not in ("open", "failed"):
+        return False
+    verdict = yield from _replace(txn, held, {})
+    if txn.record is None or txn.record.record.txn != held.record.txn:
+        return True  # it has let go of that record meanwhile, and may have another one
+    txn.ousted = verdict in ("taken", "gone")
+    return not txn.ousted
+
+
+def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
+    """One replacement: ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``.
+
+    A replacement whose outcome is unknown may land until the record changes
+    again; it can only land on what it was made for, so repeating is safe.
+    """
+    new = msgspec.structs.replace(
+        held.record,
+        nonce=txn.context.ids.nonce(),
+        heartbeat=held.record.heartbeat + 1,
+        **{**_present(txn), **fields},
+    )
+    key = record_key(txn.id)
+    outcome = yield from put(key, encode(new), Match(held.token))
+    if isinstance(outcome, Stored):
+        _hold(txn, new, outcome.token)
+        return "stored"
+    found = outcome.current if isinstance(outcome, Refused) else (yield from get(key))
+    if found is None or isinstance(found, Missing):
+        return "gone"
+    assert isinstance(found, Found)
+    current = decode(key, found.body, TxnRecord)
+    if current.claim != txn.claim:
+        return "taken"
+    _hold(txn, current, found.token)
+    return "stored" if current.nonce == new.nonce else "again"
+
+
+def _hold(txn: Transaction, record: TxnRecord, token: Token, *, first: bool = False) -> None:
+    """Remember what is on the store. The other thread may be ahead; then the next write is
+    refused, and finds out.
+
+    One that it has deleted meanwhile must not come back: without a record a transaction
+    stores a new one, before it takes a place.
+    """
+    held = txn.record
+    if record.txn != txn.id or (held is None and not first):
+        return
+    if held is None or held.record.heartbeat <= record.heartbeat:
+        txn.record = HeldRecord(record, token, txn.context.clock.elapsed())
+
+
+def _present(txn: Transaction) -> dict[str, Any]:
+    """What every replacement brings up to date."""
+    tickets = () if txn.queue is None else txn.queue.tickets
+    return {"began": txn.began, "tickets": tickets, "tables": tuple(sorted(txn.tables))}
+
+
+def delete_record(txn: Transaction) -> Program[bool]:
+    """Delete the record of a transaction that has ended; False if another process owns it now."""
+    held, txn.record = txn.record, None
+    if held is None:
+        return True
+    key = record_key(txn.id)
+    if txn.shared:
+        # Saved, so somebody may have resumed it. One that was never saved nobody can.
+        current = yield from get(key)
+        if isinstance(current, Found) and decode(key, current.body, TxnRecord).claim != txn.claim:
+            return False
+    yield from delete(key)
+    return True
+
+
+def no_queues(txn_id: str) -> InvalidOperation:
+    """Why Feature.CT is refused where HEAD is a log: a record lives by being replaced."""
+    return InvalidOperation(
+        f"transaction {txn_id}: Feature.CT needs a store that replaces an object under a "
+        "condition, and this lake was made on one that only creates: leave Feature.CT out",
+        txn_id=txn_id,
+    )
+
+
+def _taken(txn: Transaction) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {txn.id} was resumed by another process: what it did here since its last "
+        "save is undone",
+        txn_id=txn.id,
+    )
+
+
+def _gone(txn: Transaction) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {txn.id} was aborted by another client: its record is gone; run it again",
+        txn_id=txn.id,
+    )

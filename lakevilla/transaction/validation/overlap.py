@@ -1,0 +1,213 @@
+"""Overlap: whether what came to a table can touch what a transaction relies on there.
+
+Asked of HEAD's summaries first, which costs no request; of those commits that they do
+not clear, in one round. Where even that leaves a doubt, validation builds the
+table's new state and looks closer (``validate``). So a doubt costs requests and nothing else.
+
+What is cleared is cleared commit by commit: no file that came can hold a row that was
+asked for, and no file that went was among those that could, nor is one that the
+transaction removes. Then the same rows are in the same files on the newer state as on the
+bound one, whatever else there is, and each operation would do there just what it has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Change, FileRef, file_refs
+from lakevilla.formats.fields import as_of
+from lakevilla.formats.pruning import may_match
+from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
+from lakevilla.global_log.summaries import Summary, fingerprint, statistics_text
+from lakevilla.lake.row_changes import only
+from lakevilla.lake.table_log import Tail
+from lakevilla.lake.view import View
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import Append, tables_read
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction, Working
+
+__all__ = ["is_cleared", "only_appends"]
+
+#: Candidates of a predicate that are held against fingerprints; beyond, a commit is looked at.
+_MOST_CANDIDATES = 4096
+
+#: What is known of one file that came: its partition values and statistics, as in the log.
+_Came = tuple[dict[str, str | None], str | None]
+
+
+def only_appends(txn: Transaction, location: str) -> bool:
+    """Whether the transaction relies on nothing of the table but its metadata."""
+    return not any(table == location for table, _ in txn.reads) and all(
+        isinstance(done.operation, Append) and done.operation.columns is None
+        if done.table == location
+        else location not in tables_read(done.operation)
+        for done in txn.done
+    )
+
+
+def is_cleared(txn: Transaction, head: Head, location: str, tail: Tail) -> Program[bool]:
+    """Whether nothing since the bound state can touch what the transaction relies on there.
+
+    ``tail`` is the log as far as it is known; what it has not followed yet, HEAD tells.
+    """
+    found = _since(txn, head, location, tail)
+    if found is None:
+        return False
+    entries, commits = found
+    if only_appends(txn, location):
+        return True
+    if txn.slack or txn.validation == "rules" or txn.behind:
+        return False  # by these, versions count, or older states
+    if any(done.deferred for done in txn.done):
+        return False  # what is performed yet is performed on what came
+    asked = _asked(txn, location)
+    for change in entries:
+        if (yield from _touches(txn, location, asked, change)):
+            return False
+    doubtful: list[CommitSummary] = []
+    for commit in commits:
+        summary = commit.tables[location].summary
+        if summary is not None and not (yield from _may_touch(txn, location, asked, summary)):
+            continue
+        if commit.kind != "transaction" or None in asked:
+            return False  # a part in the log, or more than one, or all rows are asked for
+        doubtful.append(commit)
+    objects = yield from parallel(
+        [txn.context.commit_object(commit.txn, commit.hash) for commit in doubtful]
+    )
+    for found_object in objects:
+        change = found_object.tables[location].change
+        if (yield from _touches(txn, location, asked, change)):
+            return False
+    return True
+
+
+def _since(
+    txn: Transaction, head: Head, location: str, tail: Tail
+) -> tuple[list[Change], list[CommitSummary]] | None:
+    """Entries that only the log tells of, and commits in HEAD, that came with new files or
+    without old ones; None if there was more than that, or nobody can tell.
+
+    All that the newer state has is in one or the other: HEAD tells of each of its commits,
+    and a foreign commit is in the log above what HEAD has taken in, or was taken in by
+    a commit of the kind ``foreign``.
+    """
+    old = txn.tables[location].view
+    application = application_id(head)
+    changes = []
+    for version in range(old.placement.logged + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None or entry.change.metadata is not None or entry.change.protocol is not None:
+            return None
+        if entry.applications.get(application, head.sequence + 1) > head.sequence:
+            changes.append(entry.change)
+    state = head.tables.get(location)
+    if state is None or old.state is None:
+        # In neither HEAD: its log has told all. It entered or left the lake: look closer.
+        return (changes, []) if state is old.state else None
+    if state.dropped:
+        return None
+    since = commits_after(head, txn.bound_sequence)
+    if since is None:
+        return None  # some have moved to a page
+    commits = []
+    for commit in since:
+        touch = commit.tables.get(location)
+        if touch is None:
+            continue
+        if touch.metadata:
+            return None
+        if touch.adds or touch.removes or commit.kind not in ("transaction", "foreign"):
+            commits.append(commit)
+    return changes, commits
+
+
+def _asked(txn: Transaction, location: str) -> list[Expr | None]:
+    """The predicates that rows of the table were asked for by; None: all rows."""
+    asked = [record.where for record in txn.reads.values() if record.table == location]
+    for done in txn.done:
+        read = tables_read(done.operation)
+        if location in read:
+            asked.append(read[location])
+    return list(dict.fromkeys(asked))
+
+
+def _removed(txn: Transaction, location: str) -> Iterable[FileRef]:
+    for done in txn.done:
+        if done.table == location:
+            yield from (file.ref for file in done.change.removes)
+
+
+def _touches(
+    txn: Transaction, location: str, asked: Sequence[Expr | None], change: Change
+) -> Program[bool]:
+    """Whether a commit, all of which is known, touches what was asked for."""
+    refs = {file.ref for file in change.removes}
+    if not refs.isdisjoint(_removed(txn, location)):
+        return True
+    came = [(file.partition_values, file.stats) for file in change.adds]
+    view = txn.tables[location].view
+    if _may_hold(view, asked, came):
+        return True
+    for where in asked:
+        gone = yield from only(view.snapshot, where, refs)
+        if gone.num_rows:
+            return True
+    return False
+
+
+def _may_touch(
+    txn: Transaction, location: str, asked: Sequence[Expr | None], summary: Summary
+) -> Program[bool]:
+    """Whether a commit may touch what was asked for, by its summary."""
+    gone = set(summary.removed)
+    if gone.intersection(fingerprint(ref) for ref in _removed(txn, location)):
+        return True
+    working = txn.tables[location]
+    came: list[_Came] = [(file.partition_values, statistics_text(file)) for file in summary.added]
+    if _may_hold(working.view, asked, came):
+        return True
+    for where in asked if gone else ():
+        candidates = yield from _candidates(working, where)
+        if candidates is None or not gone.isdisjoint(candidates):
+            return True
+    return False
+
+
+def _may_hold(view: View, asked: Sequence[Expr | None], came: Sequence[_Came]) -> bool:
+    """Whether one of these files may hold a row that was asked for."""
+    if not came or not asked:
+        return False
+    layout = view.snapshot.layout
+    here = [as_of(where, layout) for where in asked]
+    if None in here:
+        return True
+    values = [list(partition_values.items()) for partition_values, _ in came]
+    files = pa.table(
+        {
+            "partition_values": pa.array(values, pa.map_(pa.string(), pa.string())),
+            "stats": pa.array([stats for _, stats in came], pa.string()),
+        }
+    )
+    return any(
+        pc.any(may_match(files, layout, where)).as_py() for where in here if where is not None
+    )
+
+
+def _candidates(working: Working, where: Expr | None) -> Program[frozenset[int] | None]:
+    """Fingerprints of the files that may hold such a row in the bound state; None: too many."""
+    if where not in working.candidates:
+        snapshot = working.view.snapshot
+        files = yield from snapshot.files(as_of(where, snapshot.layout))
+        known = None
+        if files.num_rows <= _MOST_CANDIDATES:
+            known = frozenset(map(fingerprint, file_refs(files)))
+        working.candidates[where] = known
+    return working.candidates[where]

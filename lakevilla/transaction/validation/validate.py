@@ -1,0 +1,411 @@
+"""Validation: may a transaction move to a newer HEAD, and what must it do again there?
+
+By the predicates and files of what came between (design, section 9); with
+``validation="rules"`` first by version numbers, as the paper does. ``examine`` only
+tells; ``adopt`` moves the transaction, redoing what is in conflict.
+
+Under snapshot isolation what was read need not hold at the commit, nor where
+``slack`` lets a read be behind: validation is *lenient* on such tables. Then the
+transaction stands on the one state that it has read, and the rows that it writes must
+be as they were there, be it in other files: then they are written again there, from
+the same rows. Rows that did change can be mended by a redo only if all that was read
+holds on the new state too, as if the transaction had begun there; else its reads were
+of one state and its writes made from a later one, which is a lost update or a torn
+read. So leniency admits write skew, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import (
+    InvalidOperation,
+    LakeVillaError,
+    TableExists,
+    TableNotFound,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
+from lakevilla.expressions.tree import Expr
+from lakevilla.global_log.head import Head, TableState
+from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.rules import Rule
+from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.table_log import Tail, open_tail, probe, refresh
+from lakevilla.lake.view import NetChange, View, build_view, net_change
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import (
+    Alter,
+    Append,
+    Create,
+    Drop,
+    Guard,
+    Insert,
+    Operation,
+    Optimize,
+    is_blind,
+    tables_read,
+)
+from lakevilla.tables.surroundings import in_the_way
+from lakevilla.transaction.redo.rebase import adopt, stands
+from lakevilla.transaction.redo.replay import conflict
+from lakevilla.transaction.validation.overlap import is_cleared, only_appends
+from lakevilla.transaction.validation.versions import firing
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Done, Transaction
+
+__all__ = ["Examination", "catch_up", "examine", "extend", "validate_reads"]
+
+_SEEN = "rows that the transaction has read were changed meanwhile"
+
+
+@dataclass(slots=True)
+class Examination:
+    """What moving to a newer HEAD means for a transaction.
+
+    ``views`` are the tables' states there, where they differ; ``redo_from`` the
+    first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
+    the logs as they were looked at: what is in them is validated, and no more.
+    ``passed``: tables with reads were passed over.
+    ``lenient`` are the tables whose reads may be outdated, with the number of versions
+    that came (told under ``slack`` only); ``behind`` those whose reads then are, see
+    ``Transaction.behind``.
+    """
+
+    views: dict[str, View] = field(default_factory=dict)
+    tails: dict[str, Tail] = field(default_factory=dict)
+    redo_from: int | None = None
+    conflict: LakeVillaError | None = None
+    passed: bool = False
+    lenient: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)
+
+
+def examine(
+    txn: Transaction, head: Head | None, *, exact: bool = False, extending: bool = False
+) -> Program[Examination]:
+    """Hold everything the transaction relied on against ``head`` and the known logs.
+
+    Tables of which nothing that it relies on can have been touched (``overlap``) are
+    passed over, unless ``exact``: then a lost race costs no request besides HEAD's.
+    ``extending``: the transaction is to go on there, not to commit, so all that it has
+    read must hold at any level, and no rule is asked.
+    """
+    found = yield from _examined(txn, head, exact=exact, extending=extending)
+    if found.passed and found.conflict is None and found.redo_from is not None:
+        # What is redone is redone on the newer state of all that it reads.
+        found = yield from _examined(txn, head, exact=exact, extending=extending, whole=True)
+    return found
+
+
+def _examined(
+    txn: Transaction, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
+) -> Program[Examination]:
+    found = Examination(behind=dict(txn.behind))
+    nets: dict[str, NetChange] = {}
+    examined = list(txn.tables.items())
+    yield from load_tables(head, [location for location, _ in examined])
+    for location, working in examined:
+        old = working.view
+        state = None if head is None else head.tables.get(location)
+        if _creates(txn, location):
+            reason = yield from in_the_way(location, head)
+            if reason is not None:
+                found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
+                return found
+        if _is_another(txn, location, state):
+            # Nothing that was made for the one fits the other, not even appended files: they
+            # may have gone with the old one's data. Its log is not looked at: it may be going.
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        found.tails[location] = tail
+        if state == old.state and tail.tip == old.probed:
+            if not old.is_anothers(tail):
+                continue  # no version came, so no rule can fire
+            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+            return found
+        blind = only_appends(txn, location)
+        if (
+            head is not None
+            and not exact
+            and (blind or not whole)
+            and (yield from is_cleared(txn, head, location, tail))
+        ):
+            found.passed = found.passed or not blind
+            continue
+        if state is not None and state.published > tail.tip:
+            tail = yield from open_tail(txn.context, location, missing_ok=True)
+            tail = yield from probe(txn.context, tail)
+            found.tails[location] = tail
+        try:
+            new = yield from build_view(txn.context, head, location, tail)
+            if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.done):
+                new.snapshot.check_writable()
+        except (TableNotFound, VersionNotFound) as error:
+            # Gone, or so much of its log that its state at this HEAD can't be
+            # told any more: what can't be read conflicts with everything.
+            found.conflict = conflict(txn, location, error.message)
+            return found
+        except UnsupportedTableFeature as error:
+            found.conflict = error
+            return found
+        if _creates(txn, location):
+            found.conflict = TableExists(
+                f"table {location} was created by another client meanwhile",
+                table=location,
+                txn_id=txn.id,
+            )
+            return found
+        found.views[location] = new
+        nets[location] = yield from net_change(txn.context, old, new, tail)
+    if not nets:
+        return found
+    if not extending:
+        yield from _rules(txn, head, found)
+    if found.conflict is None:
+        yield from _operations(txn, nets, found)
+    strict = not (found.lenient or txn.behind)
+    if found.conflict is None and not strict and (yield from _reads_anew(txn, nets, found)):
+        # Something would be made from other rows than those that go with the reads.
+        if txn.behind:
+            found.conflict = conflict(txn, next(iter(txn.behind)), _SEEN)
+            return found
+        found.lenient, found.redo_from = {}, None
+        yield from _operations(txn, nets, found)
+    if found.conflict is None:
+        moving = exact or found.redo_from is not None
+        yield from _reads(txn, nets, found, moving=moving)
+    return found
+
+
+def _rules(txn: Transaction, head: Head | None, found: Examination) -> Program[None]:
+    """Tell by version numbers which tables are lenient, or which one is in conflict."""
+    snapshot = txn.isolation == "snapshot" and txn.has_one_state
+    for location, new in found.views.items():
+        if snapshot:
+            found.lenient[location] = 0
+        if not (txn.slack or txn.validation == "rules"):
+            continue
+        versions, rule = yield from firing(txn, head, new, found.tails[location])
+        if rule is not None and txn.validation == "rules":
+            found.conflict = conflict(
+                txn,
+                location,
+                f"rule {rule.name} fires ({rule.value}): the transaction works on version "
+                f"{versions.read}, the table is at {versions.hidden}, slack is {txn.slack}",
+            )
+            return
+        if rule is not Rule.R1 and txn.slack and txn.has_one_state:
+            found.lenient[location] = versions.hidden + 1 - versions.write
+
+
+def _reads_anew(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[bool]:
+    """Whether what would be performed there reads other rows than it would have read before."""
+    if any(done.deferred for done in txn.done):
+        return True  # what was put off is performed on whatever came
+    if found.redo_from is None:
+        return False
+    for done in txn.done[found.redo_from :]:
+        if stands(done):
+            continue
+        target = nets.get(done.table)
+        if target is not None and (target.metadata or target.contract):
+            return True
+        for table, where in tables_read(done.operation).items():
+            if (yield from _is_changed(txn, table, where, nets, found)):
+                return True
+    return False
+
+
+def _is_changed(
+    txn: Transaction,
+    table: str,
+    where: Expr | None,
+    nets: dict[str, NetChange],
+    found: Examination,
+) -> Program[bool]:
+    net = nets.get(table)
+    if net is None:
+        return False
+    old, new = txn.tables[table].view, found.views[table]
+    verdict = yield from judge(txn.context, old, new, net, where)
+    return verdict is Verdict.CHANGED
+
+
+def _changed(txn: Transaction, table: str, found: Examination) -> str:
+    """What a read was outdated by: with another schema any of them is, whatever it asked for."""
+    old, new = txn.tables[table].view.snapshot, found.views[table].snapshot
+    if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
+        return "its schema was changed meanwhile"
+    if (old.metadata, old.protocol) != (new.metadata, new.protocol):
+        return "its constraints, properties or protocol were changed meanwhile"
+    return _SEEN
+
+
+def _is_another(txn: Transaction, location: str, state: TableState | None) -> bool:
+    """Whether HEAD means another table by now than the one that the transaction works on."""
+    if state is None or state.dropped or _creates(txn, location):
+        return False  # that is told by whoever looks at the state
+    view = txn.tables[location].view
+    known = view.base.table_id if view.state is None else view.state.table_id
+    return known != state.table_id
+
+
+def _creates(txn: Transaction, location: str) -> bool:
+    return any(done.table == location and isinstance(done.operation, Create) for done in txn.done)
+
+
+def _operations(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
+    for index, done in enumerate(txn.done):
+        if (yield from _in_conflict(txn, done, nets, found)):
+            if found.conflict is None:
+                found.redo_from = index
+            return
+
+
+def _in_conflict(
+    txn: Transaction, done: Done, nets: dict[str, NetChange], found: Examination
+) -> Program[bool]:
+    operation = done.operation
+    if done.deferred:
+        return False  # it will be performed on what came between
+    target = nets.get(done.table)
+    if is_blind(operation):
+        if target is not None and target.contract:
+            old, new = txn.tables[done.table].view, found.views[done.table]
+            if not still_fits(old.snapshot.layout, new.snapshot.layout):
+                found.conflict = conflict(
+                    txn, done.table, "its schema or constraints were changed meanwhile"
+                )
+                return True
+        # Rows appended with new columns must add them on the new state again.
+        return (
+            target is not None
+            and target.metadata
+            and isinstance(operation, Append)
+            and operation.columns is not None
+        )
+    if isinstance(operation, Alter | Guard) and target is not None and target.metadata:
+        return True
+    if isinstance(operation, Insert | Optimize) and target is not None and target.contract:
+        # Its files were made for what the table was, whatever rows they hold.
+        return True
+    for table, where in tables_read(operation).items():
+        if table in found.lenient and _only_reads(operation, table):
+            continue
+        if (yield from _is_changed(txn, table, where, nets, found)):
+            return True
+    return target is not None and any(
+        removed.ref in target.removes for removed in done.change.removes
+    )
+
+
+def _only_reads(operation: Operation, table: str) -> bool:
+    """Whether the operation reads rows of the table and changes none of them.
+
+    One that adds a constraint, or drops the table, has something to say of all its rows.
+    """
+    return operation.table != table or isinstance(operation, Insert)
+
+
+def _reads(
+    txn: Transaction, nets: dict[str, NetChange], found: Examination, *, moving: bool
+) -> Program[None]:
+    """Hold the reads against what came; outdated ones of lenient tables matter only if it moves."""
+    redone = set()
+    if found.redo_from is not None:
+        redone = {done.table for done in txn.done[found.redo_from :] if not done.deferred}
+    for record in txn.reads.values():
+        table = record.table
+        if moving or table not in found.lenient:
+            changed = yield from _is_changed(txn, table, record.where, nets, found)
+            if changed and table not in found.lenient:
+                found.conflict = conflict(txn, table, _changed(txn, table, found))
+                return
+            if changed:
+                found.behind.setdefault(table, 0)
+        own = found.redo_from is not None and record.after > found.redo_from and table in redone
+        if own and (yield from _reads_anew(txn, nets, found)):
+            # The caller has seen what an operation made that would now be made anew:
+            # nobody can tell whether he acted on it. (From the same rows, which only lie in
+            # other files, the same would be made.)
+            found.conflict = conflict(
+                txn, table, "the transaction has read rows of its own that must be redone"
+            )
+            return
+    for table in txn.behind:
+        if table in nets and table not in found.lenient:
+            # Held against the bound state they may be unchanged: they were of an older one.
+            found.conflict = conflict(txn, table, _SEEN)
+            return
+    # What a kept operation was made from is read as well. None is put off: that is not lenient.
+    kept = txn.done[: found.redo_from] if moving and found.lenient else []
+    for done in kept:
+        for table, where in tables_read(done.operation).items():
+            changed = yield from _is_changed(txn, table, where, nets, found)
+            if changed and table in found.lenient:
+                found.behind.setdefault(table, 0)
+    for table in found.behind:
+        found.behind[table] += found.lenient.get(table, 0)
+
+
+def catch_up(txn: Transaction) -> Program[None]:
+    """Move to the newest HEAD, doing again there what is in conflict.
+
+    Raises
+    ------
+    ConflictError
+        What the caller has seen was changed.
+    """
+    yield from parallel([refresh(txn.context, location) for location in txn.tables])
+    held = yield from txn.context.head()
+    assert held is not None, "a transaction that writes through HEAD is bound to one"
+    txn.check_not_fenced(held.head)
+    found = yield from examine(txn, held.head, exact=True)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    yield from adopt(txn, held, found)
+
+
+def validate_reads(txn: Transaction) -> Program[None]:
+    """Validate a transaction that has written nothing, where its level asks for that.
+
+    Bound to one state of the lake it needs none: it has its place there. But R1 also
+    bounds how old that state may be (``validation="rules"``, serializable); write
+    serializability lets it pass.
+
+    Raises
+    ------
+    ConflictError
+        A table that it has read is more than ``slack`` versions further.
+    """
+    if txn.validation != "rules" or txn.isolation != "serializable" or not txn.reads:
+        return
+    yield from parallel([refresh(txn.context, location) for location in txn.tables])
+    held = (yield from txn.context.head()) if txn.through_head else None
+    found = yield from examine(txn, None if held is None else held.head)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+
+
+def extend(txn: Transaction) -> Program[bool]:
+    """Move to the newest HEAD if everything relied on is unchanged there."""
+    if not txn.through_head:
+        return False
+    while True:
+        known = list(txn.tables)
+        yield from parallel([refresh(txn.context, location) for location in known])
+        held = yield from txn.context.head()
+        if held is None:
+            return False
+        found = yield from examine(txn, held.head, exact=True, extending=True)
+        if found.conflict is not None or found.redo_from is not None:
+            return False
+        if list(txn.tables) != known:
+            continue  # a table that is opened beside this one came in unexamined
+        if txn.held is None or txn.held.head.replacement <= held.head.replacement:
+            yield from adopt(txn, held, found)
+        return True

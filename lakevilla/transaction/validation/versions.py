@@ -1,0 +1,126 @@
+"""Table versions for the paper's rules: what a transaction has read, and how much came since.
+
+A table's version is the number of commits that have changed it, decided or
+published alike, so that it does not depend on how far publishing has come: several
+pending commits may share one log entry, and counting entries would then set a table
+back. It is told as the log number where the transaction found it, plus one for
+each commit since: of the lake by HEAD's list, of other clients by the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakevilla.global_log.head import CommitSummary, Head, application_id
+from lakevilla.global_log.repo import commits_since
+from lakevilla.global_log.rules import Rule, Versions, fires
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import Tail, entry_at
+from lakevilla.lake.view import View
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import is_blind, tables_read
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["firing", "versions_of"]
+
+
+def firing(
+    txn: Transaction, head: Head | None, new: View, tail: Tail
+) -> Program[tuple[Versions, Rule | None]]:
+    """A table's versions, and the rule that fires on it when it has moved on to ``new``.
+
+    An operation that is put off has read and written nothing yet.
+    """
+    versions = yield from versions_of(txn, head, new, tail)
+    rule = fires(
+        versions,
+        reads=_is_read(txn, new.location),
+        writes=any(
+            done.table == new.location and not done.deferred and not is_blind(done.operation)
+            for done in txn.done
+        ),
+        isolation=txn.isolation,
+        slack=txn.slack,
+    )
+    return versions, rule
+
+
+def _is_read(txn: Transaction, location: str) -> bool:
+    """Whether the table is in the read set: its rows were seen, or an operation depends on them."""
+    return any(table == location for table, _ in txn.reads) or any(
+        location in tables_read(done.operation) for done in txn.done if not done.deferred
+    )
+
+
+def versions_of(txn: Transaction, head: Head | None, new: View, tail: Tail) -> Program[Versions]:
+    """The versions of a table between the transaction's view of it and ``new``, at ``head``."""
+    old = txn.tables[new.location].view
+    bound = old.placement.logged + len(old.placement.overlay)
+    # What it laid over was not in HEAD when it was bound.
+    laid_over = 0 if old.state is None else len(old.placement.hidden)
+    foreign = yield from _foreign(txn.context, head, old, new, tail)
+    decided, absorbed = 0, 0
+    if head is not None:
+        commits = yield from commits_since(head, _known(txn, head, old))
+        if commits is None:
+            # The history since is gone: any number of commits may have come.
+            decided = head.sequence
+        else:
+            decided = sum(_changes(commit, new.location) for commit in commits)
+            absorbed = sum(_absorbs(commit, new.location) for commit in commits)
+    listed = head is not None and new.location in head.tables and old.state is not None
+    return Versions(
+        read=bound - txn.behind.get(new.location, 0),
+        hidden=bound + decided + foreign,
+        log=bound - laid_over + decided + absorbed if listed else None,
+        write=bound + 1,
+        written=laid_over + 1,
+    )
+
+
+def _known(txn: Transaction, head: Head, old: View) -> int:
+    """The newest sequence whose commits the view holds.
+
+    With Feature.CT and without I a table is read at the newest HEAD, beyond the one
+    that the transaction is bound to.
+    """
+    if old.placement.overlay:
+        newest = old.placement.overlay[-1].sequence
+    else:
+        newest = old.base.application_version(application_id(head)) or 0
+    return max(txn.bound_sequence, newest)
+
+
+def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Tail) -> Program[int]:
+    """How many entries the new view holds beyond the old one that ``head`` does not tell of.
+
+    Those of other clients; on a table that ``head`` lacks also those of a newer HEAD.
+    """
+    count = 0
+    for version in range(old.placement.logged + 1, new.placement.logged + 1):
+        entry = yield from entry_at(context, tail, version)
+        sequence = None
+        if entry is not None and head is not None:
+            sequence = entry.applications.get(application_id(head))
+        if sequence is None or (head is not None and sequence > head.sequence):
+            count += 1
+    return count
+
+
+def _changes(commit: CommitSummary, location: str) -> bool:
+    """Whether a commit of the lake takes a version of the table."""
+    touch = commit.tables.get(location)
+    if touch is None or commit.kind == "foreign":
+        return False  # a foreign one is counted where it stands in the log
+    # What a reconcile commit does is not told by its touch; it may be anything.
+    return commit.kind == "reconcile" or touch.adds or touch.removes or touch.metadata
+
+
+def _absorbs(commit: CommitSummary, location: str) -> int:
+    """How many entries of other clients a commit has taken into the global version log."""
+    touch = commit.tables.get(location)
+    if touch is None or commit.kind != "foreign" or touch.first is None:
+        return 0
+    return touch.published - touch.first + 1

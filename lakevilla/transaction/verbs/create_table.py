@@ -1,0 +1,113 @@
+"""Creating a table within a transaction: decided in HEAD, published as entry 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation, TableExists
+from lakevilla.formats.base import Change, FormatName
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.table_log import open_tail
+from lakevilla.lake.view import Placement, View
+from lakevilla.store.effects import Program
+from lakevilla.tables.drop_data import make_free
+from lakevilla.tables.dropped import is_emptied
+from lakevilla.tables.surroundings import refuse_surroundings
+from lakevilla.transaction.redo.replay import conflict
+from lakevilla.transaction.validation.validate import extend
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["create_change", "whole_or_not_at_all"]
+
+
+def create_change(
+    txn: Transaction,
+    location: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    format: FormatName,
+) -> Program[Change]:
+    """The change that creates the table; refuses a path where one is, or was.
+
+    Raises
+    ------
+    TableExists
+        HEAD has the table, even dropped, while its log exists; or there is a
+        log that HEAD does not know: ``register`` takes it in. Or its data was deleted
+        a short time ago.
+    """
+    yield from txn.bind([location])
+    head = txn.head
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    emptied = is_emptied(state)
+    if emptied and (yield from make_free(txn.context, location)):
+        # HEAD has moved, by our own hand: so does what is to be committed on it.
+        if not (yield from extend(txn)):
+            raise conflict(txn, location, "what lay in its log was deleted")
+        head = txn.head
+        yield from load_tables(head, [location])
+        state = None if head is None else head.tables.get(location)
+    dropped = state is not None and state.dropped
+    if dropped:
+        txn.context.tails.pop(location, None)  # the log may have been deleted since
+    tail = yield from open_tail(txn.context, location, missing_ok=True)
+    if (state is not None and not dropped) or tail.tip >= 0 or location in txn.tables:
+        why = "exists already: choose another name, or write to it"
+        if dropped:
+            why = "was dropped and its log still exists: `register` revives it"
+        if dropped and emptied:
+            why = "was dropped with its data, and another table lies there now: `register` it"
+        raise TableExists(
+            f"table {location} {why}",
+            table=location,
+            txn_id=txn.id,
+        )
+    yield from refuse_surroundings(location, head, txn.id)
+    for other in txn.tables:
+        if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
+            raise InvalidOperation(
+                f"one of the tables {location} and {other} would lie inside the other, where a "
+                "VACUUM by any client deletes its files: choose a name beside it",
+                table=location,
+                txn_id=txn.id,
+            )
+    table_format = txn.context.formats[format]
+    txn.context.expected[location] = format
+    blank = table_format.blank(location, location)
+    change = table_format.create(
+        blank,
+        schema,
+        table_id=txn.context.ids.uuid(),
+        partition_by=partition_by,
+        properties=properties,
+        created_ms=txn.context.now_ms(),
+    )
+    txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
+    return change
+
+
+@contextmanager
+def whole_or_not_at_all(txn: Transaction, location: str) -> Iterator[None]:
+    """Take the table back out of the transaction if the block that creates it raises.
+
+    A table is created before its rows are looked at, and a verb that raises has had no effect.
+    """
+    before = len(txn.done)
+    known = location in txn.tables
+    try:
+        yield
+    except BaseException:
+        if not known and location in txn.tables:
+            del txn.done[before:]
+            txn.forget_table(location)
+            for key in [key for key in txn.bodies if key.startswith(f"{location}/")]:
+                del txn.bodies[key]
+        raise

@@ -1,0 +1,156 @@
+"""Idempotency: a key commits once, however often its user is run again (design, section 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakevilla.errors import AlreadyCommitted, CommitOutcomeUnknown, ConflictError
+from lakevilla.global_log.head import Head, find_commit
+from lakevilla.global_log.keys import HeldKey, KeyRecord, key_object, load_key, new_record, put_key
+from lakevilla.global_log.repo import commits_since
+from lakevilla.ids import started_at
+from lakevilla.publishing.outcome import fence, result_of
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, sleep
+
+if TYPE_CHECKING:
+    from lakevilla.lake.context import Context
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["KeyUse", "bind_key", "enter_key"]
+
+_POLL_SECONDS = 0.25
+_POLL_CAP_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """A transaction's key: what was found at its object on entry."""
+
+    key: str
+    version: int | None
+    held: HeldKey | None = None
+    committed: int | None = None
+    is_bound: bool = False
+
+
+def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:
+    """Find out whether the key is done already, before anything else is.
+
+    A use of it that is still undecided is waited for, for a lease; then it is
+    aborted in HEAD, so that it cannot commit beside ours.
+
+    Raises
+    ------
+    AlreadyCommitted
+        With the result of the transaction that used the key.
+    """
+    use.held = yield from load_key(use.key, use.version)
+    if use.held is None:
+        return
+    record = use.held.record
+    use.committed = record.committed
+    _refuse_done(txn, use)
+    if record.txn == txn.id:
+        use.is_bound = True  # by the process that began this transaction, now resumed
+        return
+    if record.txn in txn.context.ended:
+        return  # this process ended it: nothing of it is under way
+    deadline = txn.context.clock.elapsed() + txn.context.settings.lease_seconds
+    pause = _POLL_SECONDS
+    while True:
+        held = yield from txn.context.head()
+        if held is None:
+            return
+        commits = yield from commits_since(held.head, record.sequence)
+        if commits is None:
+            _refuse_forgotten(txn.context, held.head, use, record)
+            return
+        found = find_commit(commits, record.txn)
+        if found is None and not held.head.is_fenced(record.txn):
+            if txn.context.clock.elapsed() < deadline:
+                yield from sleep(pause)
+                pause = min(_POLL_CAP_SECONDS, 2 * pause)
+                continue
+            found = yield from fence(txn.context, record.txn)
+        if found is not None:
+            if record.version is None:
+                if found.sequence <= held.head.history_start:
+                    return  # past its retention: HEAD may still list it, and owes nobody that
+                result = yield from result_of(txn.context, held.head, found)
+                raise AlreadyCommitted(
+                    f"idempotency key {use.key!r} was committed by transaction {record.txn}: "
+                    "nothing is left to do",
+                    result=result,
+                    txn_id=record.txn,
+                )
+            use.committed = record.version
+            _refuse_done(txn, use)
+        return
+
+
+def _refuse_done(txn: Transaction, use: KeyUse) -> None:
+    if use.version is not None and use.committed is not None and use.version <= use.committed:
+        raise AlreadyCommitted(
+            f"application {use.key!r} has committed version {use.committed}, so version "
+            f"{use.version} is done: nothing is left to do",
+            txn_id=txn.id,
+        )
+
+
+def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyRecord) -> None:
+    """The key's last use is older than the lake's history: only a plain key is free again.
+
+    Unless the history is short because HEAD was lost: then the key's retention still runs.
+    """
+    kept = context.clock.now() - started_at(record.txn) < context.settings.outcome_retention_seconds
+    if record.version is not None and record.committed == record.version:
+        return  # it has, and ours is a later version
+    if record.version is None and not (record.sequence < head.rebuilt and kept):
+        return
+    if record.version is None and record.committed is not None:
+        raise AlreadyCommitted(
+            f"idempotency key {use.key!r} was committed by transaction {record.txn}, before the "
+            "lake's HEAD was lost: nothing is left to do",
+            txn_id=record.txn,
+        )
+    what = f"idempotency key {use.key!r}"
+    if record.version is not None:
+        what = f"version {record.version} of application {use.key!r}"
+    raise CommitOutcomeUnknown(
+        f"whether {what} was committed can't be told any more: look for transaction {record.txn} "
+        f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
+        "and run again",
+        txn_id=record.txn,
+    )
+
+
+def bind_key(txn: Transaction, use: KeyUse) -> Program[None]:
+    """Bind the key to the transaction, before its commit point.
+
+    Whoever binds it anew has seen this record first, and fences its id before
+    replacing it: so of all who ever bind a key, one commits with it.
+    """
+    if use.is_bound:
+        return
+    assert txn.held is not None
+    record = new_record(
+        txn.context.ids.nonce(),
+        use.key,
+        txn.id,
+        txn.held.head.sequence,
+        use.version,
+        use.committed,
+        as_log=txn.held.head.as_log,
+    )
+    outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
+    if not isinstance(outcome, Stored):
+        raise txn.fail(
+            ConflictError(
+                f"idempotency key {use.key!r} was taken by another transaction meanwhile: "
+                "run again, it will be waited for",
+                txn_id=txn.id,
+            )
+        )
+    use.is_bound = True

@@ -1,0 +1,230 @@
+"""Optimizing a table: few large files for many small ones, the rows as they were.
+
+An optimize gives way to every other transaction. It takes its files in one state
+and commits once, through HEAD, with ``dataChange=false`` throughout: to the reads
+of others nothing has changed, and their writes to its files are done again on the
+new ones, at most once. What others take from it meanwhile it lets go (``moving``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import TableInput, target_file_size
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.walk import columns
+from lakevilla.formats.base import DataFile, Layout, file_refs
+from lakevilla.lake.file_names import file_namer
+from lakevilla.results import CommitResult, OptimizeResult
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Bin, Operation, Optimize
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Done, Transaction
+
+__all__ = ["bins_of", "optimize", "result_of"]
+
+#: Files that are made wait in memory up to this many bytes, and are stored in one round.
+_HELD_BYTES = 64 * 1024 * 1024
+#: A curve over more columns than this tells of none of them.
+_MOST_COLUMNS = 32
+
+
+def optimize(
+    txn: Transaction,
+    location: str,
+    where: Expr | None = None,
+    *,
+    target_file_size_bytes: int | None = None,
+    z_order_by: Sequence[str] = (),
+) -> Program[Done | None]:
+    """Rewrite the files of a table that are too small, or have a deletion vector.
+
+    Parameters
+    ----------
+    where : Expr, optional
+        A predicate on partition columns: other partitions are left alone.
+    target_file_size_bytes : int, optional
+        Default: the table's ``delta.targetFileSize``, else the setting.
+    z_order_by : sequence of str
+        Columns: all files are rewritten, whatever their size, each partition along a
+        Z curve.
+
+    Returns
+    -------
+    Done or None
+        None: there is nothing to do.
+
+    Raises
+    ------
+    InvalidOperation
+        ``where`` asks for more than partition columns, or a column has no order.
+    """
+    txn.check_write(location, "optimize")
+    if txn.done:
+        # ``dataChange=false`` would hide from others what was done to the same rows.
+        raise InvalidOperation(
+            f"optimize of table {location}: transaction {txn.id} has written already: "
+            "optimize in one of its own",
+            table=location,
+            txn_id=txn.id,
+        )
+    yield from txn.touch([location], probing=True, access="write")
+    yield from txn.store_bodies(location)
+    snapshot = txn.tables[location].snapshot
+    snapshot.check_writable()
+    layout = snapshot.layout
+    names = {name.lower(): name for name in layout.schema.names}
+    z_order_by = [names.get(column.lower(), column) for column in z_order_by]
+    _refuse_unordered(layout, z_order_by)
+    predicate = None if where is None else bind(where, layout.schema)
+    _refuse_rows(layout, predicate)
+    target = target_file_size_bytes or target_file_size(layout, txn.context.settings)
+    files = yield from snapshot.files(predicate)
+    chosen = _partitions(files) if z_order_by else bins_of(files, target)
+    if not chosen:
+        return None
+    sized = dataclasses.replace(layout, target_file_size_bytes=target)
+    bins = []
+    for numbers in chosen:
+        some = files.take(pa.array(numbers, pa.int64()))
+        made = yield from _moved(txn, TableInput(sized, some), z_order_by)
+        bins.append(Bin(tuple(file_refs(some)), made))
+    yield from txn.store_bodies(location)
+    told = [] if predicate is None else [render_sql(predicate)]
+    parameters = {"predicate": json.dumps(told), "targetSize": str(target)}
+    if z_order_by:
+        parameters["zOrderBy"] = json.dumps(list(z_order_by))
+    operation = Optimize(location, tuple(bins), snapshot.metadata, parameters, files.num_rows)
+    return (yield from txn.execute(operation, "optimize"))
+
+
+def result_of(planned: Operation, done: Done, result: CommitResult | None) -> OptimizeResult:
+    """What became of an optimize, by what it had planned and what it did."""
+    assert isinstance(planned, Optimize)
+    change, versions = done.change, None if result is None else result.versions
+    return OptimizeResult(
+        files_added=len(change.adds),
+        files_removed=len(change.removes),
+        bytes_added=sum(file.size for file in change.adds),
+        bytes_removed=sum(file.size or 0 for file in change.removes),
+        partitions=len({tuple(sorted(f.partition_values.items())) for f in change.adds}),
+        files_considered=planned.considered,
+        files_given_up=sum(len(one.gone) for one in planned.bins) - len(change.removes),
+        version=next(iter(versions.values()), None) if versions else None,
+        global_version=None if result is None else result.global_version,
+    )
+
+
+def bins_of(files: pa.Table, target_bytes: int) -> list[list[int]]:
+    """Files, by number, to be put together: those of one partition, up to ``target_bytes``.
+
+    In the order in which they came, so that rows that came together stay together,
+    and what min and max tell of a file is lost as little as can be. A file of its own is
+    rewritten only to be rid of its deletion vector.
+    """
+    small = pc.less(files["size"], target_bytes)
+    numbers = pc.indices_nonzero(pc.or_(small, pc.is_valid(files["dv_id"])))
+    some = files.take(numbers)
+    rows = zip(
+        numbers.to_pylist(),
+        some["modification_time"].to_pylist(),
+        some["path"].to_pylist(),
+        some["size"].to_pylist(),
+        some["partition_values"].to_pylist(),
+        some["dv_id"].to_pylist(),
+        strict=True,
+    )
+    runs: dict[object, list[int]] = {}
+    sizes: dict[object, int] = {}
+    full: list[list[int]] = []
+    deleted = set()
+    for number, _, _, size, values, vector in sorted(rows, key=lambda row: row[1:3]):
+        key = _key(values)
+        if key in runs and sizes[key] + size > target_bytes:
+            full.append(runs.pop(key))
+        runs.setdefault(key, []).append(number)
+        sizes[key] = size if len(runs[key]) == 1 else sizes[key] + size
+        if vector is not None:
+            deleted.add(number)
+    full.extend(runs.values())
+    return [run for run in full if len(run) > 1 or run[0] in deleted]
+
+
+def _partitions(files: pa.Table) -> list[list[int]]:
+    members: dict[object, list[int]] = {}
+    for number, values in enumerate(files["partition_values"].to_pylist()):
+        members.setdefault(_key(values), []).append(number)
+    return list(members.values())
+
+
+def _key(values: list[tuple[str, str | None]] | None) -> object:
+    return tuple(sorted(values or ()))
+
+
+def _refuse_unordered(layout: Layout, columns: Sequence[str]) -> None:
+    """Raise ``InvalidOperation`` for columns that nothing can be ordered by."""
+    for index, column in enumerate(columns):
+        if column not in layout.schema.names:
+            problem = f"there is no column {column}: its columns are " + ", ".join(
+                layout.schema.names
+            )
+        elif column in layout.partition_by:
+            problem = f"column {column} is a partition column, the same in all rows of a file"
+        elif column in columns[:index]:
+            problem = f"column {column} is named twice"
+        elif pa.types.is_nested(layout.schema.field(column).type):
+            problem = f"column {column} of type {layout.schema.field(column).type} has no order"
+        else:
+            continue
+        raise InvalidOperation(
+            f"table {layout.table} can't be put in z order: {problem}; name others",
+            table=layout.table,
+        )
+    if len(columns) > _MOST_COLUMNS:
+        raise InvalidOperation(
+            f"table {layout.table} can't be put in z order by {len(columns)} columns: "
+            f"name at most {_MOST_COLUMNS}, better two to four",
+            table=layout.table,
+        )
+
+
+def _refuse_rows(layout: Layout, where: Expr | None) -> None:
+    if where is None:
+        return
+    others = sorted({column.path[0] for column in columns(where)} - set(layout.partition_by))
+    if others:
+        raise InvalidOperation(
+            f"optimize of table {layout.table}: column {others[0]} is no partition column, and "
+            "files are chosen by partition alone; its partition columns are "
+            f"{', '.join(layout.partition_by) or 'none'}",
+            table=layout.table,
+        )
+
+
+def _moved(
+    txn: Transaction, table: TableInput, z_order_by: Sequence[str]
+) -> Program[tuple[DataFile, ...]]:
+    """New files with the rows of these; memory holds no more of them than a round of PUTs."""
+    location = table.layout.location
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    written = yield from txn.context.engine.compact(table, z_order_by, name)
+    for item in written:
+        key = f"{location}/{item.file.path}"
+        if item.body is None:
+            txn.stored.append(key)
+        else:
+            txn.bodies[key] = item.body
+    if sum(map(len, txn.bodies.values())) > _HELD_BYTES:
+        yield from txn.store_bodies(location)
+    return tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)

@@ -1,0 +1,138 @@
+"""A table that others drop, or make anew, under a transaction that goes on.
+
+Its log and files go before the transaction's commit could tell it, so it meets their
+absence in the middle of a verb: a conflict like any other, which running it again
+mends. Or the newest HEAD means the new table already, and nothing was seen of the old
+one: then the new one is what is read. What fails for another reason is told as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from lakevilla.errors import (
+    ConflictError,
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
+from lakevilla.global_log.repo import load_tables
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Create, tables_read
+from lakevilla.transaction.validation.validate import extend
+
+if TYPE_CHECKING:
+    from lakevilla.transaction.state.transaction import Transaction
+
+__all__ = ["explain", "explained", "made_anew", "replaced", "seen"]
+
+T = TypeVar("T")
+
+#: What a reader may meet where a log and files are being deleted.
+_MET = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
+
+
+def replaced(txn: Transaction, locations: Iterable[str]) -> Program[dict[str, str]]:
+    """Those tables that the newest HEAD has dropped, or made anew, since the transaction met them.
+
+    By location, with the ids of the old ones. Asked once something has failed, so that what
+    succeeds costs no request.
+    """
+    known = {where: table_id for where in locations if (table_id := _known_id(txn, where))}
+    if not known:
+        return {}
+    try:
+        held = yield from txn.context.head()
+        head = None if held is None else held.head
+        yield from load_tables(head, known)
+    except LakeVillaError:
+        return {}  # what was met is told, not what stands in the way of explaining it
+    # One that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of what was dropped.
+    now = {} if head is None else {where: head.tables.get(where) for where in known}
+    return {
+        where: known[where]
+        for where, state in now.items()
+        if state is not None and (state.dropped or state.table_id != known[where])
+    }
+
+
+def _known_id(txn: Transaction, location: str) -> str | None:
+    """The id of a table as the transaction has met it; None if it has not, or makes it."""
+    if any(done.table == location and isinstance(done.operation, Create) for done in txn.done):
+        return None
+    state = None
+    working = txn.tables.get(location)
+    if working is not None:
+        state = working.view.state
+    elif txn.head is not None and not txn.head.tables.missing([location]):
+        state = txn.head.tables.get(location)
+    if state is not None:
+        return None if state.dropped else state.table_id
+    return None if working is None else working.view.base.table_id
+
+
+def made_anew(txn: Transaction, location: str) -> LakeVillaError:
+    """The conflict; nothing of the transaction can commit after it."""
+    again = (
+        "take a new snapshot" if txn.read_only else "run it again (`lake.run` does so by itself)"
+    )
+    return txn.fail(
+        ConflictError(
+            f"table {location} was dropped, or made anew, after transaction {txn.id} began, "
+            f"and can't be read as it was: {again}",
+            table=location,
+            txn_id=txn.id,
+        )
+    )
+
+
+def explained(txn: Transaction, locations: Iterable[str], program: Program[T]) -> Program[T]:
+    """``program``, which reads files of these tables; raises a conflict if they went with one."""
+    try:
+        return (yield from program)
+    except _MET as error:
+        yield from explain(txn, locations, error)
+        raise
+
+
+def explain(txn: Transaction, locations: Iterable[str], error: Exception) -> Program[None]:
+    """Raise a conflict if what was met comes from a table that was dropped, or made anew."""
+    if txn.state != "open" or txn.past is not None:
+        return
+    gone = yield from replaced(txn, [where for where in locations if where in txn.tables])
+    if gone:
+        raise made_anew(txn, next(iter(gone))) from error
+
+
+def seen(txn: Transaction, locations: Sequence[str], see: Callable[[], Program[T]]) -> Program[T]:
+    """What ``see`` reads of these tables: where nothing relies on the old one, the new one."""
+    met: set[str] = set()
+    while True:
+        before = dict(txn.reads)
+        try:
+            return (yield from see())
+        except _MET as error:
+            if txn.state != "open" or txn.past is not None:
+                raise
+            gone = yield from replaced(txn, [where for where in locations if where in txn.tables])
+            if met.issuperset(gone.values()):
+                raise  # none; or the very same is there again, so it fails for another reason
+            met.update(gone.values())
+            txn.reads = before  # its caller has seen no row of this one
+            if not (yield from _let_go(txn, gone)):
+                raise made_anew(txn, next(iter(gone))) from error
+
+
+def _let_go(txn: Transaction, locations: Iterable[str]) -> Program[bool]:
+    """Forget tables on which nothing relies, to meet them as the newest HEAD has them."""
+    relied = {table for table, _ in txn.reads}
+    for done in txn.done:
+        relied |= {done.table, *tables_read(done.operation)}
+    if not relied.isdisjoint(locations):
+        return False
+    for location in locations:
+        txn.forget_table(location)
+    return not txn.through_head or (yield from extend(txn))

@@ -1,0 +1,454 @@
+"""Saving and resuming: a transaction that outlives its process (design, sections 5, 6 and 8).
+
+A saved transaction commits through HEAD, and keeps its id when it is resumed.
+Two owners of one id cannot both commit: whoever replaces HEAD has read every
+commit since the transaction began, and its id among them means done.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from blake3 import blake3
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    TransactionAborted,
+    TransactionNotFound,
+    VersionNotFound,
+)
+from lakevilla.global_log.head import PendingRef, TableState, find_commit
+from lakevilla.global_log.repo import commits_since, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import Tail, open_tail, probe, snapshot_at
+from lakevilla.lake.view import Placement, View, is_another, pending_parts
+from lakevilla.publishing.outcome import check_id, find_in_history, result_of
+from lakevilla.results import CommitResult, Counts
+from lakevilla.store.base import ANY, Found, Match, Stored
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, delete, get, parallel, put
+from lakevilla.sublogs.record import (
+    SavedOperation,
+    SavedTable,
+    Sublog,
+    TxnRecord,
+    record_key,
+    sublog_key,
+)
+from lakevilla.transaction.commit.again import found_in_log
+from lakevilla.transaction.queue.places import Queue
+from lakevilla.transaction.redo.rebase import adopt
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.record import (
+    HeldRecord,
+    change_record,
+    create_record,
+    delete_record,
+)
+from lakevilla.transaction.state.transaction import Done, Transaction, Working
+from lakevilla.transaction.validation.validate import examine
+from lakevilla.transaction.verbs.idempotency import KeyUse, enter_key
+
+__all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
+
+
+_states = msgspec.json.Decoder(TableState | None)
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """When a transaction was last saved, after how many operations, and its sublogs so far."""
+
+    at: float
+    operations: int
+    sublogs: tuple[str, ...]
+
+
+def is_due(txn: Transaction) -> bool:
+    """Whether a transaction with Feature.R has lived, or done, enough to be written down."""
+    if Feature.R not in txn.features or txn.state != "open" or txn.context.only_creates:
+        return False
+    settings = txn.context.settings
+    since = txn.began_at if txn.saved is None else txn.saved.at
+    count = 0 if txn.saved is None else txn.saved.operations
+    return (
+        txn.context.clock.elapsed() - since >= settings.save_interval_seconds
+        or len(txn.done) - count >= settings.save_interval_operations
+    )
+
+
+def save(txn: Transaction) -> Program[None]:
+    """Write the transaction's files, sublog and record to the store.
+
+    Raises
+    ------
+    AlreadyCommitted
+        Its commit was tried before, and has landed unheard.
+    CommitOutcomeUnknown
+        Its commit was tried by its table's log entry, which may yet land.
+    TransactionAborted
+        Another process has resumed it.
+    StoreError
+        It can't be saved now, or never where HEAD is a log; the transaction goes on.
+    """
+    if (yield from txn.context.is_only_creating()):
+        raise StoreError(
+            f"transaction {txn.id} can't be saved: that takes a store that replaces an object "
+            "under a condition, and this lake was made on one that only creates; it can go on "
+            "and commit",
+            txn_id=txn.id,
+        )
+    if not txn.through_head or txn.held is None:
+        yield from _settle_entry(txn)
+        yield from _join_head(txn)
+    yield from txn.store_bodies()
+    context = txn.context
+    body = encode(_sublog(txn))
+    digest = blake3(body).hexdigest(length=16)
+    stored = yield from put(sublog_key(txn.id, digest), body, ANY)
+    if not isinstance(stored, Stored):
+        raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
+    # Before the record is sent: even one whose answer is lost can be resumed.
+    txn.shared = True
+    if txn.record is None:
+        yield from create_record(txn, sublog=digest)
+    else:
+        yield from change_record(txn, sublog=digest)
+    earlier = () if txn.saved is None else txn.saved.sublogs
+    txn.saved = Saved(context.clock.elapsed(), len(txn.done), (*earlier, digest))
+
+
+def unsave(txn: Transaction) -> Program[None]:
+    """Take back what was saved: the transaction is about to be run again under its id.
+
+    Safe because a resumer replaces the record, so it is either refused from now
+    on, or has been first: then this raises ``TransactionAborted``. After it
+    nobody else can have committed, or will, the files that were made here.
+    """
+    if not txn.shared:
+        return
+    if txn.record is None:
+        # The answer to its create was lost. From here on it has landed, or is refused.
+        yield from create_record(txn)
+    else:
+        yield from change_record(txn, sublog="", edges=())
+    held = yield from txn.context.head()
+    # Had it landed before, been resumed and committed, then there was none to replace.
+    commits = None if held is None else (yield from commits_since(held.head, txn.began))
+    if commits is None or find_commit(commits, txn.id) is not None:
+        raise txn.fail(
+            TransactionAborted(
+                f"transaction {txn.id} was resumed by another process and may have committed: "
+                f"ask `lake.outcome({txn.id!r})`",
+                txn_id=txn.id,
+            )
+        )
+    txn.shared = False
+    saved, txn.saved = txn.saved, None
+    digests = () if saved is None else saved.sublogs
+    yield from parallel([delete(sublog_key(txn.id, digest)) for digest in digests])
+
+
+def _settle_entry(txn: Transaction) -> Program[None]:
+    """See to it that no log entry of the transaction can land: it is to commit through HEAD.
+
+    An entry can't be fenced. So while its number is free the transaction stays one that
+    commits by it: with two commit points it could pass both.
+    """
+    if txn.entry_tried is None:
+        return
+    location = txn.done[0].table
+    tail = yield from open_tail(txn.context, location)
+    tail = yield from probe(txn.context, tail)
+    version = yield from found_in_log(txn, tail)
+    if version is not None:
+        txn.state, txn.entry_tried = "committed", None
+        txn.answered = True
+        txn.result = CommitResult(
+            txn.id, {location: version}, None, txn.retries + txn.redos, len(txn.done)
+        )
+        raise AlreadyCommitted(
+            f"transaction {txn.id} has committed as version {version} of table {location}: "
+            "nothing is left to do",
+            result=txn.result,
+            table=location,
+            txn_id=txn.id,
+        )
+    if txn.entry_tried is not None:
+        raise CommitOutcomeUnknown(
+            f"transaction {txn.id} may yet become version {txn.entry_tried.version} of table "
+            f"{location}, as which its commit was tried, so it can't be saved: commit it again",
+            table=location,
+            txn_id=txn.id,
+        )
+
+
+def _join_head(txn: Transaction) -> Program[None]:
+    """A transaction that was to commit by its log entry will commit through HEAD.
+
+    It moves from the log's own state to the one that HEAD tells; should that
+    be another, it is a conflict like any other.
+    """
+    txn.through_head = True
+    txn.bound = False
+    yield from txn.bind()
+    assert txn.held is not None
+    tails = yield from parallel([open_tail(txn.context, location) for location in txn.tables])
+    yield from parallel([probe(txn.context, tail) for tail in tails])
+    found = yield from examine(txn, txn.held.head, exact=True, extending=True)
+    if found.conflict is not None:
+        raise txn.fail(found.conflict)
+    yield from adopt(txn, txn.held, found)
+    yield from txn.store_bodies()
+
+
+def _sublog(txn: Transaction) -> Sublog:
+    return Sublog(
+        FORMAT,
+        txn.context.ids.nonce(),
+        txn.id,
+        txn.features.value,
+        txn.started_ms,
+        txn.bound_sequence,
+        {location: _saved_table(working) for location, working in txn.tables.items()},
+        tuple(
+            SavedOperation(
+                done.operation,
+                done.change,
+                (*done.counts.rows, done.counts.files_added, done.counts.files_removed),
+                done.metrics,
+                done.observed,
+                done.deferred,
+                done.fitted,
+            )
+            for done in txn.done
+        ),
+        tuple(txn.reads.values()),
+        txn.metadata,
+        txn.applications,
+        tuple(txn.stored),
+        None if txn.key is None else (txn.key.key, txn.key.version),
+        txn.isolation,
+        txn.validation,
+        txn.slack,
+        txn.behind,
+    )
+
+
+def _saved_table(working: Working) -> SavedTable:
+    view = working.view
+    return SavedTable(
+        view.placement.logged,
+        tuple((ref.sequence, ref.txn, ref.hash, ref.base) for ref in view.placement.overlay),
+        view.placement.hidden,
+        view.probed,
+        working.probed,
+        msgspec.Raw(msgspec.json.encode(view.state)),
+        working.snapshot.format,
+    )
+
+
+def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
+    """Take over a saved transaction, as it was when it was last saved.
+
+    Raises
+    ------
+    AlreadyCommitted, TransactionAborted
+        It has ended.
+    TransactionNotFound
+        Nothing was saved under that id.
+    ConflictError
+        A table of it was dropped, or made anew.
+    """
+    check_id(txn_id)
+    held = yield from context.head()
+    if held is not None:
+        try:
+            summary = yield from find_in_history(held.head, txn_id)
+        except VersionNotFound:
+            return (yield from resume(context, txn_id, owner))  # gc was quicker: a newer HEAD tells
+        if summary is not None:
+            raise AlreadyCommitted(
+                f"transaction {txn_id} has committed: nothing is left to do",
+                result=(yield from result_of(context, held.head, summary)),
+                txn_id=txn_id,
+            )
+        if held.head.is_fenced(txn_id):
+            raise TransactionAborted(
+                f"transaction {txn_id} was aborted: run it again", txn_id=txn_id
+            )
+    key = record_key(txn_id)
+    outcome = yield from get(key)
+    if held is None or not isinstance(outcome, Found):
+        raise TransactionNotFound(
+            f"no transaction {txn_id} was saved in this lake: only saved ones can be resumed",
+            txn_id=txn_id,
+        )
+    record = decode(key, outcome.body, TxnRecord)
+    if not record.sublog:
+        raise TransactionNotFound(
+            f"transaction {txn_id} is under way and was never saved: "
+            "only saved ones can be resumed",
+            txn_id=txn_id,
+        )
+    sublog = yield from _load_sublog(txn_id, record.sublog)
+    taken = msgspec.structs.replace(
+        record,
+        nonce=context.ids.nonce(),
+        owner=owner,
+        heartbeat=record.heartbeat + 1,
+        lease_seconds=context.settings.lease_seconds,
+        claim=context.ids.nonce(),
+        edges=(),
+    )
+    stored = yield from put(key, encode(taken), Match(outcome.token))
+    if not isinstance(stored, Stored):
+        raise CommitOutcomeUnknown(
+            f"transaction {txn_id} was saved or resumed by another process just now: "
+            "look at it again before resuming it",
+            txn_id=txn_id,
+        )
+    txn = Transaction(context, Feature(sublog.features), txn_id, owner=owner)
+    txn.through_head = True
+    txn.isolation, txn.validation = sublog.isolation, sublog.validation
+    txn.slack, txn.behind = sublog.slack, dict(sublog.behind)
+    txn.metadata = dict(sublog.metadata)
+    txn.applications = dict(sublog.applications)
+    txn.held = held
+    txn.bound = True
+    txn.bound_sequence = sublog.bound_sequence
+    txn.began = record.began
+    # Nobody knows how long it lay there: its files are looked for (hazard 6).
+    txn.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
+    txn.started_ms = sublog.started_ms
+    txn.stored = list(sublog.stored)
+    txn.claim = taken.claim
+    txn.record = HeldRecord(taken, stored.token, context.clock.elapsed())
+    txn.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
+    txn.shared = True
+    if Feature.CT in txn.features:
+        txn.queue = Queue.resumed(record.tickets)
+    # The old owner may be at its commit point right now: its files are no
+    # longer this process's alone to delete.
+    txn.tried = True
+    for location, saved in sublog.tables.items():
+        key = sublog_key(txn_id, record.sublog)
+        txn.tables[location] = yield from _working(txn, key, location, saved)
+    for operation in sublog.operations:
+        done = Done(
+            operation.operation,
+            operation.change,
+            Counts(*operation.counts),
+            dict(operation.metrics),
+            operation.observed,
+            operation.deferred,
+            operation.fitted,
+        )
+        txn.done.append(done)
+        working = txn.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+    txn.reads = {(read.table, read.where): read for read in sublog.reads}
+    if sublog.key is not None:
+        # The caller may have run again with his key meanwhile, and committed.
+        txn.key = KeyUse(*sublog.key)
+        yield from enter_key(txn, txn.key)
+    # Not before: of one that could not be read nobody would ever say that it has ended.
+    context.renewed(txn)
+    return txn
+
+
+def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
+    key = sublog_key(txn_id, digest)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        raise CorruptObject(
+            f"{key}, the sublog of transaction {txn_id}, is missing: it can't be resumed; "
+            f"`lake.abort({txn_id!r})` ends it",
+            key=key,
+            txn_id=txn_id,
+        )
+    return decode(key, outcome.body, Sublog)
+
+
+def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Program[Working]:
+    """The state that the transaction was bound to, built again from what its sublog says."""
+    context, txn_id = txn.context, txn.id
+    refs = tuple(PendingRef(*ref) for ref in saved.overlay)
+    try:
+        state = _states.decode(saved.state)
+    except (ValueError, RecursionError) as error:
+        raise CorruptObject(
+            f"{key}, the sublog of transaction {txn_id}, has an unreadable state of table "
+            f"{location} ({error}): `lake.abort({txn_id!r})` ends it",
+            key=key,
+            table=location,
+            txn_id=txn_id,
+        ) from None
+    context.expected.setdefault(location, saved.format)
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < saved.logged:
+        tail = yield from probe(context, tail)
+    try:
+        base = yield from snapshot_at(context, tail, saved.logged)
+    except VersionNotFound as error:
+        if not (yield from _is_gone(txn, location, state, tail, gone=True)):
+            raise
+        raise _made_anew(txn, location) from error
+    if (yield from _is_gone(txn, location, state, tail)):
+        raise _made_anew(txn, location)
+    parts = yield from pending_parts(context, location, refs)
+    snapshot = base
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    placement = Placement(saved.logged, refs, saved.hidden)
+    view = View(location, state, placement, tuple(parts), base, snapshot, saved.probed)
+    return Working(view, snapshot, saved.probed_for_reading)
+
+
+def _is_gone(
+    txn: Transaction, location: str, state: TableState | None, tail: Tail, *, gone: bool = False
+) -> Program[bool]:
+    """Whether HEAD, or the log, has another table now in place of the saved one.
+
+    With ``gone`` one that was dropped is gone too: its log has been deleted.
+    """
+    if state is None or state.dropped:
+        return False
+    assert txn.head is not None
+    yield from load_tables(txn.head, [location])
+    now = txn.head.tables.get(location)
+    if now is None or now.dropped:
+        return gone
+    return now.table_id != state.table_id or (yield from is_another(txn.context, state, tail))
+
+
+def _made_anew(txn: Transaction, location: str) -> LakeVillaError:
+    return txn.fail(
+        ConflictError(
+            f"transaction {txn.id} was saved on table {location}, which was dropped or made anew "
+            f"since, so it can't commit: run it again; `lake.abort({txn.id!r})` ends this one",
+            table=location,
+            txn_id=txn.id,
+        )
+    )
+
+
+def forget(txn: Transaction) -> Program[None]:
+    """Delete the record, sublogs and markers of a transaction that has ended, or is being undone.
+
+    Nobody can resume it without its record, and its markers are void: so the
+    rest may go with it, in one round. Of a saved one the record goes first: had
+    another process resumed it, the rest would be that one's.
+    """
+    saved, txn.saved = txn.saved, None
+    queue, txn.queue = txn.queue, None
+    rest = [] if queue is None else queue.give_back(txn)
+    if saved is not None:
+        rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
+    if not txn.shared:
+        yield from parallel([*rest, *([delete_record(txn)] if txn.record is not None else [])])
+    elif (yield from delete_record(txn)):
+        yield from parallel(rest)
