@@ -18,7 +18,7 @@ help:
 	@echo "make demo         what LakeVilla does, in two minutes, on local files"
 	@echo "make test         the test suite"
 	@echo "make test-all     the test suite, with thousands of random predicates over random tables"
-	@echo "make lint         ruff and mypy"
+	@echo "make lint         ruff, mypy, and what may import what"
 	@echo "make soak         the long runs: simulation, kills, memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
 	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
@@ -48,6 +48,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -13,9 +13,10 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
 from lakevilla.global_log.head import shown_names
 from lakevilla.global_log.repo import load_names
-from lakevilla.lake.past import Recorded, bind_to_past, recorded_commits, table_entries
+from lakevilla.lake.past import Recorded, recorded_commits, table_entries
 from lakevilla.results import HistoryEntry, LoggedOperation, TableHistoryEntry
 from lakevilla.transaction.state import transaction as core
+from lakevilla.transaction.verbs.past import bind_to_past
 
 if TYPE_CHECKING:
     from lakevilla.api.lake import Lake

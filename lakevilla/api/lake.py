@@ -77,8 +77,9 @@ from lakevilla.tables.dropped import is_half_deleted, refuse_in_catalog
 from lakevilla.transaction.commit.commit import publish_or_tell
 from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import save as saving
-from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.verbs.begin import begin
 
 __all__ = ["Lake"]
 
@@ -283,17 +284,19 @@ class Lake(Generic[Frame]):
         floor = NO_TXN if held is None else held.head.floor
         in_head = Feature.I | Feature.CT
         through_head = bool(features & in_head) or idempotency_key is not None
-        state = core.Transaction(
-            self.context,
-            features,
-            self.context.ids.txn_id(above=floor, by_entry=not through_head),
-            owner=self._owner,
-            read_only=check_flag("read_only", read_only),
-            isolation=isolation,
-            validation=validation,
-            slack=slack,
-            metadata=told,
-            wait_timeout_seconds=wait_timeout_seconds,
+        state = begin(
+            core.Transaction(
+                self.context,
+                features,
+                self.context.ids.txn_id(above=floor, by_entry=not through_head),
+                owner=self._owner,
+                read_only=check_flag("read_only", read_only),
+                isolation=isolation,
+                validation=validation,
+                slack=slack,
+                metadata=told,
+                wait_timeout_seconds=wait_timeout_seconds,
+            )
         )
         state.through_head = through_head
         if idempotency_key is not None:

@@ -27,6 +27,7 @@ from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
 from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.rerun import rerun
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _let_go(lake: Lake, kept: core.Transaction) -> None:
 
     def end() -> Program[None]:
         yield from saving.forget(kept)
-        yield from kept.abort()
+        yield from abort(kept)
 
     try:
         lake.runner.run(end())

@@ -32,16 +32,19 @@ from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_names, load_tables
-from lakevilla.lake.past import refuse_missing_files
 from lakevilla.lake.view import View
-from lakevilla.operations.changes import changes_seen
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.operations import Alter, Guard, MergeClauseRecord, Operation
 from lakevilla.transaction.commit import commit as finish
 from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.verbs import optimize as optimizing
 from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.bind import bind_to_head, touch
+from lakevilla.transaction.verbs.changes import changes_seen
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.past import refuse_missing_files
+from lakevilla.transaction.verbs.read_write import append, create, drop, execute, overwrite, scan
 from lakevilla.transaction.verbs.take_turn import take_turn
 
 __all__ = ["Transaction"]
@@ -106,7 +109,7 @@ class Transaction(Workings[Frame]):
             try:
                 with self._alone():
                     # A key that is done already must be told before the body runs.
-                    self._run(self._core.bind())
+                    self._run(bind_to_head(self._core))
             except BaseException:
                 self._undo()  # run again, it has places from before
                 raise
@@ -222,7 +225,7 @@ class Transaction(Workings[Frame]):
             columns = check_columns(columns)
             predicate = self._optional_predicate(where, params)
             location = self._resolve(table)
-            rows = self._run(self._core.scan(location, columns, predicate))
+            rows = self._run(scan(self._core, location, columns, predicate))
         return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(location, rows))
 
     def changes(
@@ -299,7 +302,7 @@ class Transaction(Workings[Frame]):
         with self._alone("append", table):
             location = self._written(table, "append")
             reader, columns = self._incoming(location, data, schema_mode)
-            return self._done(self._core.append(location, reader, columns))
+            return self._done(append(self._core, location, reader, columns))
 
     def overwrite(
         self,
@@ -317,7 +320,7 @@ class Transaction(Workings[Frame]):
             reader, columns = self._incoming(location, data, schema_mode)
             if predicate is not None:
                 predicate = exact(predicate, reader.schema)
-            return self._done(self._core.overwrite(location, reader, predicate, columns))
+            return self._done(overwrite(self._core, location, reader, predicate, columns))
 
     def update(
         self,
@@ -445,19 +448,19 @@ class Transaction(Workings[Frame]):
             partition = check_columns_by("partition_by", partition_by)
             texts = property_texts("properties", properties)
             self._lake.ensure_safe_store()
-            created = self._core.create(location, schema, partition, texts, format)
+            created = create(self._core, location, schema, partition, texts, format)
             with whole_or_not_at_all(self._core, location):
                 self._run(created)
                 if source is not None:
                     rows, _ = self._incoming(location, source, None)
-                    self._run(self._core.append(location, rows))
+                    self._run(append(self._core, location, rows))
             self._written_down()
 
     def drop_table(self, name: str) -> None:
         """Take a table out of the lake; its data stays."""
         with self._alone("drop_table", name):
             location = self._written(name, "drop_table")
-            self._done(self._core.drop(location))
+            self._done(drop(self._core, location))
 
     def alter(
         self,
@@ -505,7 +508,7 @@ class Transaction(Workings[Frame]):
                 unset_properties=unset_properties,
             )
             location = self._written(table, "alter")
-            self._done(self._core.execute(Alter(location, request, columns), "alter"))
+            self._done(execute(self._core, Alter(location, request, columns), "alter"))
 
     # -- ending ------------------------------------------------------------------
 
@@ -552,7 +555,7 @@ class Transaction(Workings[Frame]):
         """Undo everything; harmless after the end."""
         with self._alone():
             self._run(saving.forget(self._core))
-            self._run(self._core.abort())
+            self._run(abort(self._core))
 
     # -- for the lake --------------------------------------------------------------
 
@@ -571,7 +574,7 @@ class Transaction(Workings[Frame]):
     def state_of_lake(self, *, whole: bool = False) -> Head | None:
         """The HEAD that the transaction is bound to; ``whole``: with all tables and names."""
         with self._alone():
-            self._run(self._core.bind())
+            self._run(bind_to_head(self._core))
             if whole:
                 self._run(load_tables(self._core.head))
                 self._run(load_names(self._core.head))
@@ -600,7 +603,7 @@ class Transaction(Workings[Frame]):
         """A table's state without its rows: nothing becomes part of the transaction's reads."""
         with self._alone("open", table):
             location = self._resolve(table)
-            self._run(self._core.touch([location], probing=True))
+            self._run(touch(self._core, [location], probing=True))
             return self._core.tables[location].view
 
     def _optimize(
@@ -629,4 +632,4 @@ class Transaction(Workings[Frame]):
         """Turn the writer feature ``lakevilla`` on or off."""
         with self._alone():
             location = self._written(table, "guard" if on else "unguard")
-            self._done(self._core.execute(Guard(location, on), "guard"))
+            self._done(execute(self._core, Guard(location, on), "guard"))

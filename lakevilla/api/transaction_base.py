@@ -54,6 +54,8 @@ from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.bind import bind_to_head, take_places
+from lakevilla.transaction.verbs.read_write import execute, layout_of, query
 from lakevilla.transaction.verbs.replaced_tables import explain, explained
 
 if TYPE_CHECKING:
@@ -188,13 +190,13 @@ class Workings(Generic[Frame]):
             if not self._core.read_only:
                 # It makes HEAD if there is none, in the form that the store allows.
                 self._lake.ensure_safe_store()
-            self._run(self._core.bind())
+            self._run(bind_to_head(self._core))
             held = self._core.held
         names = self._lake.names(None if held is None else held.head, table)
         location = self._lake.resolve(names, table)
         if names.get(table) is not None and not self._core.bound:
             # A registered name may mean another table by now.
-            self._run(self._core.bind())
+            self._run(bind_to_head(self._core))
             names = self._lake.names(self._core.head, table)
             location = self._lake.resolve(names, table)
         return location
@@ -219,7 +221,7 @@ class Workings(Generic[Frame]):
         location = self._resolve(table)
         self._core.check_write(location, verb)
         self._lake.ensure_safe_store()
-        self._run(self._core.enter([location], "append" if verb == "append" else "write"))
+        self._run(take_places(self._core, [location], "append" if verb == "append" else "write"))
         return location
 
     def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -296,7 +298,7 @@ class Workings(Generic[Frame]):
         self, location: str, data: object, schema_mode: Literal["merge"] | None
     ) -> tuple[pa.RecordBatchReader, bytes | None]:
         check_schema_mode(schema_mode)
-        layout = self._run(self._core.layout(location))
+        layout = self._run(layout_of(self._core, location))
         # Looked at once: a stream begins with its first look.
         source = frames.open_data(data)
 
@@ -309,7 +311,7 @@ class Workings(Generic[Frame]):
             reader = fitted(layout)
         except InvalidOperation:
             # It may fit what others have made of the table since it was met.
-            now = self._run(self._core.layout(location, probing=True))
+            now = self._run(layout_of(self._core, location, probing=True))
             if now.schema.equals(layout.schema):
                 raise
             layout = now
@@ -329,7 +331,7 @@ class Workings(Generic[Frame]):
         self, location: str, data: object
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         """The columns of a merge's source, and what stores its rows."""
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         rows = self._source_rows(data, layout.table, layout.schema)
         return rows.schema, lambda: self._stored_source(rows)
 
@@ -347,7 +349,7 @@ class Workings(Generic[Frame]):
         return rows.schema, lambda: self._stored_source(rows)
 
     def _materialised(self, location: str, data: object) -> pa.Table:
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         source = frames.open_data(data)
         if not len(source.schema):
             return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
@@ -372,7 +374,7 @@ class Workings(Generic[Frame]):
         aliases: tuple[str, str],
         clauses: tuple[MergeClauseRecord, ...],
     ) -> OperationResult:
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         source_alias, target_alias = aliases
         schemas = {source_alias: rows, target_alias: layout.schema}
         condition = exact(on, schemas)
@@ -385,7 +387,7 @@ class Workings(Generic[Frame]):
             for clause in clauses
         )
         operation = MergeOperation(location, stored(), condition, *aliases, bound)
-        return self._done(self._core.execute(operation, "merge"))
+        return self._done(execute(self._core, operation, "merge"))
 
     def _merge_builder(
         self,
@@ -397,7 +399,7 @@ class Workings(Generic[Frame]):
         together: Together,
         aliases: tuple[str, str],
     ) -> Merge:
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         # What cannot mean anything is refused here, not by `execute`.
         bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
 
@@ -432,13 +434,13 @@ class Workings(Generic[Frame]):
             condition = together.predicate(where)
             values = together.assignments(assignments)
             together.finish()
-            schema = self._run(self._core.layout(location, probing=True)).schema
+            schema = self._run(layout_of(self._core, location, probing=True)).schema
             operation = Update(
                 location,
                 exact_assignments(values, schema, alias=alias),
                 exact(condition, schema, alias=alias),
             )
-            return self._done(self._core.execute(operation, "update"))
+            return self._done(execute(self._core, operation, "update"))
 
     def _delete(
         self,
@@ -450,9 +452,9 @@ class Workings(Generic[Frame]):
         with self._alone("delete", table):
             location = self._written(table, "delete")
             condition = parse_predicate(where, parameters(params), self._fixed_now())
-            schema = self._run(self._core.layout(location, probing=True)).schema
+            schema = self._run(layout_of(self._core, location, probing=True)).schema
             operation = Delete(location, exact(condition, schema, alias=alias))
-            return self._done(self._core.execute(operation, "delete"))
+            return self._done(execute(self._core, operation, "delete"))
 
     def _select(
         self, statement: Select, params: dict[str, object], views: Mapping[str, object]
@@ -464,7 +466,7 @@ class Workings(Generic[Frame]):
             sql = with_fixed_time(statement.sql, self._fixed_now())
             for name, value in params.items():
                 literal(value, f"parameter :{name}")  # what no column holds is no parameter
-            found: Frame = self._run(self._core.query(sql, tables, given, params))
+            found: Frame = self._run(query(self._core, sql, tables, given, params))
             return found
 
     def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
@@ -495,7 +497,7 @@ class Workings(Generic[Frame]):
     ) -> OperationResult:
         with self._alone("insert", statement.table):
             location = self._written(statement.table, "insert")
-            layout = self._run(self._core.layout(location, probing=True))
+            layout = self._run(layout_of(self._core, location, probing=True))
             columns = statement.columns or tuple(layout.schema.names)
             source = self._query_source(statement.source, params, views, layout.schema)
             unused = sorted(params.keys() - source.params.keys())
@@ -505,14 +507,14 @@ class Workings(Generic[Frame]):
                     "or leave them out"
                 )
             operation = InsertOperation(location, columns, source)
-            return self._done(self._core.execute(operation, "insert"))
+            return self._done(execute(self._core, operation, "insert"))
 
     def _merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
     ) -> Merge:
         with self._alone("merge", statement.table):
             location = self._written(statement.table, "merge")
-            layout = self._run(self._core.layout(location, probing=True))
+            layout = self._run(layout_of(self._core, location, probing=True))
             source = self._query_source(statement.source, params, views, layout.schema)
             reading = read_source(self._lake.context, source, self._core.lookup)
             rows = self._run(explained(self._core, source.tables.values(), reading))

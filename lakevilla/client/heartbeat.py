@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from lakevilla.clock import Clock
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.runner import Runner
-from lakevilla.transaction.state.record import renew
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.sublogs.lease import Renewable
 
 __all__ = ["Heartbeat"]
 
@@ -28,13 +27,9 @@ _END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Entry:
-    """A transaction that has a record; ``not_before`` a moment at which to try again.
+    """A record to renew; ``not_before`` a moment at which to try again."""
 
-    Weak: what its caller dropped without ending it stops being renewed, and its
-    places go after a lease.
-    """
-
-    txn: weakref.ref[Transaction]
+    record: Renewable
     not_before: float
 
 
@@ -81,12 +76,12 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, txn: Transaction) -> None:
-        """Renew the transaction's record from now on, until it ends or is dropped."""
+    def add(self, record: Renewable) -> None:
+        """Renew a record from now on, until its transaction ends or is dropped."""
         with self._lock:
             # A new entry each time: it tells the thread, should that be about to
             # take the transaction out, that it has a record again.
-            self._entries[id(txn)] = _Entry(weakref.ref(txn), 0.0)
+            self._entries[record.key] = _Entry(record, 0.0)
             if self._thread is not None and self._thread.is_alive():
                 return
             self._stop = threading.Event()
@@ -101,7 +96,8 @@ class Heartbeat:
             except RuntimeError as error:
                 # No more threads, or the interpreter is on its way out. Without a
                 # heartbeat the transaction is merely one that may lose its places.
-                self._log(f"transaction {txn.id} is not renewed: {error}", txn.id)
+                txn_id = record.txn_id
+                self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
 
     @property
     def is_beating(self) -> bool:
@@ -144,11 +140,10 @@ class Heartbeat:
         return min(max(min(due) - now, 0.0), self._third_seconds)
 
     def _due(self, entry: _Entry) -> float:
-        txn = entry.txn()
-        held = None if txn is None else txn.record
-        if held is None:
+        held_at = entry.record.held_at
+        if held_at is None:
             return entry.not_before  # ended, or dropped: to be taken out
-        return max(held.at + self._third_seconds, entry.not_before)
+        return max(held_at + self._third_seconds, entry.not_before)
 
     def _visit(self, key: int, entry: _Entry) -> None:
         """Renew one transaction if it is due, and take it out if it has ended.
@@ -157,19 +152,17 @@ class Heartbeat:
         """
         if self._due(entry) > self._clock.elapsed():
             return
-        txn = entry.txn()
-        lives = False
-        if txn is not None:
-            try:
-                lives = self._runner.run(renew(txn))
-            except Exception as error:
-                # The store may be back soon; a record that can't be read, its
-                # own transaction finds out. The thread serves others as well.
-                told = error.message if isinstance(error, LakeVillaError) else repr(error)
-                self._log(f"could not renew transaction {txn.id} now: {told}", txn.id)
-                soon = self._clock.elapsed() + self._third_seconds / 4
-                self._replace(key, entry, _Entry(entry.txn, soon))
-                return
+        record = entry.record
+        try:
+            lives = self._runner.run(record.renew())
+        except Exception as error:
+            # The store may be back soon; a record that can't be read, its
+            # own transaction finds out. The thread serves others as well.
+            why = error.message if isinstance(error, LakeVillaError) else repr(error)
+            self._log(f"could not renew transaction {record.txn_id} now: {why}", record.txn_id)
+            soon = self._clock.elapsed() + self._third_seconds / 4
+            self._replace(key, entry, _Entry(record, soon))
+            return
         if not lives:
             self._replace(key, entry, None)
 

@@ -20,6 +20,8 @@ from lakevilla.store.base import Condition
 from lakevilla.store.effects import Program
 
 __all__ = [
+    "FILES_SCHEMA",
+    "VOIDED",
     "Attempt",
     "Change",
     "ChangeFile",
@@ -29,7 +31,6 @@ __all__ = [
     "DeleteFile",
     "DeletionVector",
     "Entry",
-    "FILES_SCHEMA",
     "FileRef",
     "FormatName",
     "Layout",
@@ -39,7 +40,6 @@ __all__ = [
     "Snapshot",
     "SortField",
     "TableFormat",
-    "VOIDED",
     "data_files",
     "deletes_id",
     "file_ref",

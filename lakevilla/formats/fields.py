@@ -9,7 +9,7 @@ know it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,9 +17,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Column, Expr, Literal
 from lakevilla.expressions.walk import columns, substitute
-
-if TYPE_CHECKING:
-    from lakevilla.formats.base import Layout
+from lakevilla.formats.base import Layout
 
 __all__ = [
     "GONE",

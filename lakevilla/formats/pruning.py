@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,15 +26,13 @@ from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, type_name
 from lakevilla.expressions.values import value_of
 from lakevilla.expressions.walk import columns
+from lakevilla.formats.base import DataFile, Layout
 from lakevilla.formats.file_statistics import (
     ColumnStatistics,
     PartitionColumn,
     partition_column,
     read_statistics,
 )
-
-if TYPE_CHECKING:
-    from lakevilla.formats.base import DataFile, Layout
 
 __all__ = ["always_true", "file_may_match", "may_match", "partition_only"]
 

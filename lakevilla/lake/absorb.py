@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, place
 from lakevilla.store.effects import Program
 

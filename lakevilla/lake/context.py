@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
@@ -18,16 +18,13 @@ from lakevilla.global_log.remains import find_remains, head_lost
 from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
 from lakevilla.ids import Ids
 from lakevilla.lake.lanes import Lanes
-from lakevilla.lake.table_log import Tail
+from lakevilla.lake.tail import Tail
 from lakevilla.markers.marker import Marker
 from lakevilla.markers.repo import Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.lease import Leases
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.sublogs.lease import Leases, Renewable
 
 __all__ = ["Context", "Event"]
 
@@ -82,7 +79,7 @@ class Context:
 
     ``leases`` is what was seen of others' records. ``departed`` are holders of
     reservations that were found dead, ``passed`` unreadable markers that nobody
-    waits for any more. ``renewed`` is told of each transaction that has a record now.
+    waits for any more. ``renewed`` is told of each record that a transaction has from now on.
     ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
     its transactions meet.
     ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
@@ -98,7 +95,7 @@ class Context:
     formats: Formats
     engine: Engine
     notify: Callable[[Event], None] = lambda event: None
-    renewed: Callable[[Transaction], None] = lambda txn: None
+    renewed: Callable[[Renewable], None] = lambda record: None
     replaces: Callable[[], Program[bool]] = _always
     is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lakevilla.clock import SystemClock
 from lakevilla.engines.base import FileNamer
 from lakevilla.ids import Ids
-
-if TYPE_CHECKING:
-    from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context
 
 __all__ = ["file_namer", "file_path", "owner_of"]
 

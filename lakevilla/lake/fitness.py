@@ -13,7 +13,8 @@ from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail, entry_at
+from lakevilla.lake.table_log import entry_at
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import breaks, changes_contract, is_another
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf

@@ -14,14 +14,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lakevilla.store.effects import Program, wait_at
 from lakevilla.store.gate import Gate
-
-if TYPE_CHECKING:
-    from lakevilla.publishing.publish_once import Wish
-    from lakevilla.transaction.commit.group import Candidate
 
 __all__ = ["Lane", "Lanes", "Member", "pass_through"]
 
@@ -127,19 +123,18 @@ class Lane(Generic[M]):
 
 
 class Lanes:
-    """The lanes of one lake in one process: its commits, and each table's publishing."""
+    """The lanes of one lake in one process, by name: whoever works in one says whose it is."""
 
     def __init__(self) -> None:
         self.empty()
 
     def empty(self) -> None:
-        """Begin anew, with nobody in them."""
-        self.commits: Lane[Candidate] = Lane()
-        self._publishing: dict[str, Lane[Wish]] = {}
+        """Begin again, with nobody in them."""
+        self._lanes: dict[str, Lane[Any]] = {}
 
-    def publishing(self, location: str) -> Lane[Wish]:
+    def named(self, name: str) -> Lane[Any]:
         # One step of the interpreter, so that two threads get the same.
-        return self._publishing.setdefault(location, Lane())
+        return self._lanes.setdefault(name, Lane())
 
 
 def pass_through(lane: Lane[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,25 +29,19 @@ from lakevilla.global_log.head import (
     application_id,
 )
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.repo import HeldHead, is_forgotten, load_tables
+from lakevilla.global_log.repo import is_forgotten, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail, entry_at, kept_entry, open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import entry_at, kept_entry, open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View
-from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = [
     "Past",
     "Recorded",
-    "bind_to_past",
     "past_at",
     "recorded",
     "recorded_commits",
-    "refuse_missing_files",
     "table_entries",
     "view_at",
 ]
@@ -141,33 +134,6 @@ def _logged_before(touch: Touch) -> int:
     was decided before this commit.
     """
     return touch.published if touch.first is None else touch.first - 1
-
-
-def bind_to_past(
-    txn: Transaction, *, version: int | None = None, timestamp_ms: int | None = None
-) -> Program[None]:
-    """Bind a transaction that only reads to a global version, or to the newest at a time.
-
-    Raises
-    ------
-    VersionNotFound
-    """
-    context = txn.context
-    held = yield from context.head()
-    if held is None:
-        raise VersionNotFound(
-            "the lake has no global version yet: its first transaction makes one; "
-            "ask for no version to see the tables as they are"
-        )
-    timeline = Timeline.of(held.head)
-    if timestamp_ms is not None:
-        version = yield from timeline.by(timestamp_ms)
-    assert version is not None
-    past = yield from past_at(timeline, version)
-    txn.past = past
-    txn.held = HeldHead(past.head, held.token)
-    txn.bound_sequence = txn.began = past.sequence
-    txn.bound = True
 
 
 def view_at(context: Context, past: Past, location: str) -> Program[View]:
@@ -318,21 +284,6 @@ def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
                 txn_id=commit.txn,
             ) from None
         raise
-
-
-def refuse_missing_files(context: Context, past: Past, location: str, view: View) -> Program[None]:
-    """Say so if data files of a past state are gone: VACUUM, or gc of what was replaced.
-
-    Asked after a read has failed, so that one that succeeds costs no requests.
-    """
-    files = yield from view.snapshot.files()
-    keys = [
-        path if "://" in path else f"{location}/{path}" for path in files.column("path").to_pylist()
-    ]
-    infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
-    for key, info in zip(keys, infos, strict=True):
-        if isinstance(info, Missing):
-            raise _not_kept(past, location, f"data file {key} was removed")
 
 
 def _not_kept(past: Past, location: str, why: str) -> VersionNotFound:

@@ -20,7 +20,8 @@ from lakevilla.formats.fields import as_of
 from lakevilla.formats.paths import file_key
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import UNREADABLE, gone_for_good
-from lakevilla.lake.view import NetChange, View
+from lakevilla.lake.net_change import NetChange
+from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 
 __all__ = ["TRUE", "Verdict", "judge", "only", "still_fits"]

@@ -9,23 +9,18 @@ is listed anew.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import missing_table
+from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program, parallel
 
-if TYPE_CHECKING:
-    from lakevilla.lake.context import Context
-
 __all__ = [
-    "Tail",
     "entry_at",
     "is_cleaned_up_soon",
     "kept_entry",
@@ -38,41 +33,10 @@ __all__ = [
     "snapshot_at",
 ]
 
-_KEPT = 160
 #: Entries that are asked for in one round.
 _AT_ONCE = 64
 #: Log retention below which the design asks for a LIST instead of a GET.
 _SHORT_SECONDS = 2 * 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
-
-    ``tip`` is -1 for a table that has no log yet.
-    """
-
-    location: str
-    tip: int
-    snapshots: Mapping[int, Snapshot]
-    entries: Mapping[int, Entry] = field(default_factory=dict)
-    seen_at: float = 0.0
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self.snapshots[self.tip]
-
-    def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
-        """This tail one entry on; the oldest are forgotten."""
-        assert entry.version == self.tip + 1
-        oldest = entry.version - _KEPT
-        return Tail(
-            self.location,
-            entry.version,
-            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
-            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
-            seen_at,
-        )
 
 
 def known_tail(context: Context, location: str) -> Tail | None:

@@ -6,7 +6,8 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import HEAD_KEY, Head, application_id
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import is_lost
-from lakevilla.lake.table_log import Tail, open_tail, probe
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import build_view
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program

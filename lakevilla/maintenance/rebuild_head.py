@@ -35,7 +35,8 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import table_entries
-from lakevilla.lake.table_log import Tail, open_tail, probe
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.maintenance.left_behind import LeftBehind, look_for
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown

@@ -13,7 +13,8 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import is_lost
-from lakevilla.lake.table_log import Tail, open_tail, probe
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 

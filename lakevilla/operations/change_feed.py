@@ -9,22 +9,17 @@ get theirs here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from lakevilla.engines.base import FileNamer, TableInput
 from lakevilla.formats.base import Change, ChangeFile, Snapshot
-from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.context import Context
+from lakevilla.lake.net_change import compose
 from lakevilla.lake.row_changes import only
-from lakevilla.lake.view import compose
 from lakevilla.store.effects import Program
 
-if TYPE_CHECKING:
-    from lakevilla.lake.context import Context
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["entry_change", "in_one_entry", "is_mixed"]
+__all__ = ["in_one_entry", "is_mixed"]
 
 
 def is_mixed(changes: Sequence[Change]) -> bool:
@@ -74,16 +69,3 @@ def in_one_entry(
                     bodies[f"{after.location}/{file.path}"] = body
         before = after
     return msgspec.structs.replace(whole, change_files=tuple(told)), bodies
-
-
-def entry_change(txn: Transaction, table: str) -> Program[Change]:
-    """What a transaction does to one table, as its one entry will tell it."""
-    changes = [done.change for done in txn.done if done.table == table]
-    if not is_mixed(changes):
-        return compose(changes)
-    yield from txn.store_bodies(table)
-    name = file_namer(txn.context, txn.id, txn.through_head)
-    before = txn.tables[table].view.snapshot
-    change, bodies = yield from in_one_entry(txn.context, before, changes, name)
-    txn.bodies.update(bodies)
-    return change

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
 from lakevilla.engines.base import projection
-from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
+from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import (
@@ -32,14 +31,12 @@ from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import Past, past_at, recorded, view_at
-from lakevilla.lake.table_log import Tail, entry_at, open_tail, snapshot_at
+from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
+from lakevilla.lake.tail import Tail
 from lakevilla.operations.changed_rows import CHANGE_COLUMNS, Reading, changed_rows, stamped
 from lakevilla.store.effects import Program
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["changes", "changes_seen"]
+__all__ = ["changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +58,6 @@ class _Step:
     def is_net(self) -> bool:
         """Told as the difference of the states before and after, not by what the commit did."""
         return len(self.commits) > 1 or self.commit.kind == "reconcile"
-
-
-def changes_seen(
-    txn: Transaction,
-    location: str,
-    since: int,
-    columns: Sequence[str] | None,
-    where: Expr | None,
-) -> Program[pa.Table]:
-    """The changes up to the state that a transaction is bound to, its own aside.
-
-    A range that has ended: nothing that comes later changes it, so it is no part of
-    what is validated.
-    """
-    if not txn.through_head:
-        raise InvalidOperation(
-            f"changes of {location}: transaction {txn.id} is not bound to a global version: "
-            "begin it with Feature.I",
-            table=location,
-            txn_id=txn.id,
-        )
-    yield from txn.bind()
-    past = txn.past
-    if past is None:
-        head = txn.head
-        if head is None:
-            raise TableNotFound(f"table {location} is not in the lake yet", table=location)
-        past = yield from past_at(Timeline.of(head), head.sequence)
-    return (yield from changes(txn.context, past, location, since, columns, where))
 
 
 def changes(

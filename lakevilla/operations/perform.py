@@ -36,7 +36,7 @@ from lakevilla.formats.base import (
     removal,
 )
 from lakevilla.lake.context import Context
-from lakevilla.lake.view import compose
+from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
 from lakevilla.results import Counts

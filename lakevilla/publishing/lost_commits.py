@@ -16,7 +16,8 @@ from lakevilla.global_log.head import Head, PendingRef
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import first_unfit, is_lost, unpublished
-from lakevilla.lake.table_log import Tail, open_tail, opened_again, probe
+from lakevilla.lake.table_log import open_tail, opened_again, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.publishing.reconcile import decided, reconcile
 from lakevilla.store.base import Missing, ObjectInfo, Stored
 from lakevilla.store.effects import Head as HeadOf

@@ -24,7 +24,7 @@ from lakevilla.store.base import Missing, Stored
 from lakevilla.store.effects import Program, delete, get, sleep
 from lakevilla.sublogs.record import record_key
 
-__all__ = ["abort", "is_forgotten", "fence", "find_in_history", "outcome", "result_of"]
+__all__ = ["abort", "fence", "find_in_history", "is_forgotten", "outcome", "result_of"]
 
 _MAX_RACES = 100
 

@@ -19,8 +19,10 @@ from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.fitness import first_unfit, is_lost, is_old, unpublished
-from lakevilla.lake.table_log import Tail, is_cleaned_up_soon, open_tail, opened_again, probe
-from lakevilla.lake.view import compose, pending_parts
+from lakevilla.lake.net_change import compose
+from lakevilla.lake.table_log import is_cleaned_up_soon, open_tail, opened_again, probe
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import pending_parts
 from lakevilla.publishing.reconcile import reconcile
 from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep

@@ -38,10 +38,14 @@ def publish_once(
     What has failed is returned, not raised: it befalls all who wait for it.
     """
     wish = Wish(head)
-    lane = context.lanes.publishing(location)
+    lane = _lane(context, location)
     yield from pass_through(lane, wish, partial(_publish, context, lane, location))
     assert wish.answer is not None
     return wish.answer
+
+
+def _lane(context: Context, location: str) -> Lane[Wish]:
+    return context.lanes.named(f"publishing {location}")
 
 
 def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]:

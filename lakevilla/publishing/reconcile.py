@@ -33,9 +33,11 @@ from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.fitness import UNREADABLE, first_unfit, gone_for_good, is_lost, unpublished
+from lakevilla.lake.net_change import net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
-from lakevilla.lake.table_log import Tail, open_tail, probe, snapshot_at
-from lakevilla.lake.view import Placement, View, build_view, net_change, place
+from lakevilla.lake.table_log import open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement, View, build_view, place
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.perform import check_append_only, perform, performed_as
 from lakevilla.store.base import ABSENT, ANY, Stored

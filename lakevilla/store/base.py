@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 __all__ = [
-    "ANY",
     "ABSENT",
+    "ANY",
     "Absent",
     "AnyVersion",
     "Condition",

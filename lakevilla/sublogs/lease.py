@@ -10,14 +10,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from lakevilla.store.base import Token
+from lakevilla.store.effects import Program
 from lakevilla.store.readback import same_object
 
-__all__ = ["MOST_OBSERVED", "Leases"]
+__all__ = ["MOST_OBSERVED", "Leases", "Renewable"]
 
 #: What is remembered at most; far more than wait for each other in any one lake.
 MOST_OBSERVED = 65_536
+
+
+class Renewable(Protocol):
+    """A record that a heartbeat renews until its transaction has ended, or was dropped."""
+
+    @property
+    def key(self) -> int:
+        """Of the transaction, the same for all its records."""
+
+    @property
+    def txn_id(self) -> str: ...
+
+    @property
+    def held_at(self) -> float | None:
+        """When it was last replaced, by the own clock; None where nothing is left to renew."""
+
+    def renew(self) -> Program[bool]:
+        """Replace it. False once there is nothing left to renew."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

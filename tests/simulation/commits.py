@@ -5,17 +5,21 @@ from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import List, Parallel, Put, Sleep, sleep
 from lakevilla.sublogs.operations import Update
-from lakevilla.testing.histories.workloads import COLUMNS, context_of
+from lakevilla.testing.histories.attempts import COLUMNS, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
-from lakevilla.testing.tables.reader import as_program, run_now, table_rows
+from lakevilla.testing.tables.reader import run_now, table_rows
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.heartbeat import Heartbeat
+from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import Transaction
 from lakevilla.transaction.verbs import rerun as again
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin as _begin
+from lakevilla.transaction.verbs.read_write import execute, scan
 from lakevilla.transaction.verbs.save import forget
 
 TABLES = ("a", "b")
@@ -52,7 +56,7 @@ def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **
 
 def begin(client, features=RI, context=None, **options):
     context = context or context_of(client)
-    txn = Transaction(context, features, client.ids.txn_id(), **options)
+    txn = _begin(Transaction(context, features, client.ids.txn_id(), **options))
     txn.through_head = bool(features & (Feature.I | Feature.CT))
     return txn
 
@@ -64,7 +68,7 @@ def add_to(txn, table, amount, number=0):
         {"balance": parse_expression(f"balance + {amount}")},
         parse_predicate(f"id = {number}"),
     )
-    return (yield from txn.execute(operation, "update"))
+    return (yield from execute(txn, operation, "update"))
 
 
 def set_to(txn, table, balance, number=0):
@@ -72,12 +76,12 @@ def set_to(txn, table, balance, number=0):
     operation = Update(
         table, {"balance": parse_expression(str(balance))}, parse_predicate(f"id = {number}")
     )
-    return (yield from txn.execute(operation, "update"))
+    return (yield from execute(txn, operation, "update"))
 
 
 def read(txn, table, where="id >= 0"):
     """The balances, as the caller sees them."""
-    rows = (yield from txn.scan(table, None, parse_predicate(where))).read_all().to_pylist()
+    rows = (yield from scan(txn, table, None, parse_predicate(where))).read_all().to_pylist()
     return {row["id"]: row["balance"] for row in rows}
 
 
@@ -284,4 +288,4 @@ class Runner:
 def end(txn):
     """Undo a transaction that will not be run again."""
     yield from forget(txn)
-    yield from txn.abort()
+    yield from abort(txn)

@@ -14,8 +14,8 @@ import pytest
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.settings import Settings
 from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.plan import draw
-from lakevilla.testing.histories.workloads import context_of
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.testing.world.faults import (
     Fault,

@@ -15,7 +15,7 @@ from lakevilla.publishing import outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Put, sleep
 from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.planted.commit_again import MUTATIONS
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables import iceberg_writer as foreign_iceberg

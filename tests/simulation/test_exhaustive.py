@@ -11,12 +11,12 @@ import pytest
 
 from lakevilla.maintenance import gc, recovery
 from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import (
     crash_everywhere,
     crash_twice_everywhere,
     interleavings,
 )
-from lakevilla.testing.histories.workloads import context_of
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 

@@ -8,6 +8,7 @@ import pytest
 from lakevilla.maintenance import gc, recovery
 from lakevilla.settings import Settings
 from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import (
     crash_both_everywhere,
     crash_everywhere,
@@ -15,7 +16,6 @@ from lakevilla.testing.histories.exhaustive import (
     interleavings,
     interleavings_with_a_crash,
 )
-from lakevilla.testing.histories.workloads import context_of
 
 from .commits import RCT, RCTI, TABLES, alone, balances, lake, transfer
 

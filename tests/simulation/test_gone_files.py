@@ -7,12 +7,13 @@ from lakevilla.errors import TransactionAborted
 from lakevilla.maintenance import doctor, gc, recovery, vacuum
 from lakevilla.store.effects import sleep
 from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.workloads import SCHEMA, context_of
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
 from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import read_write
 
 from .commits import TABLES, Process, add_to, alone, balances, begin, lake, read
 
@@ -26,7 +27,7 @@ def made(kind):
 
 def append(txn, table, number):
     rows = pa.table({"id": [number], "balance": [100], "items": [""]}, schema=SCHEMA)
-    return (yield from txn.append(table, rows.to_reader()))
+    return (yield from read_write.append(txn, table, rows.to_reader()))
 
 
 def appends_and_updates(client):

@@ -14,15 +14,16 @@ from lakevilla.maintenance import recovery
 from lakevilla.publishing.outcome import fence, outcome
 from lakevilla.store.effects import Put, parallel, sleep
 from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere
 from lakevilla.testing.histories.plan import small_limits
-from lakevilla.testing.histories.workloads import SCHEMA, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables.reader import run_now, table_rows
 from lakevilla.testing.world.faults import Fault, NoFaults, Strike
 from lakevilla.transaction.commit import group
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.through_head import _commit_object, _store
+from lakevilla.transaction.verbs import read_write
 
 from .commits import (
     TABLES,
@@ -41,7 +42,7 @@ THREADS = 4
 
 def append(txn, table, number):
     rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
-    return (yield from txn.append(table, rows.to_reader()))
+    return (yield from read_write.append(txn, table, rows.to_reader()))
 
 
 def appender(context, client, number, begun=None):
@@ -275,7 +276,7 @@ def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_is_told_of_i
         candidates = run_now(simulation.store, prepare())
         joined = run_now(simulation.store, group.join(context, candidates[0].held, candidates))
         attempt = group._Attempt(candidates[0].held, joined.head, joined.accepted)
-        lane = context.lanes.commits
+        lane = group.commits_of(context)
         assert lane.begin(attempt, joined.accepted, lambda _: None)
         run_now(simulation.store, group._carry_out(context, lane, attempt))
     in_head = {commit.txn for commit in joined.head.commits}
@@ -422,7 +423,7 @@ def test_what_an_interrupted_leader_has_sent_is_settled_before_anybody_is_refuse
         # A leader has sent it, and was interrupted before it knew what became of that.
         joined = yield from group.join(context, txn.held, [candidate])
         attempt = group._Attempt(txn.held, joined.head, joined.accepted)
-        assert context.lanes.commits.begin(attempt, joined.accepted, lambda _: None)
+        assert group.commits_of(context).begin(attempt, joined.accepted, lambda _: None)
         # What the transaction has read is changed meanwhile, and this process knows it.
         yield from foreign.rewrite(client, "a", lambda row: {**row, "balance": 0})
         yield from refresh(context, "a")
@@ -430,7 +431,7 @@ def test_what_an_interrupted_leader_has_sent_is_settled_before_anybody_is_refuse
 
     answer = run_now(simulation.store, reader())
     assert isinstance(answer, group.Settled)
-    assert context.lanes.commits.unsettled is None
+    assert group.commits_of(context).unsettled is None
 
 
 # ------------------------------------------------------------- one that breaks

@@ -31,8 +31,8 @@ from lakevilla.store.base import ANY, Absent
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import List, Put, delete, put, sleep
 from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.plan import draw
-from lakevilla.testing.histories.workloads import context_of
 from lakevilla.testing.planted.protocol import _instead
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.testing.world.faults import (
@@ -48,8 +48,9 @@ from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import save as saving
-from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.verbs.bind import bind_to_head
 from tests.simulation.commits import RCTI, Process, add_to, alone, balances, begin, end, lake
 
 RI = (Feature.R | Feature.I,)
@@ -254,7 +255,7 @@ def transferring(key="k", told=None):
         txn = begin(client, context=context)
         txn.key = KeyUse(key, None)
         try:
-            yield from txn.bind()
+            yield from bind_to_head(txn)
             yield from add_to(txn, "a", -1)
             yield from add_to(txn, "b", 1)
             yield from commit(txn)
@@ -531,7 +532,7 @@ def test_a_key_is_used_again_and_again_and_each_use_is_kept():
             txn.key = KeyUse("stream", version)
             txn.applications = {"stream": version}
             try:
-                yield from txn.bind()
+                yield from bind_to_head(txn)
                 yield from add_to(txn, "a", 1)
                 yield from commit(txn)
             except AlreadyCommitted:

@@ -9,7 +9,7 @@ from lakevilla.maintenance import rebuild_head as rebuilding
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Delete, Put
 from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.workloads import context_of
+from lakevilla.testing.histories.attempts import context_of
 
 from .commits import TABLES, Process, alone, balances, lake, transfer
 

@@ -42,7 +42,7 @@ def test_the_same_seed_gives_the_same_history_in_every_process(hash_seed):
     """Python orders its sets differently in each process: a request must not depend on one."""
     seeds = (4, 7, 22, 24, 52)
     program = (
-        "from lakevilla.testing import campaign\n"
+        "from lakevilla.testing.histories import campaign\n"
         f"for seed in {seeds}: print(campaign.run(seed, hashing=True).trace_hash)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -13,8 +13,8 @@ from lakevilla.store.base import ABSENT
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import put
 from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.plan import draw, small_limits
-from lakevilla.testing.histories.workloads import context_of
 from lakevilla.testing.planted.leaves import MUTATIONS
 from lakevilla.testing.tables.reader import run_now
 

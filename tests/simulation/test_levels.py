@@ -11,12 +11,13 @@ from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.sublogs.operations import Update
 from lakevilla.testing.checks import elle
 from lakevilla.testing.checks.history import Txn
+from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.plan import SERIALIZABLE, Level
-from lakevilla.testing.histories.workloads import context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables.reader import run_now, table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.read_write import execute, scan
 from tests.simulation.commits import RI, TABLES, begin, end, lake, simulation_client
 
 SNAPSHOT = Level("snapshot")
@@ -80,12 +81,12 @@ class Run:
             yield from foreign.append(self.clients[-1], table, rows)
         elif verb == "read":
             where = parse_predicate(f"id = {key}")
-            (row,) = (yield from txn.scan(table, None, where)).read_all().to_pylist()
+            (row,) = (yield from scan(txn, table, None, where)).read_all().to_pylist()
             record.read(f"{table}{key}", items(row))
         else:
             self.values += 1
             push = {"items": parse_expression(f"items || ',{self.values}'")}
-            yield from txn.execute(Update(table, push, parse_predicate(f"id = {key}")), "update")
+            yield from execute(txn, Update(table, push, parse_predicate(f"id = {key}")), "update")
             record.append(f"{table}{key}", self.values)
 
     @property

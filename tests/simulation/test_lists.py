@@ -1,7 +1,7 @@
 """Short list-append histories by the thousand: each has an order that explains it, in real time.
 
 There are ten times as many as of those that are asked everything (``test_histories``).
-A failure names the seed: ``lakevilla.testing.lists.run(SEED)``.
+A failure names the seed: ``lakevilla.testing.histories.lists.run(SEED)``.
 """
 
 import gc

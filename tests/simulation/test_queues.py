@@ -11,13 +11,15 @@ from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.sublogs.record import record_key
 from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.workloads import SCHEMA, context_of
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.places import leave
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.record import renew
-from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.read_write import append, execute
 
 from .commits import (
     RCT,
@@ -138,7 +140,7 @@ def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_ta
 
     def guard(client):
         txn = begin(client)
-        yield from txn.execute(Guard("a", True), "guard")
+        yield from execute(txn, Guard("a", True), "guard")
         return (yield from commit(txn))
 
     alone(simulation, guard, "operator")
@@ -377,7 +379,7 @@ def storm(client, until, context):
             yield from commit(txn)
             count += 1
         except (ConflictError, TransactionAborted):
-            yield from txn.abort()
+            yield from abort(txn)
         yield from sleep(0.2)
     return count
 
@@ -467,7 +469,7 @@ def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_c
 
 def add_row(txn, table):
     rows = pa.table({"id": [7], "balance": [0], "items": [""]}, schema=SCHEMA)
-    yield from txn.append(table, rows.to_reader())
+    yield from append(txn, table, rows.to_reader())
 
 
 @QUEUED

@@ -14,20 +14,24 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log import head as head_module
-from lakevilla.lake import past as history
 from lakevilla.maintenance import gc, recovery
 from lakevilla.publishing import outcome
 from lakevilla.settings import Settings
 from lakevilla.store.base import Refused
 from lakevilla.store.effects import Get
 from lakevilla.testing.checks import invariants
-from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
 from lakevilla.testing.planted.protocol import MUTATIONS
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.verbs import idempotency
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.past import bind_to_past
+from lakevilla.transaction.verbs.read_write import append
 
 from .commits import (
     RI,
@@ -151,7 +155,7 @@ def saved(simulation):
             return (yield from commit(txn))
         except (AlreadyCommitted, TransactionAborted):
             yield from saving.forget(txn)
-            yield from txn.abort()
+            yield from abort(txn)
             raise
 
     return Process(simulation, owner, "owner").until("_lakevilla/commits"), ids[0]
@@ -398,7 +402,7 @@ def test_table_dropped_under_a_decided_commit_does_not_stop_those_behind_it():
 
     def drop(client):
         txn = begin(client)
-        yield from txn.drop("a")
+        yield from read_write.drop(txn, "a")
         return (yield from commit(txn))
 
     alone(simulation, drop, "dropper")
@@ -501,8 +505,8 @@ def test_more_than_a_page_of_commits_between_start_and_commit():
 
 def with_key(key, amount=5):
     def program(client):
-        txn = begin(client, key=idempotency.KeyUse(key, None))
-        yield from txn.bind()
+        txn = begin(client, key=KeyUse(key, None))
+        yield from bind_to_head(txn)
         yield from add_to(txn, "a", amount)
         return (yield from commit(txn))
 
@@ -578,7 +582,7 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
         def program(client):
             txn = begin(client)
             rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
-            yield from txn.append(table, rows.to_reader())
+            yield from append(txn, table, rows.to_reader())
             return (yield from commit(txn))
 
         return program
@@ -586,7 +590,7 @@ def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
     def rows_at(version):
         def program(client):
             txn = begin(client, read_only=True)
-            yield from history.bind_to_past(txn, version=version)
+            yield from bind_to_past(txn, version=version)
             return (yield from read(txn, "a"))
 
         return program
@@ -614,7 +618,7 @@ def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_told_
     def rows_at(version):
         def program(client):
             txn = begin(client, read_only=True)
-            yield from history.bind_to_past(txn, version=version)
+            yield from bind_to_past(txn, version=version)
             return (yield from read(txn, "a"))
 
         return program

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakevilla.formats.base import Change, ChangeFile, DataFile, removal
-from lakevilla.lake.view import compose
+from lakevilla.lake.net_change import compose
 
 
 def added(path: str) -> DataFile:

@@ -35,6 +35,7 @@ from lakevilla.lake.context import Event
 from lakevilla.results import OperationResult
 from lakevilla.sublogs.operations import InlineSource, StagedSource
 from lakevilla.transaction.state import transaction as core
+from lakevilla.transaction.verbs.read_write import append, layout_of, see_files
 from lakevilla.transaction.verbs.replaced_tables import seen
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class SparkTransaction(Transaction["DataFrame"]):
 
     def _frame(self, location: str, columns: Sequence[str] | None, where: Expr | None) -> DataFrame:
         state = self._core
-        table = self._run(seen(state, [location], lambda: state.see(location, where)))
+        table = self._run(seen(state, [location], lambda: see_files(state, location, where)))
         bound = None if where is None else bind(where, table.layout.schema)
         projection(table.layout, columns)  # whoever reads them: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.done)
@@ -203,7 +204,7 @@ class SparkTransaction(Transaction["DataFrame"]):
     ) -> tuple[Any, bytes | None]:
         if not is_frame(data):
             return super()._incoming(location, data, schema_mode)
-        table = self._run(self._core.layout(location)).table
+        table = self._run(layout_of(self._core, location)).table
         # All that can be told from the types is told before a job begins.
         like = arrow_schema(data, table).empty_table()
         reader, columns = super()._incoming(location, like, schema_mode)
@@ -214,7 +215,7 @@ class SparkTransaction(Transaction["DataFrame"]):
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
             return super()._merge_rows(location, data)
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         given = arrow_schema(data, layout.table)
         schema = frames.schema_of(given, table=layout.table, like=layout.schema)
         return schema, lambda: _stored(self._stage(data, schema, layout.table))
@@ -224,7 +225,7 @@ class SparkTransaction(Transaction["DataFrame"]):
     ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
         if not is_frame(data):
             return super()._keyed_rows(location, data, keys)
-        layout = self._run(self._core.layout(location, probing=True))
+        layout = self._run(layout_of(self._core, location, probing=True))
         given = arrow_schema(data, layout.table)
         frames.refuse_unknown(given.names, layout.schema, layout.table, ALTER_FIRST)
         frames.to_reader(given.empty_table(), table=layout.table, schema=layout.schema)
@@ -271,7 +272,7 @@ class SparkTransaction(Transaction["DataFrame"]):
         """The columns of a table that a query can mean; all of them if it may mean any."""
         if named is None:
             return None
-        schema = self._run(self._core.layout(location, reading=True)).schema
+        schema = self._run(layout_of(self._core, location, reading=True)).schema
         return [name for name in schema.names if name.lower() in named] or schema.names[:1]
 
     def _insert(
@@ -279,7 +280,7 @@ class SparkTransaction(Transaction["DataFrame"]):
     ) -> OperationResult:
         with self._alone("insert", statement.table):
             location = self._written(statement.table, "insert")
-            layout = self._run(self._core.layout(location, probing=True))
+            layout = self._run(layout_of(self._core, location, probing=True))
             columns = statement.columns or tuple(layout.schema.names)
             rows = self._selected(statement.source, params, views)
             if len(rows.columns) != len(columns):
@@ -288,7 +289,7 @@ class SparkTransaction(Transaction["DataFrame"]):
                     f"{len(rows.columns)}: make them match"
                 )
             data, _ = self._incoming(location, rows.toDF(*columns), None)
-            return self._done(self._core.append(location, data))
+            return self._done(append(self._core, location, data))
 
     def _merge_from(
         self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]

@@ -35,7 +35,7 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import root_location
 
-__all__ = ["Done", "Stopped", "recover", "transfer", "transfer_until_killed", "transfer_many"]
+__all__ = ["Done", "Stopped", "recover", "transfer", "transfer_many", "transfer_until_killed"]
 
 #: What the client that dies moves in its last transfer.
 LAST_AMOUNT = Decimal("77.77")

@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode, PutResult
 
-__all__ = ["ObstoreBackend", "session_of", "open_store"]
+__all__ = ["ObstoreBackend", "open_store", "session_of"]
 
 _log = logging.getLogger("lakevilla")
 

@@ -20,6 +20,14 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
 from lakevilla.testing.histories import reshaping, verdict
+from lakevilla.testing.histories.attempts import (
+    BALANCE,
+    COLUMNS,
+    FREQUENT,
+    SCHEMA,
+    World,
+    context_of,
+)
 from lakevilla.testing.histories.meetings import Meeting, meetings
 from lakevilla.testing.histories.plan import (
     RECREATED,
@@ -30,15 +38,7 @@ from lakevilla.testing.histories.plan import (
     draw_formats,
     small_limits,
 )
-from lakevilla.testing.histories.workloads import (
-    BALANCE,
-    COLUMNS,
-    FREQUENT,
-    SCHEMA,
-    World,
-    context_of,
-    user,
-)
+from lakevilla.testing.histories.workloads import user
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
 from lakevilla.testing.tables.reader import run_now
@@ -51,6 +51,8 @@ from lakevilla.testing.world.trace import Line
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.read_write import append, execute, scan
 
 __all__ = ["HistoryFailed", "Outcome", "alone", "figures", "play_clients", "replay", "run"]
 
@@ -225,9 +227,9 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         for table in client.random.sample(TABLES, 2):
             if plan.format_of(table) == "iceberg":
                 continue  # nothing of the kind there
-            txn = Transaction(context, Feature.R | Feature.I, client.ids.txn_id())
+            txn = begin(Transaction(context, Feature.R | Feature.I, client.ids.txn_id()))
             txn.through_head = True
-            yield from txn.execute(Guard(table, True), "guard")
+            yield from execute(txn, Guard(table, True), "guard")
             yield from commit(txn)
 
 
@@ -370,11 +372,11 @@ def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult
     context = context_of(client)
     held = yield from context.head()
     floor = NO_TXN if held is None else held.head.floor
-    txn = Transaction(context, Feature.R | Feature.I, context.ids.txn_id(above=floor))
+    txn = begin(Transaction(context, Feature.R | Feature.I, context.ids.txn_id(above=floor)))
     txn.through_head = True
     rows = pa.table({"id": [0], "balance": [0], "items": [""]}, schema=SCHEMA)
     for table in tables:
-        yield from txn.append(table, rows.to_reader())
+        yield from append(txn, table, rows.to_reader())
     return (yield from commit(txn))
 
 
@@ -409,13 +411,15 @@ def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T
 def _check_reading(world: World, expected: dict[str, list[Any]]) -> None:
     """A new client bound to HEAD reads what a reader of the bare format does."""
     client = Client(world.simulation, "reader", f"{world.simulation.seed}/reader", 1.0)
-    txn = Transaction(
-        context_of(client), Feature.I, client.ids.txn_id(), read_only=True, through_head=True
+    txn = begin(
+        Transaction(
+            context_of(client), Feature.I, client.ids.txn_id(), read_only=True, through_head=True
+        )
     )
     for table in expected:
         if _is_dropped(world, client, table):
             continue
-        found = run_now(world.simulation.store, txn.scan(table, None, None)).read_all().to_pylist()
+        found = run_now(world.simulation.store, scan(txn, table, None, None)).read_all().to_pylist()
         verdict.equal_rows(table, found, expected[table])
 
 

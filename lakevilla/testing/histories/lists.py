@@ -18,8 +18,8 @@ from lakevilla.maintenance import recovery
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Update
 from lakevilla.testing.histories import campaign, verdict
+from lakevilla.testing.histories.attempts import COLUMNS, CONTENDED, World, context_of
 from lakevilla.testing.histories.plan import SERIALIZABLE, Level, Plan
-from lakevilla.testing.histories.workloads import COLUMNS, CONTENDED, World, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault, NoFaults, RandomFaults, swarm
@@ -29,6 +29,8 @@ from lakevilla.testing.world.store import SimulatedStore
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.read_write import execute
 
 __all__ = ["MIXES", "ListHistory", "draw", "run"]
 
@@ -101,7 +103,7 @@ def run(seed: int) -> ListHistory:
     except Exception as error:
         raise campaign.HistoryFailed(
             f"seed {seed} of short histories: {type(error).__name__}: {error} ({plan})\n"
-            f"replay it with: lakevilla.testing.lists.run({seed})"
+            f"replay it with: lakevilla.testing.histories.lists.run({seed})"
         ) from error
     finally:
         simulation.dispose()
@@ -146,12 +148,12 @@ def _made(*, replaces: bool) -> SimulatedStore:
     maker.store.replaces = replaces
 
     def set_up(client: Client) -> Program[None]:
-        txn = Transaction(context_of(client), _RI, client.ids.txn_id(), through_head=True)
+        txn = begin(Transaction(context_of(client), _RI, client.ids.txn_id(), through_head=True))
         for table in CONTENDED:
             rows = [{"id": number, "balance": 0, "items": ""} for number in (0, 1)]
             yield from foreign.create(client, table, COLUMNS, rows)
             # A write, so that the commit takes the table into HEAD.
-            yield from txn.execute(_pushed_nothing(table), "update")
+            yield from execute(txn, _pushed_nothing(table), "update")
         yield from commit(txn)
 
     maker.add("setup", set_up, faulty=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
-from lakevilla.testing.histories.workloads import World
+from lakevilla.testing.histories.attempts import World
 from lakevilla.transaction.state.features import Feature
 
 __all__ = ["FOREIGN", "Meeting", "meeting", "meetings"]

@@ -16,7 +16,7 @@ from typing import Literal
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
-from lakevilla.lake import table_log as tail
+from lakevilla.lake import tail
 from lakevilla.settings import Settings
 from lakevilla.transaction.state.features import Feature
 

@@ -9,7 +9,7 @@ first stands for one by ``id``, and the checks of lists and rows say whether it 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,13 +19,12 @@ from lakevilla.formats.fields import Ids, path_of
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
 from lakevilla.testing.checks.invariants import Violated
+from lakevilla.testing.histories.attempts import Attempt, Hand, World
 from lakevilla.testing.tables.reader import read_table, run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.rows import Row
 from lakevilla.transaction.state.features import Feature
-
-if TYPE_CHECKING:
-    from lakevilla.testing.histories.workloads import Attempt, Hand, World
+from lakevilla.transaction.verbs.bind import touch
 
 __all__ = [
     "columns_are_filled",
@@ -67,7 +66,7 @@ def reshape(hand: Hand, client: Client) -> Program[None]:
     """Change a table's columns, then work with rows by the names that it has from then on."""
     table = client.random.choice([*hand.attempt.tables] or ["a", "b", "c"])
     # Before its names are asked for: a place in a queue may show a newer state.
-    yield from hand.core.touch([table], probing=True, access="write")
+    yield from touch(hand.core, [table], probing=True, access="write")
     if hand.core.features == Feature.NONE:
         return (yield from _change(hand, client, table))
     if client.random.random() < 0.7:

@@ -20,8 +20,8 @@ from lakevilla.testing.checks.history import Txn
 from lakevilla.testing.checks.invariants import Violated
 from lakevilla.testing.checks.past import past_is_as_it_was
 from lakevilla.testing.histories import reshaping
+from lakevilla.testing.histories.attempts import BALANCE, Attempt, World, context_of
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
-from lakevilla.testing.histories.workloads import BALANCE, Attempt, World, context_of
 from lakevilla.testing.tables.iceberg_reader import transactions_in
 from lakevilla.testing.tables.reader import read_rows, read_table, run_now
 from lakevilla.testing.world.client import Client

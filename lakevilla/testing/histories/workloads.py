@@ -8,10 +8,7 @@ value is written once, so that what a table holds at the end tells who wrote it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,14 +30,9 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
-from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import FormatName
-from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.iceberg.table_format import IcebergFormat
-from lakevilla.formats.registry import Formats
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
-from lakevilla.lake.context import Context, Event
+from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import recovery
 from lakevilla.publishing.outcome import fence, is_forgotten, outcome
@@ -49,212 +41,40 @@ from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import (
     Alter,
     Delete,
-    Guard,
     InlineSource,
     Merge,
     MergeClauseRecord,
     Update,
 )
-from lakevilla.testing.checks.history import Key, Txn, Value
-from lakevilla.testing.histories.plan import TABLES, Level, Plan
+from lakevilla.testing.histories.attempts import (
+    CONTENDED,
+    FREQUENT,
+    SCHEMA,
+    Attempt,
+    Hand,
+    World,
+    _key,
+    context_of,
+)
+from lakevilla.testing.histories.plan import TABLES, Level
 from lakevilla.testing.histories.reshaping import reshape
-from lakevilla.testing.tables.iceberg_reader import uri_of
 from lakevilla.testing.world.client import Client
-from lakevilla.testing.world.engine import RowEngine
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.heartbeat import Heartbeat
 from lakevilla.testing.world.interrupts import Moment, interrupted
-from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import optimize as optimizing
 from lakevilla.transaction.verbs import save as saving
-from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.read_write import create, drop
 from lakevilla.transaction.verbs.rerun import rerun
 
-__all__ = [
-    "BALANCE",
-    "COLUMNS",
-    "CONTENDED",
-    "FREQUENT",
-    "Attempt",
-    "World",
-    "context_of",
-    "user",
-]
-
-COLUMNS = {"id": "long", "balance": "long", "items": "string"}
-#: Properties with which what happens once in many commits happens every few.
-FREQUENT: dict[FormatName, dict[str, str]] = {
-    "delta": {"delta.checkpointInterval": "3"},
-    "iceberg": {"commit.manifest.min-count-to-merge": "3"},
-}
-SCHEMA = pa.schema([("id", pa.int64()), ("balance", pa.int64()), ("items", pa.string())])
-#: Where ``contended`` transactions meet.
-CONTENDED = TABLES[:2]
-#: What each account holds at first.
-BALANCE = 100
-
-Status = Literal["committed", "aborted", "unknown"]
-
-
-@dataclass(eq=False)
-class Attempt:
-    """One process's run of one transaction: what it did, saw and was told.
-
-    One that is run again after a conflict keeps its id, so several share one.
-    """
-
-    core: Transaction
-    kind: str
-    record: Txn
-    tables: set[str] = field(default_factory=set)
-    added: list[tuple[str, int]] = field(default_factory=list)
-    taken: list[tuple[str, int]] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
-    #: Columns that it has added, with the one row that has a value there.
-    filled: list[tuple[str, str, int, int]] = field(default_factory=list)
-    sums: list[int] = field(default_factory=list)
-    counts: list[tuple[Done, tuple[int, ...]]] = field(default_factory=list)
-    status: Status = "unknown"
-    foreign: bool = False
-    #: It lost, and is run again under its id: nothing of this attempt may ever be seen.
-    lost: bool = False
-    key: tuple[str, int | None] | None = None
-
-    @property
-    def id(self) -> str:
-        return self.core.id
-
-
-@dataclass
-class World:
-    """What the clients of one history share besides the store."""
-
-    simulation: Simulation
-    plan: Plan
-    attempts: list[Attempt] = field(default_factory=list)
-    saved: list[Attempt] = field(default_factory=list)
-    verdicts: list[tuple[str, str]] = field(default_factory=list)
-    #: Columns that somebody may have dropped.
-    dropped: set[tuple[str, str]] = field(default_factory=set)
-    foreign_rows: list[tuple[str, int]] = field(default_factory=list)
-    #: Tables that a client without LakeVilla was at work on, from when, until when.
-    foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
-    events: Counter[str] = field(default_factory=Counter)
-    numbers: int = 0
-
-    def value(self) -> Value:
-        """A number that is used once in the history."""
-        self.numbers += 1
-        return self.numbers
-
-    def begin(self, context: Context, client: Client, kind: str, txn: Transaction) -> Attempt:
-        record = Txn(f"T{len(self.attempts)}", client.name, self.simulation.now)
-        attempt = Attempt(txn, kind, record)
-        self.attempts.append(attempt)
-        return attempt
-
-    def notice(self, event: Event) -> None:
-        """Count what the protocol tells of."""
-        gave_up = event.kind == "waiting" and not event.detail
-        self.events["timed out" if gave_up else event.kind] += 1
-
-    def end(self, attempt: Attempt, status: Status) -> None:
-        attempt.status = attempt.record.status = status
-        if status != "unknown":
-            attempt.record.completed = self.simulation.now
-
-
-def context_of(client: Client) -> Context:
-    """A lake as a fresh process sees it."""
-
-    def replaces() -> Program[bool]:
-        yield from ()
-        return client.simulation.store.replaces
-
-    return Context(
-        "lake",
-        client.clock,
-        client.ids,
-        client.simulation.settings,
-        Formats(DeltaFormat(), IcebergFormat(uri_of)),
-        RowEngine(client.clock),
-        replaces=replaces,
-    )
-
-
-class Hand:
-    """The verbs of one attempt; each notes what it did and saw."""
-
-    def __init__(self, world: World, attempt: Attempt) -> None:
-        self.world = world
-        self.attempt = attempt
-        self.core = attempt.core
-
-    def read(self, table: str, key: int, *, by: str = "id") -> Program[None]:
-        rows = yield from self.look(table, f"{by} = {key}")
-        if len(rows) != 1:
-            assert self.world.plan.harsh, f"{self.attempt.id} found {rows} in {table}"
-            return
-        values = tuple(int(text) for text in rows[0]["items"].split(",") if text)
-        self.attempt.record.read(f"{table}{key}", values)
-
-    def look(self, table: str, where: str) -> Program[list[dict[str, Any]]]:
-        reader = yield from self.core.scan(table, None, _predicate(where))
-        rows: list[dict[str, Any]] = reader.read_all().to_pylist()
-        return rows
-
-    def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
-        value = self.world.value()
-        yield from self.update(table, "items", f"items || ',{value}'", f"{by} = {key}")
-        self.attempt.record.append(_key(table, key), value)
-
-    def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
-        operation = Update(table, {column: _expression(value)}, _predicate(where))
-        return (yield from self.do(operation))
-
-    def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
-        self.attempt.tables.add(operation.table)
-        done = yield from self.core.execute(operation, type(operation).__name__.lower())
-        yield from self.save_if_due()
-        return done
-
-    def add(self, table: str, *, mark: str | None = None) -> Program[None]:
-        number = 100 + self.world.value()
-        rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
-        if mark is not None:
-            rows = rows.append_column(mark, rows["id"])
-        self.attempt.tables.add(table)
-        yield from self.core.append(table, rows.to_reader())
-        self.attempt.added.append((table, number))
-        yield from self.save_if_due()
-
-    def count(self, done: Done) -> int:
-        """Look at how many rows were changed: that makes it part of the transaction."""
-        done.observed = True
-        self.attempt.counts.append((done, done.counts.rows))
-        return sum(done.counts.rows[1:])
-
-    def save_if_due(self) -> Program[None]:
-        if saving.is_due(self.core):
-            yield from saving.save(self.core)
-
-
-@lru_cache(4096)
-def _predicate(text: str) -> Expr:
-    """Parsed once for all histories: trees do not change."""
-    return parse_predicate(text)
-
-
-@lru_cache(4096)
-def _expression(text: str) -> Expr:
-    return parse_expression(text)
-
-
-def _key(table: str, key: int) -> Key:
-    return f"{table}{key}"
+__all__ = ["user"]
 
 
 # ------------------------------------------------------------------ kinds
@@ -378,7 +198,7 @@ def lifecycle(hand: Hand, client: Client) -> Program[None]:
     name = client.random.choice(("n1", "n2", "n3"))
     if client.random.random() < 0.6:
         kind = hand.world.plan.format_of(name)
-        yield from hand.core.create(name, SCHEMA, (), FREQUENT[kind], format=kind)
+        yield from create(hand.core, name, SCHEMA, (), FREQUENT[kind], format=kind)
         hand.attempt.made.append(name)
         hand.attempt.tables.add(name)
         if not _single(hand):
@@ -387,7 +207,7 @@ def lifecycle(hand: Hand, client: Client) -> Program[None]:
         yield from hand.add(name)
     else:
         hand.attempt.tables.add(name)
-        yield from hand.core.drop(name)
+        yield from drop(hand.core, name)
     if _spans(hand):
         yield from hand.push(client.random.choice(TABLES), 0)
 
@@ -548,7 +368,9 @@ def _begin(
 ) -> Transaction:
     floor = NO_TXN if context.held is None else context.held.head.floor
     read_only = kind == "snapshot" and client.random.random() < 0.7
-    core = Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    core = begin(
+        Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    )
     core.owner = client.name
     core.isolation, core.validation = level.isolation, level.validation
     core.slack = level.slack
@@ -578,7 +400,7 @@ def _once(
 
     def body() -> Program[None]:
         if key is not None:
-            yield from core.bind()
+            yield from bind_to_head(core)
         yield from _BODIES[kind](Hand(world, attempt), client)
         if kind == "shared" and core.done:
             yield from saving.save(core)
@@ -699,7 +521,7 @@ def _commit(world: World, client: Client, core: Transaction, *, publish: bool) -
 
 def _undo(core: Transaction) -> Program[None]:
     yield from saving.forget(core)
-    yield from core.abort()
+    yield from abort(core)
 
 
 def _settle(world: World, context: Context, txn_id: str) -> Program[str]:

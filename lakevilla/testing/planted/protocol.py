@@ -19,8 +19,9 @@ from lakevilla.ids import Ids
 from lakevilla.lake import fitness, view
 from lakevilla.lake import past as history
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail
-from lakevilla.lake.view import Placement, compose
+from lakevilla.lake.net_change import compose
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement
 from lakevilla.maintenance import gc
 from lakevilla.publishing import publish, reconcile
 from lakevilla.settings import Settings
@@ -37,8 +38,9 @@ from lakevilla.transaction.redo import rebase as adopt
 from lakevilla.transaction.redo import replay
 from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.validation import overlap, validate
-from lakevilla.transaction.verbs import idempotency
+from lakevilla.transaction.verbs import bind, idempotency
 from lakevilla.transaction.verbs import save as saving
 
 __all__ = ["MUTATIONS", "Mutation"]
@@ -202,7 +204,7 @@ def publish_before_commit_point() -> Iterator[None]:
     def decide(txn: Any) -> Program[Any]:
         location = txn.done[0].table
         tail = txn.context.tails[location]
-        yield from txn.store_bodies()
+        yield from store_files(txn)
         change = compose([done.change for done in txn.done if done.table == location])
         info = entry_commit._info(txn, location)
         if tail.tip >= 0:
@@ -234,7 +236,7 @@ def not_validated() -> Iterator[None]:
 
     def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
         yield from ()
-        return validate.Examination()
+        return adopt.Examination()
 
     with _attribute(group, "examine", examine):
         yield
@@ -328,10 +330,10 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
 
     Who writes is refused by the validation; who reads alone sees a past that is long over.
     """
-    binding, asking = core.Transaction.bind, Context.head
+    binding, asking = bind.bind_to_head, Context.head
     at_it: set[int] = set()
 
-    def bind(self: Any, *given: Any, **named: Any) -> Program[None]:
+    def bind_to_head(self: Any, *given: Any, **named: Any) -> Program[None]:
         if not self.bound and self.context.held is not None:
             at_it.add(id(self.context))
         try:
@@ -343,9 +345,9 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
         return _this(self.held) if id(self) in at_it else asking(self)
 
     with (
-        _attribute(core.Transaction, "bind", bind),
+        _instead(binding, bind_to_head),
         _attribute(Context, "head", head),
-        _attribute(core, "probe", _old_tail),
+        _attribute(bind, "probe", _old_tail),
     ):
         yield
 
@@ -447,7 +449,7 @@ def pending_not_laid_over() -> Iterator[None]:
 @_planted(12, features=(Feature.R,), kinds=("lists",))
 def hidden_versions_ignored() -> Iterator[None]:
     """The first read of a table trusts what is cached of its log."""
-    with _attribute(core, "probe", _old_tail):
+    with _attribute(bind, "probe", _old_tail):
         yield
 
 

@@ -18,9 +18,8 @@ from lakevilla.transaction.queue import places as queueing
 from lakevilla.transaction.queue import reservation
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import record
-from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.verbs import rerun
+from lakevilla.transaction.verbs import bind, rerun
 from lakevilla.transaction.verbs import save as saving
 
 __all__ = ["MUTATIONS"]
@@ -121,12 +120,12 @@ def marker_before_record() -> Iterator[None]:
 def state_before_marker() -> Iterator[None]:
     """A table's state is read before the place is taken, and not looked at again."""
 
-    def enter(self: Any, *given: Any, **named: Any) -> Program[None]:
-        yield from original(self, *given, **named)
-        self._placed_since = False
+    def take_places(txn: Any, *given: Any, **named: Any) -> Program[None]:
+        yield from original(txn, *given, **named)
+        txn.placed_since = False
 
-    original = core.Transaction.enter
-    with _attribute(core.Transaction, "enter", enter):
+    original = bind.take_places
+    with _instead(original, take_places):
         yield
 
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import GeneratorType
 from typing import Any, TypeVar, cast
 
-from lakevilla.store.effects import Effect, List, Parallel, Program, Sleep
+from lakevilla.store.effects import List, Parallel, Program, Sleep
 from lakevilla.testing.tables import delta_reader, iceberg_reader
 from lakevilla.testing.tables.bare import BareTable, Unreadable
 from lakevilla.testing.tables.delta_reader import LoggedTable
 from lakevilla.testing.tables.iceberg_reader import IcebergTable
+from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.rows import Row
 from lakevilla.testing.world.store import SimulatedStore
 
 T = TypeVar("T")
 
-__all__ = [
-    "Unreadable",
-    "as_program",
-    "named_objects",
-    "read_rows",
-    "read_table",
-    "run_now",
-    "table_rows",
-]
+__all__ = ["Unreadable", "named_objects", "read_rows", "read_table", "run_now", "table_rows"]
 
 
 def read_table(location: str, version: int | None = None) -> Program[BareTable | None]:
@@ -87,12 +79,3 @@ def run_now(
             answer = pass_by(effect.seconds)
         else:
             answer = store.apply(effect)
-
-
-def as_program(part: Effect | Program[Any]) -> Program[Any]:
-    """A part of a ``Parallel`` as a program."""
-    return part if isinstance(part, GeneratorType) else _single(cast(Effect, part))
-
-
-def _single(effect: Effect) -> Program[Any]:
-    return (yield effect)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from lakevilla.ids import Ids
+from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 from lakevilla.testing.world.faults import Fault
-
-if TYPE_CHECKING:
-    from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.testing.world.store import SimulatedStore
 
 __all__ = ["EPOCH", "Client", "ClientClock"]
 
@@ -19,10 +19,22 @@ __all__ = ["EPOCH", "Client", "ClientClock"]
 EPOCH = 1_750_000_000.0
 
 
+class Environment(Protocol):
+    """What a client sees of the simulation that it lives in."""
+
+    now: float
+    store: SimulatedStore
+    settings: Settings
+    fired: Counter[Fault]
+
+    def spawn(self, client: Client, program: Program[Any]) -> None:
+        """Start one more line of execution of a client."""
+
+
 class ClientClock:
     """A client's own clock: off by an offset, fast or slow by a rate."""
 
-    def __init__(self, simulation: Simulation, rate: float = 1.0) -> None:
+    def __init__(self, simulation: Environment, rate: float = 1.0) -> None:
         self._simulation = simulation
         self._rate = rate
         self._skewed = False
@@ -46,7 +58,7 @@ class ClientClock:
 class Client:
     """One process: its clock, its ids, and how it ended."""
 
-    def __init__(self, simulation: Simulation, name: str, seed: str, rate: float) -> None:
+    def __init__(self, simulation: Environment, name: str, seed: str, rate: float) -> None:
         self.simulation = simulation
         self.name = name
         self.clock = ClientClock(simulation, rate)

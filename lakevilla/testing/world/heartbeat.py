@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.store.effects import Program, sleep
+from lakevilla.sublogs.lease import Renewable
 from lakevilla.testing.world.client import Client
-from lakevilla.transaction.state.record import renew
 from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["Heartbeat"]
@@ -22,29 +22,32 @@ class Heartbeat:
     def __init__(self, client: Client, lease_seconds: float) -> None:
         self._client = client
         self._pause = lease_seconds / 3
-        self._beating: list[Transaction] = []
+        self._beating: list[Renewable] = []
         self._runs = False
 
-    def add(self, txn: Transaction) -> None:
+    def add(self, record: Renewable) -> None:
         """Renew this one from now on."""
-        if not any(txn is other for other in self._beating):
-            self._beating.append(txn)
+        if all(record.key != other.key for other in self._beating):
+            self._beating.append(record)
         if not self._runs:
             self._runs = True
             self._client.simulation.spawn(self._client, self._beat())
 
     def drop(self, txn: Transaction) -> None:
         """Its caller has let go of it, whether it has ended or not."""
-        self._beating = [other for other in self._beating if other is not txn]
+        self._forget(id(txn))
+
+    def _forget(self, key: int) -> None:
+        self._beating = [other for other in self._beating if other.key != key]
 
     def _beat(self) -> Program[None]:
         while self._beating:
             yield from sleep(self._pause)
-            for txn in list(self._beating):
+            for record in list(self._beating):
                 try:
-                    lives = yield from renew(txn)
+                    lives = yield from record.renew()
                 except LakeVillaError:
                     continue  # the store's bad moment: again in a third of a lease
                 if not lives:
-                    self.drop(txn)
+                    self._forget(record.key)
         self._runs = False

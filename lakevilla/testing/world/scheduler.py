@@ -27,9 +27,9 @@ from lakevilla.store.check_mode import expand_checked
 from lakevilla.store.effects import Await, Delete, Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.store.gate import Gate
 from lakevilla.store.readback import Attempts, expand
-from lakevilla.testing.tables.reader import as_program
 from lakevilla.testing.world.client import EPOCH, Client, ClientClock
 from lakevilla.testing.world.faults import Fault, Faults, NoFaults, Strike
+from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.schedules import RandomSchedule, Schedule
 from lakevilla.testing.world.store import Answer, SimulatedStore
 from lakevilla.testing.world.trace import Line, key_of, outcome_of, verb_of

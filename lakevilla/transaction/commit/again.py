@@ -9,70 +9,12 @@ from there. The place is free: it is tried once more, since one of the two is re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakevilla.errors import CommitOutcomeUnknown, LakeVillaError
-from lakevilla.lake.table_log import Tail, entry_at, is_cleaned_up_soon, open_tail
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.group import Settled, own_commit
+from lakevilla.transaction.state.transaction import Transaction
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["doubtful", "found_in_head", "found_in_log"]
-
-
-def found_in_log(txn: Transaction, tail: Tail) -> Program[int | None]:
-    """The version of the known log that holds the transaction's entry, tried before.
-
-    None if there is none: then the number is free, and stays in doubt, or another's.
-
-    Raises
-    ------
-    CommitOutcomeUnknown
-        Clean-up has taken what would tell.
-    """
-    tried = txn.entry_tried
-    if tried is None or tail.tip < tried.version:
-        return None
-    known = txn.tables[tail.location].view.base.table_id
-    for version in range(tried.version, tail.tip + 1):
-        entry = yield from entry_at(txn.context, tail, version)
-        if entry is None:
-            if (yield from _holds_its_files(txn, tail)):
-                return version
-            raise _unknown(txn, tail.location, f"its log was cleaned up beyond version {version}")
-        if txn.id in entry.txn_ids:
-            if not (yield from _counts(txn, tail, version)):
-                reason = f"it may have been cleaned up before version {version} landed"
-                raise _unknown(txn, tail.location, reason)
-            return version
-    if tail.snapshot.table_id == known:
-        txn.entry_tried = None
-    return None
-
-
-def _counts(txn: Transaction, tail: Tail, version: int) -> Program[bool]:
-    """Whether an entry that was found under its number is part of the log (hazard 10).
-
-    One that has landed where clean-up had taken the number away is below a checkpoint that
-    does not hold it. That takes as long as a tip is not trusted, or a log that is short.
-    """
-    tried, context = txn.entry_tried, txn.context
-    assert tried is not None
-    age = context.clock.elapsed() - tried.seen_at
-    if age <= context.settings.trusted_tip_seconds and not is_cleaned_up_soon(context, tail):
-        return True
-    context.tails.pop(tail.location, None)
-    newest = yield from open_tail(context, tail.location)
-    return newest.tip == version or (yield from _holds_its_files(txn, newest))
-
-
-def _holds_its_files(txn: Transaction, tail: Tail) -> Program[bool]:
-    """Whether the table has a file of the transaction: no other entry ever adds one."""
-    removed = {file.ref for done in txn.done for file in done.change.removes}
-    made = {file.ref for done in txn.done for file in done.change.adds} - removed
-    return bool(made) and len((yield from tail.snapshot.missing(sorted(made)))) < len(made)
+__all__ = ["doubtful", "found_in_head"]
 
 
 def found_in_head(txn: Transaction) -> Program[Settled | None]:
@@ -106,14 +48,3 @@ def doubtful(txn: Transaction, error: LakeVillaError) -> CommitOutcomeUnknown:
     if txn.state == "failed":
         txn.fail(unknown)
     return unknown
-
-
-def _unknown(txn: Transaction, location: str, why: str) -> CommitOutcomeUnknown:
-    tried = txn.entry_tried
-    assert tried is not None
-    return CommitOutcomeUnknown(
-        f"it can't be told whether transaction {txn.id} became version {tried.version} of table "
-        f"{location}, as which it was tried: {why}; look for its rows before it is run again",
-        table=location,
-        txn_id=txn.id,
-    )

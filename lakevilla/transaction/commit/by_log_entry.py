@@ -6,7 +6,7 @@ with Feature.I such a commit is a foreign one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakevilla.errors import (
     CommitOutcomeUnknown,
@@ -16,29 +16,21 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.formats.base import Attempt, CommitInfo
-from lakevilla.lake.table_log import (
-    Tail,
-    entry_at,
-    is_cleaned_up_soon,
-    open_tail,
-    opened_again,
-    probe,
-)
-from lakevilla.operations.change_feed import entry_change
+from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail, opened_again, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.store.base import Refused, Stored
 from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import is_blind, tables_read
-from lakevilla.transaction.commit.again import found_in_log
 from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.redo.entry import entry_change
 from lakevilla.transaction.redo.rebase import adopt
-from lakevilla.transaction.redo.replay import conflict
-from lakevilla.transaction.state.transaction import EntryTried
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.own_entry import found_in_log
+from lakevilla.transaction.state.transaction import EntryTried, Transaction
 from lakevilla.transaction.validation.validate import examine
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["commit_by_entry"]
 
@@ -80,7 +72,7 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         change = yield from entry_change(txn, location)
         table_format = context.formats.of(tail.snapshot)
         parts: list[Program[Any]] = [
-            txn.store_bodies(),
+            store_files(txn),
             table_format.prepare(tail.snapshot, change, info, context.now_ms()),
         ]
         # What the entry names is stored beside the files that it names: none counts before it.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakevilla.errors import (
     CommitOutcomeUnknown,
     ForeignConflict,
@@ -20,12 +18,11 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.again import doubtful
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
-from lakevilla.transaction.commit.through_head import Decided, decide
+from lakevilla.transaction.commit.through_head import decide
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import validate_reads
 from lakevilla.transaction.verbs.save import forget
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["commit", "publish_decided", "publish_or_tell"]
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,11 +49,10 @@ from lakevilla.lake.view import is_another
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program, sleep
 from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
-from lakevilla.transaction.redo.replay import conflict
-from lakevilla.transaction.validation.validate import Examination, examine
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.validation.validate import examine
 
 __all__ = [
     "Candidate",
@@ -143,10 +141,15 @@ class _Attempt:
     candidates: Mapping[Candidate, CommitSummary]
 
 
+def commits_of(context: Context) -> Lane[Candidate]:
+    """Where the commits of a lake meet."""
+    return context.lanes.named("commits")
+
+
 def commit_together(candidate: Candidate) -> Program[Answer]:
     """Replace HEAD with the candidate, and with those who wait at the same time."""
     context = candidate.txn.context
-    lane = context.lanes.commits
+    lane = commits_of(context)
     yield from pass_through(lane, candidate, partial(_lead, context, lane, candidate))
     assert candidate.answer is not None
     return candidate.answer

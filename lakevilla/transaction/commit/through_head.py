@@ -7,8 +7,7 @@ validation and the commit point alone: the commit object names no parent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -21,10 +20,9 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.registry import refuse_two_tables
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
-from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import HeldHead, claim_table, load_tables
 from lakevilla.lake.table_log import look_above
-from lakevilla.operations.change_feed import entry_change
 from lakevilla.publishing.outcome import result_of
 from lakevilla.publishing.publish_once import publish_once
 from lakevilla.store.base import ABSENT, ANY, Stored
@@ -47,22 +45,14 @@ from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.redo.entry import entry_change
 from lakevilla.transaction.redo.rebase import adopt
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.validation.validate import catch_up
 from lakevilla.transaction.verbs.idempotency import bind_key
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["Decided", "decide"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A transaction that HEAD holds: it is committed whatever happens from here on."""
-
-    held: HeldHead
-    summary: CommitSummary
+__all__ = ["decide"]
 
 
 def decide(txn: Transaction) -> Program[Decided]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
@@ -13,12 +12,10 @@ from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.record import RESERVATION
+from lakevilla.sublogs.record import RESERVATION, TxnRecord
 from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["Ahead", "who_is_ahead"]
 
@@ -123,3 +120,19 @@ def _replace_swept(txn: Transaction, table: str, listed: list[Listed]) -> Progra
         queue.places.remove(lost)
         queue.doubtful.append((table, lost.ticket.number))
         yield from take_ticket(txn, table, lost.ticket.access, listed)
+
+
+@dataclass(slots=True)
+class Wait:
+    """What one wait has learnt: records by transaction, and whom its caller was told of."""
+
+    deadline: float
+    pause: float
+    began: float
+    tell_again: float
+    records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+    swept: set[str] = field(default_factory=set)
+    moved: set[tuple[str, int, Token]] = field(default_factory=set)
+    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
+    waited: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from lakevilla.deadlock.graph import live_edges
 from lakevilla.deadlock.policy import gives_way
@@ -14,13 +13,11 @@ from lakevilla.markers.queue import advance
 from lakevilla.markers.repo import free, list_markers
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
+from lakevilla.transaction.queue.ahead import Wait
 from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.queue.reservation import unreserve
 from lakevilla.transaction.redo.deferred import defer
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.queue.wait import Wait
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["give_way", "shift"]
 

@@ -8,16 +8,13 @@ record lives.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from lakevilla.global_log.head import Head, Reservation, successor
 from lakevilla.lake.context import Event
 from lakevilla.store.effects import Program
 from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.state.record import create_record
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["remaining", "reserve", "reserved_ahead", "reserved_by", "unreserve"]
 

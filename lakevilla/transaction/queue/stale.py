@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.repo import load_tables
@@ -12,11 +11,8 @@ from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION
-from lakevilla.transaction.queue.ahead import Ahead
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.queue.wait import Wait
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.queue.ahead import Ahead, Wait
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["dead", "finish_decided", "have_moved", "strays", "sweep"]
 

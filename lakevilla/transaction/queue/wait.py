@@ -7,26 +7,22 @@ race or redoes its work. So every doubt is settled in favour of going on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
 from lakevilla.ids import is_txn_id
 from lakevilla.lake.context import Event
-from lakevilla.store.base import Found, Missing, Token
+from lakevilla.store.base import Found, Missing
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, delete, get, parallel, sleep
 from lakevilla.sublogs.record import Edge, TxnRecord, record_key
-from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
+from lakevilla.transaction.queue.ahead import Ahead, Wait, who_is_ahead
 from lakevilla.transaction.queue.give_way import give_way
 from lakevilla.transaction.queue.stale import dead, finish_decided, have_moved, strays, sweep
 from lakevilla.transaction.state.record import change_record
+from lakevilla.transaction.state.transaction import Transaction
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["Wait", "wait_for_turn"]
+__all__ = ["wait_for_turn"]
 
 #: Edges written into one record; whoever waits for more is in no hurry to find a cycle.
 _MOST_EDGES = 256
@@ -36,22 +32,6 @@ _MOST_RECORDS = 4096
 _GROWTH = 1.2
 #: Whoever waits longer is told of again, louder: somebody may have to look.
 _LONG_SECONDS = 10.0
-
-
-@dataclass(slots=True)
-class Wait:
-    """What one wait has learnt: records by transaction, and whom its caller was told of."""
-
-    deadline: float
-    pause: float
-    began: float
-    tell_again: float
-    records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
-    swept: set[str] = field(default_factory=set)
-    moved: set[tuple[str, int, Token]] = field(default_factory=set)
-    unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
-    waited: bool = False
 
 
 def wait_for_turn(txn: Transaction, head: Head | None) -> Program[bool]:

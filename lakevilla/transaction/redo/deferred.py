@@ -14,7 +14,6 @@ the others when those are performed.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -39,10 +38,9 @@ from lakevilla.sublogs.operations import (
     Update,
     tables_read,
 )
-from lakevilla.transaction.redo.replay import lay_over, made_files, redo, replay
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.redo.replay import lay_over, redo, replay
+from lakevilla.transaction.state.files import made_files
+from lakevilla.transaction.state.transaction import Done, Transaction
 
 __all__ = ["NOT_PERFORMED", "defer", "is_put_off", "perform_deferred"]
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-from lakevilla.errors import LakeVillaError, TransactionAborted
+from lakevilla.errors import (
+    LakeVillaError,
+    TransactionAborted,
+)
 from lakevilla.formats.base import Layout
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Event
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.row_changes import still_fits
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
 from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, tables_read
-from lakevilla.transaction.redo.replay import conflict, redo, replay
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Done, Transaction
-    from lakevilla.transaction.validation.validate import Examination
+from lakevilla.transaction.redo.replay import redo, replay
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.transaction import Done, Transaction
 
 __all__ = ["adopt", "stands"]
 
@@ -128,3 +130,25 @@ def stands(done: Done) -> bool:
         or isinstance(done.operation, Create)
         or (isinstance(done.operation, Append) and done.operation.columns is None)
     )
+
+
+@dataclass(slots=True)
+class Examination:
+    """What moving to a newer HEAD means for a transaction.
+
+    ``views`` are the tables' states there, where they differ; ``redo_from`` the
+    first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
+    the logs as they were looked at: what is in them is validated, and no more.
+    ``passed``: tables with reads were passed over.
+    ``lenient`` are the tables whose reads may be outdated, with the number of versions
+    that came (told under ``slack`` only); ``behind`` those whose reads then are, see
+    ``Transaction.behind``.
+    """
+
+    views: dict[str, View] = field(default_factory=dict)
+    tails: dict[str, Tail] = field(default_factory=dict)
+    redo_from: int | None = None
+    conflict: LakeVillaError | None = None
+    passed: bool = False
+    lenient: dict[str, int] = field(default_factory=dict)
+    behind: dict[str, int] = field(default_factory=dict)

@@ -7,19 +7,18 @@ from the tables' views on, in order, each operation on what those before it left
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from lakevilla.engines.base import FileNamer
-from lakevilla.errors import ConflictError, InvalidOperation, LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.operations.compaction import still_moved
 from lakevilla.operations.perform import check_append_only, perform, performed_as
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Optimize, given_files
+from lakevilla.sublogs.operations import Optimize
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.files import keep_files, made_files, store_files
+from lakevilla.transaction.state.transaction import Done, Transaction
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Done, Transaction
-
-__all__ = ["conflict", "lay_over", "made_files", "redo", "replay"]
+__all__ = ["lay_over", "redo", "replay"]
 
 
 def replay(txn: Transaction, step: Callable[[int, Done], Program[None]]) -> Program[None]:
@@ -66,7 +65,7 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
     """
     for key in made_files(done):
         txn.bodies.pop(key, None)
-    yield from txn.store_bodies(done.table)
+    yield from store_files(txn, done.table)
     snapshot = txn.tables[done.table].snapshot
     try:
         again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
@@ -83,19 +82,7 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
         # What was let go is gone for good: its files are nobody's from here on.
         done.operation = still_moved(done.operation, again.change)
     done.deferred = False
-    txn.keep(done, again.bodies)
-
-
-def made_files(done: Done) -> list[str]:
-    """The keys of the files that performing an operation made; those it was given are its source.
-
-    Only the former may be dropped when it is undone: a redo makes them anew, and
-    nobody could make the latter again.
-    """
-    given = {file.path for file in given_files(done.operation)}
-    made = [file.path for file in done.change.adds]
-    made += [file.path for file in done.change.change_files]
-    return [f"{done.table}/{path}" for path in made if path not in given]
+    keep_files(txn, done, again.bodies)
 
 
 def _refused(txn: Transaction, done: Done, error: InvalidOperation) -> LakeVillaError:
@@ -105,15 +92,5 @@ def _refused(txn: Transaction, done: Done, error: InvalidOperation) -> LakeVilla
     return InvalidOperation(
         f"{verb} of table {done.table}, put off until others were through: {error.message}",
         table=done.table,
-        txn_id=txn.id,
-    )
-
-
-def conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
-    """The error of a transaction that can't be mended."""
-    return ConflictError(
-        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
-        "(`lake.run` does so by itself)",
-        table=table,
         txn_id=txn.id,
     )

@@ -8,7 +8,8 @@ transaction was resumed elsewhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import Any
 
 import msgspec
 
@@ -17,29 +18,13 @@ from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored,
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, put
 from lakevilla.sublogs.record import TxnRecord, record_key
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.values import HeldRecord
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = [
-    "HeldRecord",
-    "change_record",
-    "create_record",
-    "delete_record",
-    "no_queues",
-    "renew",
-]
+__all__ = ["change_record", "create_record", "delete_record", "no_queues", "renew"]
 
 #: Replacements that met the other writer of the same record, in a row.
 _MAX_RACES = 16
-
-
-class HeldRecord(msgspec.Struct, frozen=True):
-    """A record with the token under which its owner replaces it; ``at`` by the own clock."""
-
-    record: TxnRecord
-    token: Token
-    at: float
 
 
 def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
@@ -74,7 +59,7 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
         )
     if isinstance(outcome, Stored):
         _hold(txn, record, outcome.token, first=True)
-        context.renewed(txn)
+        context.renewed(Renewal(txn))
         return
     found = outcome.current
     current = None if found is None else decode(record_key(txn.id), found.body, TxnRecord)
@@ -123,6 +108,28 @@ def renew(txn: Transaction) -> Program[bool]:
         return True  # it has let go of that record meanwhile, and may have another one
     txn.ousted = verdict in ("taken", "gone")
     return not txn.ousted
+
+
+class Renewal:
+    """The record of one transaction, as a heartbeat renews it (``sublogs.lease.Renewable``).
+
+    Weak: what its caller dropped without ending it stops being renewed, and its places go
+    after a lease.
+    """
+
+    def __init__(self, txn: Transaction) -> None:
+        self._txn = weakref.ref(txn)
+        self.key = id(txn)
+        self.txn_id = txn.id
+
+    @property
+    def held_at(self) -> float | None:
+        txn = self._txn()
+        return None if txn is None or txn.record is None else txn.record.at
+
+    def renew(self) -> Program[bool]:
+        txn = self._txn()
+        return txn is not None and (yield from renew(txn))
 
 
 def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:

@@ -13,7 +13,6 @@ bound one, whatever else there is, and each operation would do there just what i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +24,11 @@ from lakevilla.formats.pruning import may_match
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
 from lakevilla.global_log.summaries import Summary, fingerprint, statistics_text
 from lakevilla.lake.row_changes import only
-from lakevilla.lake.table_log import Tail
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Append, tables_read
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction, Working
+from lakevilla.transaction.state.transaction import Transaction, Working
 
 __all__ = ["is_cleared", "only_appends"]
 

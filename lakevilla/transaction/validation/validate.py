@@ -16,12 +16,8 @@ read. So leniency admits write skew, and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from lakevilla.errors import (
     InvalidOperation,
-    LakeVillaError,
     TableExists,
     TableNotFound,
     UnsupportedTableFeature,
@@ -31,9 +27,10 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.global_log.rules import Rule
+from lakevilla.lake.net_change import NetChange, net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
-from lakevilla.lake.table_log import Tail, open_tail, probe, refresh
-from lakevilla.lake.view import NetChange, View, build_view, net_change
+from lakevilla.lake.table_log import open_tail, probe, refresh
+from lakevilla.lake.view import build_view
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
     Alter,
@@ -48,39 +45,15 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.tables.surroundings import in_the_way
-from lakevilla.transaction.redo.rebase import adopt, stands
-from lakevilla.transaction.redo.replay import conflict
+from lakevilla.transaction.redo.rebase import Examination, adopt, stands
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.transaction import Done, Transaction
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
 
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Done, Transaction
-
-__all__ = ["Examination", "catch_up", "examine", "extend", "validate_reads"]
+__all__ = ["catch_up", "examine", "extend", "validate_reads"]
 
 _SEEN = "rows that the transaction has read were changed meanwhile"
-
-
-@dataclass(slots=True)
-class Examination:
-    """What moving to a newer HEAD means for a transaction.
-
-    ``views`` are the tables' states there, where they differ; ``redo_from`` the
-    first operation in conflict; ``conflict`` what cannot be mended. ``tails`` are
-    the logs as they were looked at: what is in them is validated, and no more.
-    ``passed``: tables with reads were passed over.
-    ``lenient`` are the tables whose reads may be outdated, with the number of versions
-    that came (told under ``slack`` only); ``behind`` those whose reads then are, see
-    ``Transaction.behind``.
-    """
-
-    views: dict[str, View] = field(default_factory=dict)
-    tails: dict[str, Tail] = field(default_factory=dict)
-    redo_from: int | None = None
-    conflict: LakeVillaError | None = None
-    passed: bool = False
-    lenient: dict[str, int] = field(default_factory=dict)
-    behind: dict[str, int] = field(default_factory=dict)
 
 
 def examine(

@@ -9,19 +9,16 @@ each commit since: of the lake by HEAD's list, of other clients by the log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.repo import commits_since
 from lakevilla.global_log.rules import Rule, Versions, fires
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail, entry_at
+from lakevilla.lake.table_log import entry_at
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import is_blind, tables_read
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["firing", "versions_of"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,11 +16,10 @@ from lakevilla.store.effects import Program
 from lakevilla.tables.drop_data import make_free
 from lakevilla.tables.dropped import is_emptied
 from lakevilla.tables.surroundings import refuse_surroundings
-from lakevilla.transaction.redo.replay import conflict
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.transaction import Transaction
 from lakevilla.transaction.validation.validate import extend
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.bind import bind_to_head
 
 __all__ = ["create_change", "whole_or_not_at_all"]
 
@@ -43,7 +41,7 @@ def create_change(
         log that HEAD does not know: ``register`` takes it in. Or its data was deleted
         a short time ago.
     """
-    yield from txn.bind([location])
+    yield from bind_to_head(txn, [location])
     head = txn.head
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from lakevilla.errors import AlreadyCommitted, CommitOutcomeUnknown, ConflictError
 from lakevilla.global_log.head import Head, find_commit
-from lakevilla.global_log.keys import HeldKey, KeyRecord, key_object, load_key, new_record, put_key
+from lakevilla.global_log.keys import KeyRecord, key_object, load_key, new_record, put_key
 from lakevilla.global_log.repo import commits_since
 from lakevilla.ids import started_at
+from lakevilla.lake.context import Context
 from lakevilla.publishing.outcome import fence, result_of
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.values import KeyUse
 
-if TYPE_CHECKING:
-    from lakevilla.lake.context import Context
-    from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["KeyUse", "bind_key", "enter_key"]
+__all__ = ["bind_key", "enter_key"]
 
 _POLL_SECONDS = 0.25
 _POLL_CAP_SECONDS = 2.0
-
-
-@dataclass(slots=True)
-class KeyUse:
-    """A transaction's key: what was found at its object on entry."""
-
-    key: str
-    version: int | None
-    held: HeldKey | None = None
-    committed: int | None = None
-    is_bound: bool = False
 
 
 def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -28,9 +27,10 @@ from lakevilla.lake.file_names import file_namer
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.read_write import execute
 
 __all__ = ["bins_of", "optimize", "result_of"]
 
@@ -79,8 +79,8 @@ def optimize(
             table=location,
             txn_id=txn.id,
         )
-    yield from txn.touch([location], probing=True, access="write")
-    yield from txn.store_bodies(location)
+    yield from touch(txn, [location], probing=True, access="write")
+    yield from store_files(txn, location)
     snapshot = txn.tables[location].snapshot
     snapshot.check_writable()
     layout = snapshot.layout
@@ -100,13 +100,13 @@ def optimize(
         some = files.take(pa.array(numbers, pa.int64()))
         made = yield from _moved(txn, TableInput(sized, some), z_order_by)
         bins.append(Bin(tuple(file_refs(some)), made))
-    yield from txn.store_bodies(location)
+    yield from store_files(txn, location)
     told = [] if predicate is None else [render_sql(predicate)]
     parameters = {"predicate": json.dumps(told), "targetSize": str(target)}
     if z_order_by:
         parameters["zOrderBy"] = json.dumps(list(z_order_by))
     operation = Optimize(location, tuple(bins), snapshot.metadata, parameters, files.num_rows)
-    return (yield from txn.execute(operation, "optimize"))
+    return (yield from execute(txn, operation, "optimize"))
 
 
 def result_of(planned: Operation, done: Done, result: CommitResult | None) -> OptimizeResult:
@@ -226,5 +226,5 @@ def _moved(
         else:
             txn.bodies[key] = item.body
     if sum(map(len, txn.bodies.values())) > _HELD_BYTES:
-        yield from txn.store_bodies(location)
+        yield from store_files(txn, location)
     return tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)

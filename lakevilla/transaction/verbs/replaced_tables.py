@@ -9,7 +9,7 @@ one: then the new one is what is read. What fails for another reason is told as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lakevilla.errors import (
     ConflictError,
@@ -22,10 +22,8 @@ from lakevilla.errors import (
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
+from lakevilla.transaction.state.transaction import Transaction
 from lakevilla.transaction.validation.validate import extend
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["explain", "explained", "made_anew", "replaced", "seen"]
 

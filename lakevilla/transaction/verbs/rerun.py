@@ -13,8 +13,11 @@ from lakevilla.ids import is_by_entry
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.reservation import reserve
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.record import Renewal
 from lakevilla.transaction.state.transaction import Transaction
-from lakevilla.transaction.verbs.idempotency import KeyUse
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.save import forget, unsave
 
 __all__ = ["rerun"]
@@ -35,7 +38,7 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
     yield from unsave(old)
     # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
     key, old.key = old.key, None
-    yield from old.abort()
+    yield from abort(old)
     queue, old.queue = old.queue, None
     record, old.record = old.record, None
     features = old.features | Feature.CT if escalate else old.features
@@ -43,31 +46,33 @@ def rerun(old: Transaction, *, escalate: bool = False) -> Program[Transaction]:
     if escalate and is_by_entry(txn_id) and record is None:
         # It will commit through HEAD alone, and an id that says so can be settled there.
         txn_id = old.context.ids.txn_id(above=txn_id)
-    new = Transaction(
-        old.context,
-        features,
-        txn_id,
-        owner=old.owner,
-        read_only=old.read_only,
-        isolation=old.isolation,
-        validation=old.validation,
-        slack=old.slack,
-        metadata=old.metadata,
-        applications=old.applications,
-        key=None if key is None else KeyUse(key.key, key.version),
-        through_head=old.through_head or escalate,
-        began=old.began,
-        record=record,
-        claim=old.claim,
-        queue=queue,
-        wait_timeout_seconds=old.wait_timeout_seconds,
-        told=old.told and txn_id == old.id,
-        started_ms=old.started_ms,
+    new = begin(
+        Transaction(
+            old.context,
+            features,
+            txn_id,
+            owner=old.owner,
+            read_only=old.read_only,
+            isolation=old.isolation,
+            validation=old.validation,
+            slack=old.slack,
+            metadata=old.metadata,
+            applications=old.applications,
+            key=None if key is None else KeyUse(key.key, key.version),
+            through_head=old.through_head or escalate,
+            began=old.began,
+            record=record,
+            claim=old.claim,
+            queue=queue,
+            wait_timeout_seconds=old.wait_timeout_seconds,
+            told=old.told and txn_id == old.id,
+            started_ms=old.started_ms,
+        )
     )
     # What the attempts before relied on, an escalated one may rely on again.
     new.used = old.used | set(old.tables)
     if record is not None:
-        new.context.renewed(new)
+        new.context.renewed(Renewal(new))
     if escalate and new.used and not new.read_only:
         try:
             yield from reserve(new, new.used)

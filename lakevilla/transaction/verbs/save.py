@@ -24,7 +24,8 @@ from lakevilla.errors import (
 from lakevilla.global_log.head import PendingRef, TableState, find_commit
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import Tail, open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
 from lakevilla.publishing.outcome import check_id, find_in_history, result_of
 from lakevilla.results import CommitResult, Counts
@@ -39,32 +40,22 @@ from lakevilla.sublogs.record import (
     record_key,
     sublog_key,
 )
-from lakevilla.transaction.commit.again import found_in_log
-from lakevilla.transaction.queue.places import Queue
 from lakevilla.transaction.redo.rebase import adopt
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.record import (
-    HeldRecord,
-    change_record,
-    create_record,
-    delete_record,
-)
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.own_entry import found_in_log
+from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
 from lakevilla.transaction.state.transaction import Done, Transaction, Working
+from lakevilla.transaction.state.values import HeldRecord, KeyUse, Queue, Saved
 from lakevilla.transaction.validation.validate import examine
-from lakevilla.transaction.verbs.idempotency import KeyUse, enter_key
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.idempotency import enter_key
 
-__all__ = ["Saved", "forget", "is_due", "resume", "save", "unsave"]
+__all__ = ["forget", "is_due", "resume", "save", "unsave"]
 
 
 _states = msgspec.json.Decoder(TableState | None)
-
-
-class Saved(msgspec.Struct, frozen=True):
-    """When a transaction was last saved, after how many operations, and its sublogs so far."""
-
-    at: float
-    operations: int
-    sublogs: tuple[str, ...]
 
 
 def is_due(txn: Transaction) -> bool:
@@ -104,7 +95,7 @@ def save(txn: Transaction) -> Program[None]:
     if not txn.through_head or txn.held is None:
         yield from _settle_entry(txn)
         yield from _join_head(txn)
-    yield from txn.store_bodies()
+    yield from store_files(txn)
     context = txn.context
     body = encode(_sublog(txn))
     digest = blake3(body).hexdigest(length=16)
@@ -194,7 +185,7 @@ def _join_head(txn: Transaction) -> Program[None]:
     """
     txn.through_head = True
     txn.bound = False
-    yield from txn.bind()
+    yield from bind_to_head(txn)
     assert txn.held is not None
     tails = yield from parallel([open_tail(txn.context, location) for location in txn.tables])
     yield from parallel([probe(txn.context, tail) for tail in tails])
@@ -202,7 +193,7 @@ def _join_head(txn: Transaction) -> Program[None]:
     if found.conflict is not None:
         raise txn.fail(found.conflict)
     yield from adopt(txn, txn.held, found)
-    yield from txn.store_bodies()
+    yield from store_files(txn)
 
 
 def _sublog(txn: Transaction) -> Sublog:
@@ -311,7 +302,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
             "look at it again before resuming it",
             txn_id=txn_id,
         )
-    txn = Transaction(context, Feature(sublog.features), txn_id, owner=owner)
+    txn = begin(Transaction(context, Feature(sublog.features), txn_id, owner=owner))
     txn.through_head = True
     txn.isolation, txn.validation = sublog.isolation, sublog.validation
     txn.slack, txn.behind = sublog.slack, dict(sublog.behind)
@@ -356,7 +347,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         txn.key = KeyUse(*sublog.key)
         yield from enter_key(txn, txn.key)
     # Not before: of one that could not be read nobody would ever say that it has ended.
-    context.renewed(txn)
+    context.renewed(Renewal(txn))
     return txn
 
 
@@ -445,7 +436,7 @@ def forget(txn: Transaction) -> Program[None]:
     """
     saved, txn.saved = txn.saved, None
     queue, txn.queue = txn.queue, None
-    rest = [] if queue is None else queue.give_back(txn)
+    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state == "committed")
     if saved is not None:
         rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
     if not txn.shared:

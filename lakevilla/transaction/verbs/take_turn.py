@@ -8,17 +8,15 @@ that runs out leaves an optimistic transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import TableNotFound
 from lakevilla.lake.table_log import open_tail
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import Transaction
 from lakevilla.transaction.validation.validate import catch_up
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.bind import take_places
 
 __all__ = ["take_turn"]
 
@@ -37,7 +35,7 @@ def take_turn(txn: Transaction, locations: Sequence[str]) -> Program[None]:
     """
     if Feature.CT not in txn.features:
         return
-    yield from txn.enter(locations, "write")
+    yield from take_places(txn, locations, "write")
     for location in locations:
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         if tail.tip < 0:

@@ -26,7 +26,7 @@ from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import ABSENT, Found, Match, Stored
 from lakevilla.store.effects import get, put
-from lakevilla.store.obstore_backend import open_store
+from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.runner import Runner
 
 root, options, name = json.loads(sys.argv[1])

@@ -13,6 +13,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.transaction.commit.group import commits_of
 from tests.builders import Place, WrappedStore, is_head, make_place, values
 
 THREADS = 8
@@ -147,7 +148,7 @@ def until(there: Callable[[], bool]) -> None:
 
 
 def waiting(lake: lv.Lake) -> int:
-    return len(lake.context.lanes.commits.present(100))
+    return len(commits_of(lake.context).present(100))
 
 
 @pytest.mark.usefixtures("ctrl_c")

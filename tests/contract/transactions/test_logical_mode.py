@@ -17,8 +17,8 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.formats.base import Snapshot
-from lakevilla.transaction.queue.places import Queue
 from lakevilla.transaction.redo.deferred import defer
+from lakevilla.transaction.state.values import Queue
 from lakevilla.transaction.validation.validate import catch_up
 from tests.builders import (
     Place,

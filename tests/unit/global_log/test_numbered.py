@@ -9,7 +9,8 @@ from lakevilla.global_log import numbered_log as numbered
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Parallel
-from lakevilla.testing.tables.reader import as_program, run_now
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.store import SimulatedStore
 
 PREFIX = "_lakevilla/heads"

@@ -7,12 +7,14 @@ from lakevilla.maintenance import recovery
 from lakevilla.store.base import ANY
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.checks.invariants import Told, Violated
-from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.read_write import append
 
 TABLES = ("a", "b")
 
@@ -27,13 +29,13 @@ def lake():
         for table in TABLES:
             yield from foreign.create(client, table, COLUMNS)
         for number in (1, 2):
-            txn = Transaction(context_of(client), Feature.I, client.ids.txn_id())
+            txn = begin(Transaction(context_of(client), Feature.I, client.ids.txn_id()))
             txn.through_head = True
             for table in TABLES:
                 rows = pa.Table.from_pylist(
                     [{"id": number, "balance": 10, "items": ""}], schema=SCHEMA
                 )
-                yield from txn.append(table, rows.to_reader())
+                yield from append(txn, table, rows.to_reader())
             yield from commit(txn)
             ids.append(txn.id)
 

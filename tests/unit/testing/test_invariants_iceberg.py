@@ -9,7 +9,7 @@ from lakevilla.store.base import ANY
 from lakevilla.sublogs.operations import Alter
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.checks.invariants import Violated
-from lakevilla.testing.histories.workloads import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
 from lakevilla.testing.tables import delta_writer as foreign
 from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
 from lakevilla.testing.tables.iceberg_reader import metadata_key
@@ -18,6 +18,8 @@ from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.read_write import append, execute
 
 TABLES = ("a", "b")
 
@@ -32,15 +34,15 @@ def lake():
         yield from foreign.create(client, "a", COLUMNS)
         yield from foreign_iceberg.create(client, "b", COLUMNS)
         for number in (1, 2, 3):
-            txn = Transaction(context_of(client), Feature.I, client.ids.txn_id())
+            txn = begin(Transaction(context_of(client), Feature.I, client.ids.txn_id()))
             txn.through_head = True
             for table in TABLES if number < 3 else ():
                 rows = pa.Table.from_pylist(
                     [{"id": number, "balance": 10, "items": ""}], schema=SCHEMA
                 )
-                yield from txn.append(table, rows.to_reader())
+                yield from append(txn, table, rows.to_reader())
             if number == 3:
-                yield from txn.execute(Alter("b", {"set_properties": {"note": "x"}}), "alter")
+                yield from execute(txn, Alter("b", {"set_properties": {"note": "x"}}), "alter")
             yield from commit(txn)
             ids.append(txn.id)
 

@@ -1,0 +1,40 @@
+"""A table's log as far as this process has read it: a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lakevilla.formats.base import Entry, Snapshot
+
+_KEPT = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Entries up to ``tip`` and snapshots at some versions, the tip's among them.
+
+    ``tip`` is -1 for a table that has no log yet.
+    """
+
+    location: str
+    tip: int
+    snapshots: Mapping[int, Snapshot]
+    entries: Mapping[int, Entry] = field(default_factory=dict)
+    seen_at: float = 0.0
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.snapshots[self.tip]
+
+    def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
+        """This tail one entry on; the oldest are forgotten."""
+        assert entry.version == self.tip + 1
+        oldest = entry.version - _KEPT
+        return Tail(
+            self.location,
+            entry.version,
+            {**{v: s for v, s in self.snapshots.items() if v > oldest}, entry.version: snapshot},
+            {**{v: e for v, e in self.entries.items() if v > oldest}, entry.version: entry},
+            seen_at,
+        )

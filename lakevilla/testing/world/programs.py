@@ -1,0 +1,17 @@
+"""An effect, or a program, as a program."""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any, cast
+
+from lakevilla.store.effects import Effect, Program
+
+
+def as_program(part: Effect | Program[Any]) -> Program[Any]:
+    """A part of a ``Parallel`` as a program."""
+    return part if isinstance(part, GeneratorType) else _single(cast(Effect, part))
+
+
+def _single(effect: Effect) -> Program[Any]:
+    return (yield effect)

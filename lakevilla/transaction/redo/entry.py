@@ -1,0 +1,24 @@
+"""What a transaction's operations come to in the one log entry of a table."""
+
+from __future__ import annotations
+
+from lakevilla.formats.base import Change
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.net_change import compose
+from lakevilla.operations.change_feed import in_one_entry, is_mixed
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import Transaction
+
+
+def entry_change(txn: Transaction, table: str) -> Program[Change]:
+    """What a transaction does to one table, as its one entry will tell it."""
+    changes = [done.change for done in txn.done if done.table == table]
+    if not is_mixed(changes):
+        return compose(changes)
+    yield from store_files(txn, table)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    before = txn.tables[table].view.snapshot
+    change, bodies = yield from in_one_entry(txn.context, before, changes, name)
+    txn.bodies.update(bodies)
+    return change

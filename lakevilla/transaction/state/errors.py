@@ -1,0 +1,16 @@
+"""Errors that end a transaction."""
+
+from __future__ import annotations
+
+from lakevilla.errors import ConflictError
+from lakevilla.transaction.state.transaction import Transaction
+
+
+def conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
+    """The error of a transaction that can't be mended."""
+    return ConflictError(
+        f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "
+        "(`lake.run` does so by itself)",
+        table=table,
+        txn_id=txn.id,
+    )

@@ -1,0 +1,51 @@
+"""The files of a transaction: what its operations have made, and what of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakevilla.errors import (
+    StoreError,
+)
+from lakevilla.store.base import ANY, PutOutcome, Stored
+from lakevilla.store.effects import Program, Put, parallel
+from lakevilla.sublogs.operations import (
+    given_files,
+)
+from lakevilla.transaction.state.transaction import Done, Transaction
+
+
+def made_files(done: Done) -> list[str]:
+    """The keys of the files that performing an operation made; those it was given are its source.
+
+    Only the former may be dropped when it is undone: a redo makes them anew, and
+    nobody could make the latter again.
+    """
+    given = {file.path for file in given_files(done.operation)}
+    made = [file.path for file in done.change.adds]
+    made += [file.path for file in done.change.change_files]
+    return [f"{done.table}/{path}" for path in made if path not in given]
+
+
+def store_files(txn: Transaction, location: str | None = None) -> Program[None]:
+    """Store the files made so far (of one table): an engine is about to read them."""
+    prefix = "" if location is None else f"{location}/"
+    keys = [key for key in txn.bodies if key.startswith(prefix)]
+    puts = [Put(key, txn.bodies[key], ANY) for key in keys]
+    # Noted before they are asked for: an interruption in between leaves
+    # some of them stored, and an abort must find them.
+    txn.stored.extend(keys)
+    outcomes: list[PutOutcome] = yield from parallel(puts)
+    for key, outcome in zip(keys, outcomes, strict=True):
+        if not isinstance(outcome, Stored):
+            raise StoreError(
+                f"could not store {key}: nothing was committed, run the transaction again",
+                txn_id=txn.id,
+            )
+        del txn.bodies[key]
+
+
+def keep_files(txn: Transaction, done: Done, bodies: Mapping[str, bytes]) -> None:
+    """Note the files that an operation has made: some to be stored, the large ones stored."""
+    txn.bodies.update(bodies)
+    txn.stored.extend(key for key in made_files(done) if key not in bodies)

@@ -1,0 +1,105 @@
+"""What a transaction holds, as values: its places, record and key; what it has saved, decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from lakevilla.global_log.head import CommitSummary
+from lakevilla.global_log.keys import HeldKey
+from lakevilla.global_log.repo import HeldHead
+from lakevilla.markers.queue import Event, State, advance, covers
+from lakevilla.markers.repo import free, withdraw
+from lakevilla.store.base import Token
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.record import Access, Ticket, TxnRecord
+
+
+@dataclass(slots=True)
+class Place:
+    """One ticket and where its transaction stands with it."""
+
+    ticket: Ticket
+    state: State
+
+
+@dataclass(slots=True)
+class Queue:
+    """All places of one transaction.
+
+    ``doubtful`` are markers that may be there, or may yet come: creates whose
+    answers were lost, and places that others have swept. At the end those that are
+    there and ours are deleted with the rest.
+    """
+
+    places: list[Place] = field(default_factory=list)
+    doubtful: list[tuple[str, int]] = field(default_factory=list)
+
+    @classmethod
+    def resumed(cls, tickets: Iterable[Ticket]) -> Queue:
+        """The places of a transaction that another process has begun."""
+        return cls([Place(ticket, State.WAITING) for ticket in tickets])
+
+    @property
+    def tickets(self) -> tuple[Ticket, ...]:
+        return tuple(place.ticket for place in self.places)
+
+    @property
+    def tables(self) -> list[str]:
+        return list(dict.fromkeys(place.ticket.table for place in self.places))
+
+    def at(self, table: str) -> list[Place]:
+        return [place for place in self.places if place.ticket.table == table]
+
+    def covers(self, table: str, wanted: Access) -> bool:
+        """Whether a place is held that is as good as one with ``wanted`` access."""
+        return any(covers(place.ticket.access, wanted) for place in self.at(table))
+
+    def is_behind(self, table: str) -> bool:
+        """Whether others were ahead when it last looked: then it works logically there."""
+        return any(place.state is State.WAITING for place in self.at(table))
+
+    def give_back(self, txn_id: str, *, committed: bool) -> list[Program[None]]:
+        """The parts of one round that delete what is left of it in the store."""
+        for held in self.places:
+            ended = Event.COMMITTED if committed else Event.ABORTED
+            held.state = advance(held.state, ended)
+        parts: list[Program[None]] = [free([ticket]) for ticket in self.tickets]
+        return [*parts, withdraw(txn_id, self.doubtful)] if self.doubtful else parts
+
+
+@dataclass(slots=True)
+class KeyUse:
+    """A transaction's key: what was found at its object on entry."""
+
+    key: str
+    version: int | None
+    held: HeldKey | None = None
+    committed: int | None = None
+    is_bound: bool = False
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """When a transaction was last saved, after how many operations, and its sublogs so far."""
+
+    at: float
+    operations: int
+    sublogs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A transaction that HEAD holds: it is committed whatever happens from here on."""
+
+    held: HeldHead
+    summary: CommitSummary
+
+
+class HeldRecord(msgspec.Struct, frozen=True):
+    """A record with the token under which its owner replaces it; ``at`` by the own clock."""
+
+    record: TxnRecord
+    token: Token
+    at: float

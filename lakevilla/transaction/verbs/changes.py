@@ -1,0 +1,45 @@
+"""The changes of a table, as a transaction sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.expressions.tree import Expr
+from lakevilla.global_log.history import Timeline
+from lakevilla.lake.past import past_at
+from lakevilla.operations.changes import changes
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.verbs.bind import bind_to_head
+
+
+def changes_seen(
+    txn: Transaction,
+    location: str,
+    since: int,
+    columns: Sequence[str] | None,
+    where: Expr | None,
+) -> Program[pa.Table]:
+    """The changes up to the state that a transaction is bound to, its own aside.
+
+    A range that has ended: nothing that comes later changes it, so it is no part of
+    what is validated.
+    """
+    if not txn.through_head:
+        raise InvalidOperation(
+            f"changes of {location}: transaction {txn.id} is not bound to a global version: "
+            "begin it with Feature.I",
+            table=location,
+            txn_id=txn.id,
+        )
+    yield from bind_to_head(txn)
+    past = txn.past
+    if past is None:
+        head = txn.head
+        if head is None:
+            raise TableNotFound(f"table {location} is not in the lake yet", table=location)
+        past = yield from past_at(Timeline.of(head), head.sequence)
+    return (yield from changes(txn.context, past, location, since, columns, where))

@@ -1,0 +1,276 @@
+"""What a caller asks of a transaction: reads, writes, and operations by name.
+
+A verb that raises has had no effect (design, section 12).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from lakevilla.engines.base import TableInput
+from lakevilla.errors import (
+    InvalidOperation,
+)
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.base import Constraint, DataFile, FormatName, Layout, Snapshot
+from lakevilla.lake.file_names import file_namer
+from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.binding import tie, tie_predicate
+from lakevilla.sublogs.operations import (
+    Append,
+    Create,
+    Drop,
+    Operation,
+    Overwrite,
+    ReadRecord,
+    tables_read,
+)
+from lakevilla.sublogs.record import Access
+from lakevilla.transaction.redo.deferred import NOT_PERFORMED, is_put_off, perform_deferred
+from lakevilla.transaction.state.files import keep_files, store_files
+from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.verbs.bind import join_head, take_places, touch
+from lakevilla.transaction.verbs.create_table import create_change
+from lakevilla.transaction.verbs.replaced_tables import explained, seen
+
+
+def layout_of(
+    txn: Transaction, location: str, *, reading: bool = False, probing: bool = False
+) -> Program[Layout]:
+    """The layout of a table, own schema changes included.
+
+    ``probing``: as other clients have left it. Without, it is the one that this process
+    has met, which serves who needs to know no more than a few of its columns.
+    """
+    access: Access | None = "read" if reading else None
+    yield from touch(txn, [location], probing=reading or probing, access=access)
+    return txn.tables[location].snapshot.layout
+
+
+def lookup(txn: Transaction, location: str) -> Program[Snapshot]:
+    """The transaction's state of a table, own changes included and stored."""
+    yield from touch(txn, [location], probing=True, access="read")
+    _check_there(txn, location, "read")
+    yield from perform_deferred(txn, [location])
+    yield from store_files(txn, location)
+    return txn.tables[location].snapshot
+
+
+def see_files(txn: Transaction, location: str, where: Expr | None) -> Program[TableInput]:
+    """The files of an observed read: it is part of the transaction from here on."""
+    txn.check_open("read")
+    yield from touch(txn, [location], probing=True, access="read")
+    _check_there(txn, location, "read")
+    yield from perform_deferred(txn, [location])
+    yield from store_files(txn, location)
+    snapshot = txn.tables[location].snapshot
+    predicate = None if where is None else bind(where, snapshot.layout.schema)
+    files = yield from snapshot.files(predicate)
+    observe(txn, location, None if where is None else tie_predicate(where, snapshot.layout))
+    return TableInput(snapshot.layout, files)
+
+
+def observe(txn: Transaction, location: str, where: Expr | None) -> None:
+    """Note that the caller sees these rows; ``where`` is tied to fields."""
+    record = ReadRecord(location, where, after=len(txn.done))
+    # The same question asked again is one read: its predicate is held
+    # against all that came since the bound state, and the later asking has
+    # seen more operations of the transaction's own.
+    txn.reads[(location, where)] = record
+
+
+def scan(
+    txn: Transaction, location: str, columns: Sequence[str] | None, where: Expr | None
+) -> Program[pa.RecordBatchReader]:
+    """Rows for which ``where`` is true, streamed."""
+
+    def see() -> Program[pa.RecordBatchReader]:
+        table = yield from see_files(txn, location, where)
+        predicate = None if where is None else bind(where, table.layout.schema)
+        return (yield from txn.context.engine.scan(table, columns, predicate))
+
+    return (yield from seen(txn, [location], see))
+
+
+def query(
+    txn: Transaction,
+    sql: str,
+    tables: Mapping[str, str],
+    views: Mapping[str, pa.RecordBatchReader],
+    params: Mapping[str, object],
+) -> Program[pa.Table]:
+    """One SELECT; ``tables`` maps its names to locations. All their rows count as seen."""
+    txn.check_open("sql")
+
+    def see() -> Program[pa.Table]:
+        yield from touch(txn, tables.values(), probing=True, access="read")
+        inputs = {}
+        for alias, location in tables.items():
+            inputs[alias] = yield from see_files(txn, location, None)
+        return (yield from txn.context.engine.query(sql, inputs, views, params))
+
+    return (yield from seen(txn, list(dict.fromkeys(tables.values())), see))
+
+
+def append(
+    txn: Transaction, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
+) -> Program[Done]:
+    """Add rows, already in the table's columns and types."""
+    txn.check_write(location, "append")
+    access: Access = "append" if columns is None else "write"
+    layout = yield from _written_layout(txn, location, columns, access)
+    files = yield from _write(txn, layout, data)
+    with _giving_back(txn, location, files):
+        return (yield from execute(txn, Append(location, files, columns), "append"))
+
+
+def overwrite(
+    txn: Transaction,
+    location: str,
+    data: pa.RecordBatchReader,
+    where: Expr | None = None,
+    columns: bytes | None = None,
+) -> Program[Done]:
+    """Replace all rows, or those for which ``where`` is true."""
+    txn.check_write(location, "overwrite")
+    layout = yield from _written_layout(txn, location, columns, "write")
+    if where is not None:
+        # Rows that the predicate would not delete again are not its to replace.
+        condition = bind(where, layout.schema)
+        must = Constraint("where of the overwrite", condition, render_sql(where))
+        layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
+    files = yield from _write(txn, layout, data)
+    with _giving_back(txn, location, files):
+        operation = Overwrite(location, files, where, columns)
+        return (yield from execute(txn, operation, "overwrite"))
+
+
+@contextmanager
+def _giving_back(txn: Transaction, location: str, files: Iterable[DataFile]) -> Iterator[None]:
+    """A verb that raises has had no effect: the commit must not store its files."""
+    try:
+        yield
+    except BaseException:
+        for file in files:
+            txn.bodies.pop(f"{location}/{file.path}", None)
+        raise
+
+
+def _written_layout(
+    txn: Transaction, location: str, columns: bytes | None, access: Access
+) -> Program[Layout]:
+    yield from touch(txn, [location], probing=False, access=access)
+    _check_there(txn, location, "write")
+    snapshot = txn.tables[location].snapshot
+    snapshot.check_writable()
+    if columns is None:
+        return snapshot.layout
+    wider = txn.context.formats.of(snapshot).merge_schema(
+        snapshot, pa.ipc.read_schema(pa.py_buffer(columns))
+    )
+    return snapshot.apply(wider).layout
+
+
+def _write(
+    txn: Transaction, layout: Layout, data: pa.RecordBatchReader
+) -> Program[tuple[DataFile, ...]]:
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    written = yield from txn.context.engine.write(layout, data, name)
+    for item in written:
+        key = f"{layout.location}/{item.file.path}"
+        if item.body is None:
+            txn.stored.append(key)
+        else:
+            txn.bodies[key] = item.body
+    return tuple(item.file for item in written)
+
+
+def create(
+    txn: Transaction,
+    location: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    format: FormatName = "delta",
+) -> Program[Done]:
+    """Create a table; its rows come by ``append``."""
+    txn.check_write(location, "create_table")
+    if not txn.through_head:
+        yield from join_head(txn)
+    yield from take_places(txn, [location], "write", creating=True)
+    change = yield from create_change(txn, location, schema, partition_by, properties, format)
+    return (yield from execute(txn, Create(location, change), "create_table"))
+
+
+def drop(txn: Transaction, location: str) -> Program[Done]:
+    """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
+    txn.check_write(location, "drop_table")
+    yield from touch(txn, [location], probing=True, access="write")
+    _check_there(txn, location, "drop_table")
+    table_id = txn.tables[location].snapshot.table_id
+    return (yield from execute(txn, Drop(location, table_id), "drop_table"))
+
+
+def execute(txn: Transaction, operation: Operation, verb: str) -> Program[Done]:
+    """Perform an operation on the transaction's state and note it in the sublog.
+
+    Behind others it is noted only, and performed once it must be.
+    """
+    location = operation.table
+    txn.check_write(location, verb)
+    reading = tables_read(operation)
+    blind = isinstance(operation, Append) and operation.columns is None
+    access: Access = "append" if blind else "write"
+    yield from touch(txn, [location], probing=location in reading, access=access)
+    others = [table for table in reading if table != location]
+    yield from touch(txn, others, probing=True, access="read")
+    working = txn.tables[location]
+    if not isinstance(operation, Create | Drop):
+        _check_there(txn, location, verb)
+        working.snapshot.check_writable()
+        # From here on its names mean these fields, whatever becomes of them.
+        sources = {table: txn.tables[table].snapshot.layout for table in reading}
+        operation = tie(operation, working.snapshot.layout, sources)
+    if (yield from is_put_off(txn, operation)):
+        return _note(txn, operation, NOT_PERFORMED, deferred=True)
+    if not blind:
+        yield from perform_deferred(txn, {location, *reading})
+    if reading:
+        yield from store_files(txn, location)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    performed = yield from explained(
+        txn,
+        {location: None, **reading},
+        perform(txn.context, operation, working.snapshot, name, txn.lookup),
+    )
+    check_append_only(working.snapshot, performed, verb)
+    operation = performed_as(operation, working.snapshot, performed)
+    return _note(txn, operation, performed)
+
+
+def _check_there(txn: Transaction, location: str, verb: str) -> None:
+    for done in reversed(txn.done):
+        if done.table == location and isinstance(done.operation, Drop):
+            raise InvalidOperation(
+                f"{verb}: table {location} was dropped by this transaction",
+                table=location,
+                txn_id=txn.id,
+            )
+
+
+def _note(
+    txn: Transaction, operation: Operation, performed: Performed, *, deferred: bool = False
+) -> Done:
+    done = Done(operation, performed.change, performed.counts, performed.metrics, deferred=deferred)
+    keep_files(txn, done, performed.bodies)
+    txn.done.append(done)
+    working = txn.tables[operation.table]
+    working.snapshot = working.snapshot.apply(performed.change)
+    return done
