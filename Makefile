@@ -12,13 +12,14 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
-.PHONY: help demo java test test-all lint format soak integration bench-smoke clean
+.PHONY: help demo java test test-unit test-all lint format soak integration bench-smoke clean
 
 help:
 	@echo "make demo         what LakeVilla does, in two minutes, on local files"
 	@echo "make test         the test suite"
+	@echo "make test-unit    the tests without Java or a server, in a minute or two"
 	@echo "make test-all     the test suite, with thousands of random predicates over random tables"
-	@echo "make lint         ruff, mypy, and what may import what"
+	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make soak         the long runs: simulation, kills, memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
 	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
@@ -40,6 +41,9 @@ java:
 test: java $(STAMP)
 	$(PYTEST) -m 'not soak and not integration'
 
+test-unit: $(STAMP)
+	$(PYTEST) tests/unit
+
 test-all: java $(STAMP)
 	LAKEVILLA_ROWS=$${LAKEVILLA_ROWS:-6000} LAKEVILLA_ROWS_ON_SPARK=$${LAKEVILLA_ROWS_ON_SPARK:-300} \
 		$(PYTEST) -m 'not soak and not integration'
@@ -49,6 +53,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/shape.py lakevilla
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

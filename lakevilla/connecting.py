@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -15,11 +16,11 @@ from lakevilla.client.catalogs import Catalogs, check_catalogs, mount_catalogs, 
 from lakevilla.client.lease import check_lease
 from lakevilla.engines.spark.session import check_session
 from lakevilla.engines.spark.tasks import Place
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.settings import Settings, shown
 from lakevilla.store.backends.object_store import open_store, session_of
-from lakevilla.store.location import refuse_half_scheme, root_location
+from lakevilla.store.location import refuse_half_scheme, root_location, table_around
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +31,7 @@ __all__ = ["connect"]
 
 @overload
 def connect(
-    root: str,
+    root: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, object] | None = ...,
     spark: None = ...,
@@ -45,7 +46,7 @@ def connect(
 
 @overload
 def connect(
-    root: str,
+    root: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, object] | None = ...,
     spark: SparkSession,
@@ -59,7 +60,7 @@ def connect(
 
 
 def connect(
-    root: str,
+    root: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, object] | None = None,
     spark: SparkSession | None = None,
@@ -77,7 +78,7 @@ def connect(
 
     Parameters
     ----------
-    root : str
+    root : str or os.PathLike
         ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, ``memory://`` or a local path.
     storage_options : Mapping, optional
         The keys that deltalake takes.
@@ -108,6 +109,7 @@ def connect(
     InvalidOperation
         The root or an option is not understood, or the lease is shorter than the store allows.
     """
+    root = os.fspath(root) if isinstance(root, os.PathLike) else root
     if not _may_be_place(root):
         raise InvalidOperation(
             f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
@@ -142,6 +144,15 @@ def connect(
         catalogs=check_catalogs(catalogs),
     )
     lake.runner.run(check_lease(lake.settings, lake.context.clock))
+    around = table_around(lake.root)
+    if around is not None:
+        warnings.warn(
+            f"the root {lake.root} is, or lies inside, the directory of the table {around}: a full "
+            "VACUUM of that table by any client deletes tables that are made here; connect to "
+            f"{os.path.dirname(around)}, or to another directory",
+            LakeVillaWarning,
+            stacklevel=2,
+        )
     return lake
 
 

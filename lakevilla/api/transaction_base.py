@@ -33,7 +33,7 @@ from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.statement import Together
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.table_log import known_tail
 from lakevilla.operations.perform import read_source
 from lakevilla.results import Counts, OperationResult

@@ -23,6 +23,7 @@ from lakevilla.connecting import connect
 from lakevilla.errors import InvalidOperation, LakeVillaError, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.results import Report
+from lakevilla.store.location import root_location
 
 __all__ = ["app", "main"]
 
@@ -171,7 +172,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Let a table take part in the lake's transactions."""
-    with _open(root, option) as lake:
+    with _open(root, option, new=True) as lake:
         lake.register(name, uri)
         uri = lake.table(name).uri
     Output(as_json).value({"name": name, "uri": uri}, f"registered {name}: {uri}")
@@ -194,7 +195,7 @@ def sql(
     output = Output(as_json)
     if write and (version is not None or timestamp is not None):
         raise InvalidOperation("the past can't be written: leave out --write, or the version")
-    with _open(root, option) as lake:
+    with _open(root, option, new=True) as lake:
         if not write:
             with lake.snapshot(version, _moment(timestamp)) as state:
                 output.frame(state.sql(text))
@@ -483,7 +484,14 @@ def storage_options(pairs: list[str] | None) -> dict[str, str]:
     return options
 
 
-def _open(root: str, pairs: list[str] | None, left_out: list[Event] | None = None) -> Lake:
+def _open(
+    root: str,
+    pairs: list[str] | None,
+    left_out: list[Event] | None = None,
+    *,
+    new: bool = False,
+) -> Lake:
+    """The lake of a command; only one that is ``new`` may have no directory yet."""
     options = storage_options(pairs)
     catalogs: dict[str, dict[str, str]] = {}
     for key in [key for key in options if key.startswith(_CATALOG)]:
@@ -497,5 +505,13 @@ def _open(root: str, pairs: list[str] | None, left_out: list[Event] | None = Non
             if left_out is not None:
                 left_out.append(event)
 
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", LakeVillaWarning)
+        lake = connect(root, storage_options=options or None, on_event=tell, catalogs=catalogs)
+    place = root_location(root)
+    if not new and place.scheme == "file" and not Path(f"/{place.path}").is_dir():
+        raise InvalidOperation(f"there is no directory /{place.path}: check the root")
+    for warning in noted:
+        print(warning.message, file=sys.stderr)
     warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
-    return connect(root, storage_options=options or None, on_event=tell, catalogs=catalogs)
+    return lake

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile
+from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile
+from lakevilla.formats.layout import Layout
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.base import DataFile, DeleteFile, Layout, data_files
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
+from lakevilla.formats.files import DataFile, DeleteFile, data_files
 from lakevilla.formats.iceberg.metadata.paths import Place
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from lakevilla.engines.transforms import partition_values, transformed_type
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 
 __all__ = [
     "Partitioning",
@@ -93,7 +93,7 @@ class Partitioning:
     def _text(self, scalar: pa.Scalar, column: str) -> str | None:
         text = serialise_partition_value(scalar, column, self._table)
         if text == "" and not self._fields:
-            # Iceberg tells it from NULL; rows for Delta were checked (``guards``).
+            # Iceberg tells it from NULL; rows for Delta were checked (``constraints``).
             raise InvalidOperation(
                 f"table {self._table}: partition column {column} must not be empty, which delta "
                 "cannot tell from NULL",

@@ -17,7 +17,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Column, Expr, Literal
 from lakevilla.expressions.walk import columns, substitute
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 
 __all__ = [
     "GONE",

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.formats.base import FileRef
+from lakevilla.formats.files import FileRef
 
 __all__ = ["Masks", "all_differ", "by_path", "is_masked", "masked_out", "present"]
 

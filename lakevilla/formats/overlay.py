@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from lakevilla.formats.base import Change, DataFile, FileRef, RemovedFile
+from lakevilla.formats.base import Change
 from lakevilla.formats.file_sets import Masks, by_path, is_masked
+from lakevilla.formats.files import DataFile, FileRef, RemovedFile
 
 __all__ = ["EMPTY_TAIL", "Folded", "Tail"]
 

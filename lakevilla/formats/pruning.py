@@ -26,13 +26,14 @@ from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, type_name
 from lakevilla.expressions.values import value_of
 from lakevilla.expressions.walk import columns
-from lakevilla.formats.base import DataFile, Layout
 from lakevilla.formats.file_statistics import (
     ColumnStatistics,
     PartitionColumn,
     partition_column,
     read_statistics,
 )
+from lakevilla.formats.files import DataFile
+from lakevilla.formats.layout import Layout
 
 __all__ = ["always_true", "file_may_match", "may_match", "partition_only"]
 

@@ -180,7 +180,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     largest id among those: about a larger one the history that is kept tells all.
     ``adopted`` is the last commit of the lake that this one was copied from: what was
     published before then is marked in the logs with that lake's id, not with this one's.
-    ``as_log``: it is not replaced, its successor is created beside it (``heads``).
+    ``as_log``: it is not replaced, its successor is created beside it (``head_log``).
     ``rebuilt`` is the commit with which it was made anew after it was lost, from what lakes
     ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
     be told (docs/design/0021-head-lost.md).

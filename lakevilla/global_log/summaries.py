@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 from blake3 import blake3
 
-from lakevilla.formats.base import Change, FileRef
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import FileRef
 
 __all__ = ["SUMMARY_BYTES", "Added", "Summary", "fingerprint", "statistics_text", "summarize"]
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from lakevilla.errors import StoreError, TableNotFound
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory
 from lakevilla.formats.iceberg.metadata.pointer import identifier_of, number_of
+from lakevilla.lake.context import Context
 from lakevilla.store.effects import Program, list_objects
-
-if TYPE_CHECKING:
-    from lakevilla.lake.context import Context
 
 __all__ = ["missing_table"]
 

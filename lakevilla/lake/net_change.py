@@ -7,14 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from lakevilla.formats.base import (
-    Change,
-    ChangeFile,
-    DataFile,
-    FileRef,
-    RemovedFile,
-    removal,
-)
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, removal
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.tail import Tail

@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr, Literal
-from lakevilla.formats.base import FileRef, Layout, Snapshot, file_refs
+from lakevilla.formats.base import Snapshot
 from lakevilla.formats.fields import as_of
+from lakevilla.formats.files import FileRef, file_refs
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import UNREADABLE, gone_for_good

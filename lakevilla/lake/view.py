@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import (
-    DataFile,
-    Entry,
-    RemovedFile,
-    Snapshot,
-)
+from lakevilla.formats.base import Entry, Snapshot
+from lakevilla.formats.files import DataFile, RemovedFile
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
 from lakevilla.global_log.repo import load_tables

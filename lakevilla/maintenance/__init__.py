@@ -1,1 +1,1 @@
-"""."""
+"""Recovery, gc, vacuum, doctor: whoever cleans up after others."""

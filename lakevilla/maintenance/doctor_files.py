@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context

@@ -1,6 +1,6 @@
 """Evidence: all that a lake without its HEAD still tells (docs/design/0021-head-lost.md).
 
-It is only read here, and nothing is inferred: ``rebuilding`` does that.
+It is only read here, and nothing is inferred: ``rebuild_head`` does that.
 """
 
 from __future__ import annotations

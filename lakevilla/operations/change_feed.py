@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from lakevilla.engines.base import FileNamer, TableInput
-from lakevilla.formats.base import Change, ChangeFile, Snapshot
+from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.files import ChangeFile
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.lake.row_changes import only

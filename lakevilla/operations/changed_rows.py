@@ -10,7 +10,9 @@ import pyarrow as pa
 from lakevilla.engines.base import TableInput, projection
 from lakevilla.errors import VersionNotFound
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, DataFile, Layout, RemovedFile, files_from_structs
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DataFile, RemovedFile, files_from_structs
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.lake.context import Context

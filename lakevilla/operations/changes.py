@@ -18,15 +18,8 @@ from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import (
-    Change,
-    DataFile,
-    RemovedFile,
-    Snapshot,
-    data_files,
-    file_refs,
-    removal,
-)
+from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.files import DataFile, RemovedFile, data_files, file_refs, removal
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context

@@ -1,6 +1,6 @@
 """What an optimize does to a state of its table: the bins that fit it, and no others.
 
-Pure but for the listing of files. The files are made once, by ``optimizing``;
+Pure but for the listing of files. The files are made once, by ``transaction.verbs.optimize``;
 here is decided which of them take the place of those that they were made from.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lakevilla.formats.base import Change, DataFile, RemovedFile, Snapshot, data_files, removal
+from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal
 from lakevilla.lake.row_changes import only
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize

@@ -26,15 +26,9 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
-from lakevilla.formats.base import (
-    Change,
-    ChangeFile,
-    DataFile,
-    Layout,
-    Snapshot,
-    data_files,
-    removal,
-)
+from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.files import ChangeFile, DataFile, data_files, removal
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry

@@ -1,1 +1,1 @@
-"""."""
+"""What HEAD has decided is brought into the tables' logs. Knows no transaction."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from lakevilla.errors import TableNotFound, VersionNotFound
-from lakevilla.formats.base import CommitInfo, FileRef
+from lakevilla.formats.base import CommitInfo
+from lakevilla.formats.files import FileRef
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.global_log.repo import load_tables

@@ -16,8 +16,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
-from lakevilla.formats.base import Change, Layout, Snapshot
+from lakevilla.formats.base import Change, Snapshot
 from lakevilla.formats.fields import Ids
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.global_log.head import (

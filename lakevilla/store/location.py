@@ -7,6 +7,7 @@ one is a ``%`` in the object's name, so that location and path join by ``/``.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from dataclasses import dataclass
@@ -168,6 +169,20 @@ def root_location(root: str) -> Location:
         return _local(os.path.abspath(os.path.expanduser(root)))
     location = parse_location(root)
     return _local(unquote(location.path)) if location.scheme == "file" else location
+
+
+def table_around(root: str) -> str | None:
+    """The table that a local root is, or lies in, if it does: a look at this machine's disk."""
+    location = root_location(root)
+    if location.scheme != "file":
+        return None
+    path = f"/{location.path}"
+    while path != "/":
+        metadata = glob.iglob(f"{glob.escape(path)}/metadata/*.metadata.json")
+        if os.path.isdir(f"{path}/_delta_log") or next(metadata, None) is not None:
+            return path
+        path = os.path.dirname(path)
+    return None
 
 
 def refuse_half_scheme(text: str) -> None:

@@ -19,7 +19,6 @@ from lakevilla.expressions.bind import Scope, bind, exact
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns
-from lakevilla.formats.base import Layout
 from lakevilla.formats.fields import (
     GONE,
     Ids,
@@ -32,6 +31,7 @@ from lakevilla.formats.fields import (
     renumbered,
     tied,
 )
+from lakevilla.formats.layout import Layout
 from lakevilla.sublogs.operations import (
     Alter,
     AlteredFields,

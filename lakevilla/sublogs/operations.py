@@ -12,8 +12,9 @@ from typing import Any, Union
 import msgspec
 
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, DataFile, FileRef
+from lakevilla.formats.base import Change
 from lakevilla.formats.fields import Ids, Path
+from lakevilla.formats.files import DataFile, FileRef
 
 __all__ = [
     "Alter",

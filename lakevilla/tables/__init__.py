@@ -1,1 +1,1 @@
-"""."""
+"""Tables that enter and leave a lake. Knows no transaction."""

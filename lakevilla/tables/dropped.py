@@ -1,6 +1,6 @@
 """Tables whose data was deleted: what lies in their logs since, and when their paths are free.
 
-Nothing here writes. ``emptying`` deletes, and docs/design/0013-names-used-again.md says
+Nothing here writes. ``drop_data`` deletes, and docs/design/0013-names-used-again.md says
 why a path is not used again at once.
 """
 

@@ -1,7 +1,7 @@
 """Where a new table may lie: not within a table, not around one, not among the files of others.
 
 A VACUUM of the outer one deletes what lies within it, by any client: no log of the outer one
-names the inner one's files. So a new table has a directory of its own (hazard 12).
+names the inner one's files. So a new table has a directory of its own (note 0022).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.tables.nested_tables import LOG, inner_tables, outer_paths, outer_table
 
 __all__ = ["in_the_way", "refuse_surroundings"]
+
+#: Whose names end so is taken for data; what Iceberg keeps beside its data does not.
+_DATA = (".parquet", ".orc", ".csv")
 
 
 def in_the_way(location: str, head: Head | None) -> Program[str | None]:
@@ -61,23 +64,24 @@ def _found(location: str, head: Head | None) -> Program[str | None]:
     """What the store has in the way: the listings and requests are one round."""
     outers = outer_paths(location)
     lakes = [HeadOf(f"{outer}/{HEAD_KEY}") for outer in outers]
-    logs = [list_objects(f"{outer}/_delta_log") for outer in outers]
-    asked: list[HeadOf | Program[object]] = [list_objects(location), list_objects("_delta_log")]
-    results: list[object] = yield from parallel([*asked, *lakes, *logs])
-    listed, at_root = _keys(results[0]), _keys(results[1])
+    logs: list[Program[bool]] = [_is_table(outer) for outer in ("", *outers)]
+    asked: list[HeadOf | Program[object]] = [list_objects(location), *lakes]
+    results: list[object] = yield from parallel([*asked, *logs])
+    listed = _keys(results[0])
+    found_lakes, (at_root, *found_tables) = results[1 : 1 + len(outers)], results[1 + len(outers) :]
     if at_root:
         return (
             f"table {location} would lie inside a table: the root of this lake is one itself, "
             "and a VACUUM of it deletes what lies within; connect to the directory above"
         )
-    for outer, found in zip(outers, results[2 : 2 + len(outers)], strict=True):
+    for outer, found in zip(outers, found_lakes, strict=True):
         if not isinstance(found, Missing):
             return (
                 f"table {location} would lie inside another lake, {outer}, which would not know "
                 "of it: connect to that one, or choose a name beside it"
             )
-    for outer, found in zip(outers, results[2 + len(outers) :], strict=True):
-        if _keys(found):
+    for outer, found in zip(outers, found_tables, strict=True):
+        if found:
             dropped = head is not None and outer in head.tables.at_hand()
             what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
             return _within(location, what, outer)
@@ -96,10 +100,19 @@ def _found(location: str, head: Head | None) -> Program[str | None]:
     return None
 
 
+def _is_table(directory: str) -> Program[bool]:
+    """Whether a directory is that of a table, of either format; "" is the root of the lake."""
+    prefix = f"{directory}/" if directory else ""
+    logs = [f"{prefix}_delta_log", f"{prefix}metadata"]
+    found = yield from parallel([list_objects(log) for log in logs])
+    keys = [info.key for listed in found for info in listed]
+    return any(LOG.search(f"/{key[len(prefix) :]}") for key in keys)
+
+
 def _is_strange(path: str) -> bool:
     """Whether a file is data of somebody else, and not what an attempt of ours left behind."""
     hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
-    return path.endswith(".parquet") and not hidden and owner_of(path) is None
+    return path.lower().endswith(_DATA) and not hidden and owner_of(path) is None
 
 
 def _keys(listed: object) -> list[str]:

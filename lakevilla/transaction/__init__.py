@@ -1,5 +1,5 @@
-"""The protocol: views, conflicts, commit, publishing, reconciling, recovery.
+"""One transaction, from its first use to its end; read ``commit.commit`` first.
 
-Programs and pure functions; no I/O, no clocks of its own. May import the global
-log, sublogs, formats and the engine interface, and what stands above them.
+Its rooms, each above the one before: ``state`` (data), ``redo``, ``validation``, ``queue``,
+``verbs``, ``commit``. Programs and pure functions; no I/O, no clocks of its own.
 """

@@ -177,8 +177,16 @@ def test_abort_of_an_id_that_nobody_knows_says_so(root: str) -> None:
 
 @pytest.mark.parametrize("command", ["txns", "doctor"])
 def test_a_root_without_a_lake_is_named(tmp_path: Path, command: str) -> None:
-    shown = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")]).stdout
-    assert "mispelt has no lake yet" in " ".join(shown.split()).replace(" ", " ")
+    shown = CliRunner().invoke(app, [command, str(tmp_path)]).stdout
+    assert "has no lake yet" in " ".join(shown.split())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["tables", "txns", "doctor"])
+def test_a_root_that_is_not_there_is_told(tmp_path: Path, command: str) -> None:
+    result = CliRunner().invoke(app, [command, str(tmp_path / "mispelt")])
+    assert result.exit_code == 2
+    assert f"there is no directory {tmp_path}/mispelt" in " ".join(result.output.split())
     assert not (tmp_path / "mispelt").exists()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lakevilla.formats.base import Change, ChangeFile, DataFile, removal
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import ChangeFile, DataFile, removal
 from lakevilla.lake.net_change import compose
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.formats.base import Change, DataFile, DeletionVector, RemovedFile
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,

@@ -1,1 +1,1 @@
-"""."""
+"""A lake whose rows are DataFrames of Spark."""

@@ -32,7 +32,8 @@ from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order
 from lakevilla.engines.staged import read_staged
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import ChangeFile, Layout
+from lakevilla.formats.files import ChangeFile
+from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program

@@ -43,7 +43,8 @@ from lakevilla.engines.spark.tasks import (
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import ChangeFile, Layout
+from lakevilla.formats.files import ChangeFile
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.ids import Ids
 from lakevilla.store.effects import Program, delete, parallel

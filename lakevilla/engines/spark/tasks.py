@@ -28,7 +28,8 @@ from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import FILES_SCHEMA, Layout
+from lakevilla.formats.files import FILES_SCHEMA
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings

@@ -1,1 +1,1 @@
-"""."""
+"""Statements of ``txn.sql``, taken apart."""

@@ -14,16 +14,9 @@ from typing import Annotated, Any
 import msgspec
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import (
-    Change,
-    ChangeFile,
-    DataFile,
-    DeletionVector,
-    Entry,
-    FileRef,
-    RemovedFile,
-)
+from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.delta.paths import decode_path, encode_path, entry_key, raw_spelling
+from lakevilla.formats.files import ChangeFile, DataFile, DeletionVector, FileRef, RemovedFile
 
 __all__ = [
     "Action",

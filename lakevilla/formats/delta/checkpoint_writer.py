@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import DataFile, DeletionVector, RemovedFile
 from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_columns
 from lakevilla.formats.delta.checkpoint.file_list import batches_of
 from lakevilla.formats.delta.checkpoint.parts import fetch
@@ -27,6 +26,7 @@ from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.file_sets import Masks, is_masked
+from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
 

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import Change, CommitInfo, DataFile, RemovedFile
+from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines, remove_line
 from lakevilla.formats.delta.metadata.layout import Definition
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.formats.files import DataFile, RemovedFile
 
 __all__ = ["ROW_TRACKING_DOMAIN", "render"]
 

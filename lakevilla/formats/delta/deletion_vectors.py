@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import DeletionVector
 from lakevilla.formats.delta.paths import decode_path
+from lakevilla.formats.files import DeletionVector
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get

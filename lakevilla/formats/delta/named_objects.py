@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import DeletionVector
 from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_columns
 from lakevilla.formats.delta.checkpoint.file_list import batches_of
 from lakevilla.formats.delta.checkpoint.parts import fetch
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
+from lakevilla.formats.files import DeletionVector
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 

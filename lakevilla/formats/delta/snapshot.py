@@ -1,6 +1,6 @@
 """The state of a Delta table: immutable, and cheap to derive the next one from.
 
-Deriving costs a node in a chain (``tail``). Files are put together only when
+Deriving costs a node in a chain (``formats.overlay``). Files are put together only when
 asked for: those of the checkpoint, less what later commits removed, and those
 that later commits added.
 """
@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, Entry, FileRef, FormatName, Layout, files_from_structs
+from lakevilla.formats.base import Change, Entry, FormatName
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint
 from lakevilla.formats.delta.metadata.layout import CLUSTERING_DOMAIN, Definition, same_contract
 from lakevilla.formats.file_sets import masked_out
+from lakevilla.formats.files import FileRef, files_from_structs
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.effects import Program

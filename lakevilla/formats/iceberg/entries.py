@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
-from lakevilla.formats.base import Change, DataFile, Entry, RemovedFile, data_files, removal
+from lakevilla.formats.base import Change, Entry
+from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal
 from lakevilla.formats.iceberg.manifests.manifests import ADDED, DELETED
 from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Metadata
 from lakevilla.formats.iceberg.snapshot import (

@@ -17,17 +17,9 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import (
-    DELETE_FILE_TYPE,
-    FILES_SCHEMA,
-    Change,
-    Entry,
-    FileRef,
-    FormatName,
-    Layout,
-    files_from_structs,
-)
+from lakevilla.formats.base import Change, Entry, FormatName
 from lakevilla.formats.file_sets import masked_out, present
+from lakevilla.formats.files import DELETE_FILE_TYPE, FILES_SCHEMA, FileRef, files_from_structs
 from lakevilla.formats.iceberg.manifests.delete_files import with_deletes
 from lakevilla.formats.iceberg.manifests.manifests import (
     DELETED,
@@ -42,6 +34,7 @@ from lakevilla.formats.iceberg.metadata.definition import Definition, keeps_cont
 from lakevilla.formats.iceberg.metadata.file import STATISTICS, Metadata, statistics_in
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.overlay import EMPTY_TAIL, Tail
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.base import Found

@@ -1,1 +1,1 @@
-"""."""
+"""The only modules that touch obstore or a disk."""

@@ -3,7 +3,7 @@
 What was true is taken from the store's journal: the HEAD of that moment, the log
 entries up to its ``published`` (of an Iceberg table: that metadata file), the commit
 objects of what it showed as pending.
-What is told comes from ``transaction.history``, from the newest HEAD alone.
+What is told comes from ``lake.past``, from the newest HEAD alone.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""."""
+"""Histories: drawn, played, judged."""

@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.expressions.parse import parse_expression, parse_predicate
-from lakevilla.formats.base import FormatName, Layout
+from lakevilla.formats.base import FormatName
 from lakevilla.formats.fields import Ids, path_of
+from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
 from lakevilla.testing.checks.invariants import Violated

@@ -1,1 +1,1 @@
-"""."""
+"""Bugs that are planted on purpose; each must be found."""

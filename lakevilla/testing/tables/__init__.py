@@ -1,1 +1,1 @@
-"""."""
+"""Tables as clients without LakeVilla write and read them."""

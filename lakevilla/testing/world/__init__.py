@@ -1,1 +1,1 @@
-"""."""
+"""The simulated world: store, clients, schedule, faults."""

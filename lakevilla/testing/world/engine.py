@@ -29,7 +29,8 @@ from lakevilla.expressions.evaluate import evaluate, is_true
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import cast_value
-from lakevilla.formats.base import ChangeFile, DataFile, Layout, RemovedFile, data_files, removal
+from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile, data_files, removal
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel

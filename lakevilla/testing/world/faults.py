@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Fault(StrEnum):
-    """What can go wrong. Two strike by actors of their own (``testing.foreign``)."""
+    """What can go wrong. Two strike by actors of their own (``testing.tables``)."""
 
     APPLIED_503 = "applied but answered 503"
     APPLIED_CUT = "applied but connection cut"

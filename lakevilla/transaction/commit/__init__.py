@@ -1,1 +1,1 @@
-"""."""
+"""The seven steps of the commit."""

@@ -20,7 +20,7 @@ from functools import partial
 import msgspec
 
 from lakevilla.errors import CommitOutcomeUnknown, ConflictError, LakeVillaError, StoreError
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,

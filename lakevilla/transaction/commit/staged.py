@@ -6,15 +6,11 @@ that no log entry names is garbage once it is old enough (hazard 6, note 0019).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lakevilla.errors import TransactionAborted
 from lakevilla.formats.paths import file_key
 from lakevilla.lake.fitness import gone_for_good
 from lakevilla.store.effects import Program
-
-if TYPE_CHECKING:
-    from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import Transaction
 
 __all__ = ["check_files"]
 

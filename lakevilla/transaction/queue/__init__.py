@@ -1,1 +1,1 @@
-"""."""
+"""Places in the queues of tables: taken, waited in, given up."""

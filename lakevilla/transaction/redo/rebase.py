@@ -8,7 +8,7 @@ from lakevilla.errors import (
     LakeVillaError,
     TransactionAborted,
 )
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Event
 from lakevilla.lake.file_names import file_namer

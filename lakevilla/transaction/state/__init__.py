@@ -1,1 +1,1 @@
-"""."""
+"""The data of one transaction, its record, its files. No decision is taken here."""

@@ -1,8 +1,8 @@
 """One transaction: what it is bound to, what it has done, what its caller has seen.
 
-The verbs are programs. They keep the rules of a transaction (design, section
-12): a verb that raises has had no effect; after ``ConflictError`` nothing can
-commit. How it commits is in ``commit`` and ``entry_commit``.
+Data, and what can be told from it without a request. What a caller asks of it is in
+``transaction.verbs``; how it commits in ``transaction.commit``. After ``ConflictError`` nothing
+can commit (design, section 12).
 """
 
 from __future__ import annotations

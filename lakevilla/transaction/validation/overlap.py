@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, FileRef, file_refs
+from lakevilla.formats.base import Change
 from lakevilla.formats.fields import as_of
+from lakevilla.formats.files import FileRef, file_refs
 from lakevilla.formats.pruning import may_match
 from lakevilla.global_log.head import CommitSummary, Head, application_id, commits_after
 from lakevilla.global_log.summaries import Summary, fingerprint, statistics_text

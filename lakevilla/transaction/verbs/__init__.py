@@ -1,1 +1,1 @@
-"""."""
+"""What a caller asks of a transaction before its commit."""

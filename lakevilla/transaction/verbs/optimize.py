@@ -22,7 +22,8 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.walk import columns
-from lakevilla.formats.base import DataFile, Layout, file_refs
+from lakevilla.formats.files import DataFile, file_refs
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program

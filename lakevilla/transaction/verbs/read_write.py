@@ -18,7 +18,9 @@ from lakevilla.errors import (
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Constraint, DataFile, FormatName, Layout, Snapshot
+from lakevilla.formats.base import FormatName, Snapshot
+from lakevilla.formats.files import DataFile
+from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.store.effects import Program

@@ -1,7 +1,9 @@
-"""Where a new table may lie: a VACUUM of one must not delete the files of another (hazard 12)."""
+"""Where a new table may lie: a VACUUM of one must not delete the files of another (note 0022)."""
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
@@ -54,14 +56,25 @@ def test_a_table_is_not_made_around_or_within_a_table_of_others(
 
 def test_a_table_is_not_made_among_the_files_of_others(lake: lv.Lake, tmp_path: Path) -> None:
     (tmp_path / "raw/2024").mkdir(parents=True)
-    pq.write_table(pa.table({"a": [1]}), tmp_path / "raw/2024/part-0.parquet")
-    with pytest.raises(lv.InvalidOperation, match=r"raw/2024/part-0\.parquet"):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "raw/2024/part-0.PARQUET")
+    with pytest.raises(lv.InvalidOperation, match=r"raw/2024/part-0\.PARQUET"):
         lake.create_table("raw", ROWS)
 
 
-def test_a_table_is_not_made_in_a_lake_whose_root_is_a_table(tmp_path: Path) -> None:
-    lv.connect(str(tmp_path)).create_table("stock", ROWS)
-    inside = lv.connect(str(tmp_path / "stock"))
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_table_is_not_made_within_an_unknown_table(tmp_path: Path, format: str) -> None:
+    lv.connect(str(tmp_path / "a")).create_table("stock", ROWS, format=format)
+    shutil.copytree(tmp_path / "a/stock", tmp_path / "b/stock")
+    shutil.rmtree(tmp_path / "b/stock/_lakevilla")
+    with pytest.raises(lv.InvalidOperation, match="inside the directory of a table of others"):
+        lv.connect(str(tmp_path / "b")).create_table("stock/sub", ROWS)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_table_is_not_made_in_a_lake_whose_root_is_a_table(tmp_path: Path, format: str) -> None:
+    lv.connect(str(tmp_path)).create_table("stock", ROWS, format=format)
+    with pytest.warns(lv.LakeVillaWarning, match="connect to"):
+        inside = lv.connect(tmp_path / "stock")
     with pytest.raises(lv.InvalidOperation, match="connect to the directory above"):
         inside.create_table("new", ROWS)
 
@@ -122,3 +135,12 @@ def test_one_row_as_a_dict_is_refused_and_told_how_it_is_passed(lake: lv.Lake, r
         with pytest.raises(lv.InvalidOperation, match=r"for one row pass a list of one dict"):
             lake.run(verb)
     assert lake.snapshot().read("t").num_rows == 1
+
+
+def test_a_root_below_a_table_is_warned_of(tmp_path: Path) -> None:
+    lv.connect(tmp_path).create_table("stock", ROWS)
+    with pytest.warns(lv.LakeVillaWarning, match=f"directory of the table {tmp_path}/stock"):
+        lv.connect(tmp_path / "stock" / "below")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lv.connect(tmp_path / "beside")

@@ -23,9 +23,10 @@ from lakevilla.engines.spark.tasks import Place
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, CommitInfo, Layout
+from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.delta.table_format import DeltaFormat
+from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import CommitInfo, Constraint, Layout
+from lakevilla.formats.base import CommitInfo
+from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.settings import Settings
 from lakevilla.store.effects import put
 from tests.contract.engines.lake import Lake, ordered, predicate

@@ -6,8 +6,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from lakevilla.clock import SystemClock
-from lakevilla.formats.base import Change, CommitInfo, removal
+from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.files import removal
 from lakevilla.ids import seeded_ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store

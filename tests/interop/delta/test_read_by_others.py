@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakevilla.formats.base import Change, CommitInfo, DataFile, DeletionVector, data_files, removal
+from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.deletion_vectors import read_vector
+from lakevilla.formats.files import DataFile, DeletionVector, data_files, removal
 from tests.fixtures.delta import Tables
 from tests.interop.delta.readers import deltalake_rows, duckdb_rows
 

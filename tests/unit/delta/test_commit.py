@@ -8,15 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import (
-    Change,
-    CommitInfo,
-    DataFile,
-    DeletionVector,
-    RemovedFile,
-    Snapshot,
-    removal,
-)
+from lakevilla.formats.base import Change, CommitInfo, Snapshot
+from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile, removal
 from tests.fixtures.delta import Tables, data_file
 
 SCHEMA = pa.schema([("id", pa.int64())])

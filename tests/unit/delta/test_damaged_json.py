@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 import lakevilla as lv
 from lakevilla.errors import CorruptObject, InvalidOperation
-from lakevilla.formats.base import DataFile
 from lakevilla.formats.delta.checkpoint.statistics import _decode, _typed
 from lakevilla.formats.delta.commit import high_water_mark
 from lakevilla.formats.file_statistics import read_statistics
+from lakevilla.formats.files import DataFile
 from lakevilla.operations.perform import _rows
 from tests.fixtures.delta import Tables, add, field, metadata, protocol
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import DeletionVector
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
+from lakevilla.formats.files import DeletionVector
 from tests.fixtures.delta import Tables
 
 pyroaring = pytest.importorskip("pyroaring")

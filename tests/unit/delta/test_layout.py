@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
-from lakevilla.formats.base import Layout
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.metadata.schema import delta_fields
+from lakevilla.formats.layout import Layout
 from tests.fixtures.delta import Tables, field, metadata, protocol
 
 

@@ -11,8 +11,9 @@ import pytest
 from lakevilla.errors import CorruptObject, TableNotFound, UnsupportedTableFeature, VersionNotFound
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.formats.base import Change, DataFile, removal
+from lakevilla.formats.base import Change
 from lakevilla.formats.delta.checkpoint import file_list, parts
+from lakevilla.formats.files import DataFile, removal
 from tests.fixtures.delta import (
     Tables,
     add,

@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakevilla.errors import CorruptObject
-from lakevilla.formats.base import Change, removal
+from lakevilla.formats.base import Change
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.file_sets import all_differ
+from lakevilla.formats.files import removal
 from tests.fixtures.delta import Tables, add, commit_info, data_file, metadata, protocol, remove
 
 FEATURES = protocol(["deletionVectors"], ["deletionVectors"])

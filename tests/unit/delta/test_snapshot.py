@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.formats.base import (
+from lakevilla.formats.base import Change, CommitInfo
+from lakevilla.formats.files import (
     FILES_SCHEMA,
-    Change,
-    CommitInfo,
     DataFile,
     DeletionVector,
     RemovedFile,

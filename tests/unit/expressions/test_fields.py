@@ -13,8 +13,8 @@ from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Column, Expr
-from lakevilla.formats.base import Layout
 from lakevilla.formats.fields import GONE, as_of, fields, located, renumbered, tied
+from lakevilla.formats.layout import Layout
 from lakevilla.sublogs.binding import (
     locate,
     moves,

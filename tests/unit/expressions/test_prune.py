@@ -18,7 +18,8 @@ from lakevilla.expressions.evaluate import compare, evaluate
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.walk import children
-from lakevilla.formats.base import FILES_SCHEMA, DataFile, Layout
+from lakevilla.formats.files import FILES_SCHEMA, DataFile
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import always_true, file_may_match, may_match, partition_only
 from tests.unit.expressions.trees import ROWS, SCHEMA, trees
 

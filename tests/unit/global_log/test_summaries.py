@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakevilla.formats.base import Change, DataFile, DeletionVector, RemovedFile
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
 from lakevilla.global_log.summaries import (
     SUMMARY_BYTES,
     Summary,

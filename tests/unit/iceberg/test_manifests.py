@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import write_manifest_list
 
-from lakevilla.formats.base import DataFile
+from lakevilla.formats.files import DataFile
 from lakevilla.formats.iceberg.manifests.manifests import (
     decode_list,
     encode_list,

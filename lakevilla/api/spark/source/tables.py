@@ -24,7 +24,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.lake.pinned import Pin, pin, pinned
 from lakevilla.store.effects import Program
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb.reading.footers import field_id
 from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
-from lakevilla.formats.base import Layout
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
+from lakevilla.formats.layout import Layout
 
 __all__ = ["above", "may_be_narrower", "may_have_nan", "nan_within_lists", "stored_as"]
 

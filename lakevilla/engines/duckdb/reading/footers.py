@@ -27,8 +27,8 @@ from lakevilla.engines.duckdb.file_system import literal_path
 from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds
 from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
 from lakevilla.errors import UnsupportedTableFeature
-from lakevilla.formats.base import Layout
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
+from lakevilla.formats.layout import Layout
 
 __all__ = ["Called", "called_in", "field_id"]
 

@@ -51,7 +51,7 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
 

@@ -1,1 +1,1 @@
-"""."""
+"""Files as DuckDB writes them: rewrites, merges, order, constraints."""

@@ -19,7 +19,7 @@ from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import RULE_MARK
 from lakevilla.engines.duckdb.sqltext import column_of, quote_name, quote_text
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 
 __all__ = ["check_columns", "checks_columns", "guard", "needs_sql"]
 

@@ -21,7 +21,7 @@ from lakevilla.engines.duckdb.writing.rewrite import HIT, Rewriter
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import ChangeFile
+from lakevilla.formats.files import ChangeFile
 from lakevilla.store.effects import Program
 
 __all__ = ["merge", "numbered"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.transforms import transformed, transformed_type
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 
 __all__ = ["Order"]
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import Layout
+from lakevilla.formats.layout import Layout
 
 __all__ = ["copy_options", "encode"]
 

@@ -24,7 +24,7 @@ from lakevilla.engines.duckdb.writing.constraints import guard
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.partitions import partition_columns
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import ChangeFile, RemovedFile, data_files, removal
+from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
 from lakevilla.store.effects import Program
 
 __all__ = ["CHANGE_TYPE", "HIT", "Rewriter", "expression_sql"]

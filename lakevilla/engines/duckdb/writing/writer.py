@@ -33,7 +33,8 @@ from lakevilla.engines.duckdb.writing.ordering import Order
 from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
-from lakevilla.formats.base import DataFile, Layout
+from lakevilla.formats.files import DataFile
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.paths import file_key
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories

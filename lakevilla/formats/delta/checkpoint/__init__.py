@@ -1,1 +1,1 @@
-"""."""
+"""Checkpoints of Delta, read in batches."""

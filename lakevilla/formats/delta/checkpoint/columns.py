@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakevilla.formats.base import FILES_SCHEMA
 from lakevilla.formats.delta.paths import RESPELT, decode_path, encode_path, raw_spelling
+from lakevilla.formats.files import FILES_SCHEMA
 
 __all__ = [
     "decode_paths",

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from lakevilla.errors import CorruptObject
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import FILES_SCHEMA, FileRef, Layout
 from lakevilla.formats.delta.checkpoint.columns import (
     decode_paths,
     partition_values_column,
@@ -27,6 +26,8 @@ from lakevilla.formats.delta.checkpoint.parts import Fetched, Part, fetch
 from lakevilla.formats.delta.checkpoint.reader import BATCH_ROWS, Checkpoint
 from lakevilla.formats.delta.checkpoint.statistics import json_of_parsed
 from lakevilla.formats.file_sets import all_differ, present
+from lakevilla.formats.files import FILES_SCHEMA, FileRef
+from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.effects import Program
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.parse import parse_predicate
-from lakevilla.formats.base import VOIDED, Constraint, Layout
+from lakevilla.formats.base import VOIDED
 from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.metadata.protocol import (
     check_features_for_reading,
@@ -37,6 +37,7 @@ from lakevilla.formats.delta.metadata.schema import (
     parse_schema,
     walk,
 )
+from lakevilla.formats.layout import Constraint, Layout
 
 __all__ = ["CLUSTERING_DOMAIN", "Definition", "same_contract"]
 

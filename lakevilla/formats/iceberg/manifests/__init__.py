@@ -1,1 +1,1 @@
-"""."""
+"""Manifests of Iceberg: from bytes to columns and back."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakevilla.formats.base import DELETE_FILE_TYPE, DeleteFile, deletes_id
+from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 
 __all__ = ["with_deletes"]
 

@@ -33,7 +33,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StructType
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
-from lakevilla.formats.base import DataFile as AddedFile
+from lakevilla.formats.files import DataFile as AddedFile
 from lakevilla.formats.iceberg.manifests.avro import RememberedRows, WholeAvroFile
 from lakevilla.formats.iceberg.manifests.avro_schema import places_of
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of

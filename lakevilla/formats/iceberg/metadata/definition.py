@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
-from lakevilla.formats.base import VOIDED, Layout, PartitionField, SortField
+from lakevilla.formats.base import VOIDED
 from lakevilla.formats.iceberg.metadata.partition_values import default_text
 from lakevilla.formats.iceberg.metadata.paths import Place
 from lakevilla.formats.iceberg.metadata.properties import whole_number
@@ -29,6 +29,7 @@ from lakevilla.formats.iceberg.metadata.schema import (
     physical_schema,
     struct_paths,
 )
+from lakevilla.formats.layout import Layout, PartitionField, SortField
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -1,0 +1,248 @@
+"""The files of a table: data files with their deletes, as structs and in columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+DELETION_VECTOR_TYPE = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline", pa.string()),
+        ("offset", pa.int32()),
+        ("size_in_bytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+
+
+DELETE_FILE_TYPE = pa.struct(
+    [
+        ("path", pa.string()),
+        ("kind", pa.string()),
+        ("size", pa.int64()),
+        ("equality_ids", pa.list_(pa.int32())),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+    ]
+)
+
+
+#: One row a live file. ``partition_values`` maps physical column names (Iceberg: ids of
+#: partition fields) to Delta's serialised strings (null = NULL); ``stats`` is JSON text
+#: as in Delta's log, under ``Layout.statistics_schema``'s names. A file's identity is
+#: (``path``, ``dv_id``), where ``dv_id`` stands for all deletes that apply to it.
+#: ``raw_path`` is the path as the log spells it, where that is not how LakeVilla would.
+FILES_SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("dv_id", pa.string()),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("modification_time", pa.int64(), nullable=False),
+        pa.field("partition_values", pa.map_(pa.string(), pa.string())),
+        pa.field("stats", pa.string()),
+        pa.field("deletion_vector", DELETION_VECTOR_TYPE),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
+        pa.field("tags", pa.map_(pa.string(), pa.string())),
+        pa.field("raw_path", pa.string()),
+        pa.field("deletes", pa.list_(DELETE_FILE_TYPE)),
+    ]
+)
+
+
+#: (path, id of the deletion vector or None)
+FileRef = tuple[str, str | None]
+
+
+class DeletionVector(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Delta deletion vector descriptor."""
+
+    storage_type: str
+    path_or_inline: str
+    size_in_bytes: int
+    cardinality: int
+    offset: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Delta's unique id: storage type, path or inline data, ``@offset`` where there is one."""
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline}{at}"
+
+
+class DeleteFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An Iceberg delete file, or a deletion vector in one, that applies to a data file.
+
+    ``kind``: ``position`` (paths and row numbers), ``equality`` (rows that agree in the
+    columns ``equality_ids``) or ``vector`` (``length`` bytes from ``offset`` on).
+    """
+
+    path: str
+    kind: Literal["position", "equality", "vector"]
+    size: int
+    equality_ids: tuple[int, ...] = ()
+    offset: int | None = None
+    length: int | None = None
+
+
+class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a commit adds. Paths are decoded, relative to the table or absolute URIs.
+
+    ``raw_path`` is the path as the log spells it, where that is not how
+    LakeVilla would: some readers match a removal with its file by spelling.
+    ``sort_order_id`` is the sort order of the table in which its rows lie, if any.
+    """
+
+    path: str
+    size: int
+    modification_time: int
+    partition_values: dict[str, str | None] = {}
+    stats: str | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    tags: dict[str, str | None] | None = None
+    data_change: bool = True
+    raw_path: str | None = None
+    clustering_provider: str | None = None
+    deletes: tuple[DeleteFile, ...] = ()
+    sort_order_id: int | None = None
+
+    @property
+    def ref(self) -> FileRef:
+        return file_ref(self)
+
+
+class RemovedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that a commit removes, with what the removal must repeat of it.
+
+    ``deletion_timestamp`` (milliseconds since the epoch) is None until the
+    entry is rendered.
+    """
+
+    path: str
+    size: int | None = None
+    partition_values: dict[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    stats: str | None = None
+    data_change: bool = True
+    raw_path: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_timestamp: int | None = None
+    deletes: tuple[DeleteFile, ...] = ()
+
+    @property
+    def ref(self) -> FileRef:
+        return file_ref(self)
+
+
+class ChangeFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of Delta's change data feed (a ``cdc`` action)."""
+
+    path: str
+    size: int
+    partition_values: dict[str, str | None] = {}
+
+
+def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
+    """What removes ``file``, repeating of it what the format wants repeated."""
+    return RemovedFile(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        deletion_vector=file.deletion_vector,
+        base_row_id=file.base_row_id,
+        default_row_commit_version=file.default_row_commit_version,
+        data_change=data_change,
+        raw_path=file.raw_path,
+        tags=file.tags,
+        deletes=file.deletes,
+    )
+
+
+def data_files(files: pa.Table) -> list[DataFile]:
+    """The rows of a ``FILES_SCHEMA`` table as structs, for the few that a commit touches."""
+    return [_data_file(row) for row in files.to_pylist()]
+
+
+def _data_file(row: dict[str, Any]) -> DataFile:
+    vector = row["deletion_vector"]
+    return DataFile(
+        path=row["path"],
+        size=row["size"],
+        modification_time=row["modification_time"],
+        partition_values=dict(row["partition_values"] or ()),
+        stats=row["stats"],
+        deletion_vector=None if vector is None else DeletionVector(**vector),
+        base_row_id=row["base_row_id"],
+        default_row_commit_version=row["default_row_commit_version"],
+        tags=None if row["tags"] is None else dict(row["tags"]),
+        raw_path=row["raw_path"],
+        deletes=tuple(
+            DeleteFile(**{**one, "equality_ids": tuple(one["equality_ids"] or ())})
+            for one in row["deletes"] or ()
+        ),
+    )
+
+
+def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
+    """Structs as a ``FILES_SCHEMA`` table."""
+    rows = list(files)
+    if not rows:
+        return FILES_SCHEMA.empty_table()
+    vectors = [file.deletion_vector for file in rows]
+    columns: list[list[Any]] = [
+        [file.path for file in rows],
+        [file_ref(file)[1] for file in rows],
+        [file.size for file in rows],
+        [file.modification_time for file in rows],
+        [list(file.partition_values.items()) for file in rows],
+        [file.stats for file in rows],
+        [
+            None
+            if vector is None
+            else (
+                vector.storage_type,
+                vector.path_or_inline,
+                vector.offset,
+                vector.size_in_bytes,
+                vector.cardinality,
+            )
+            for vector in vectors
+        ],
+        [file.base_row_id for file in rows],
+        [file.default_row_commit_version for file in rows],
+        [None if file.tags is None else list(file.tags.items()) for file in rows],
+        [file.raw_path for file in rows],
+        [[msgspec.structs.asdict(one) for one in file.deletes] or None for file in rows],
+    ]
+    arrays = [
+        pa.array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
+
+
+def file_refs(files: pa.Table) -> list[FileRef]:
+    """The identities of the rows of a ``FILES_SCHEMA`` table, in order."""
+    return list(zip(files["path"].to_pylist(), files["dv_id"].to_pylist(), strict=True))
+
+
+def file_ref(file: DataFile | RemovedFile) -> FileRef:
+    """A file's identity: a new deletion vector, or new deletes, make a new file."""
+    vector = file.deletion_vector
+    if vector is None and file.deletes:
+        return file.path, deletes_id(file.deletes)
+    return file.path, None if vector is None else vector.id
+
+
+def deletes_id(deletes: Iterable[DeleteFile]) -> str:
+    """What stands for a set of deletes in a file's identity."""
+    named = sorted(f"{one.path}@{one.offset}" for one in deletes)
+    return blake2b("\n".join(named).encode(), digest_size=16).hexdigest()
