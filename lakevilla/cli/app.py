@@ -508,7 +508,7 @@ def _open(
     with warnings.catch_warnings(record=True) as noted:
         warnings.simplefilter("always", LakeVillaWarning)
         lake = connect(root, storage_options=options or None, on_event=tell, catalogs=catalogs)
-    place = root_location(root)
+    place = root_location(lake.root)
     if not new and place.scheme == "file" and not Path(f"/{place.path}").is_dir():
         raise InvalidOperation(f"there is no directory /{place.path}: check the root")
     for warning in noted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -12,7 +13,7 @@ from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, 
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import View, _File
+from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 
 
@@ -184,6 +185,9 @@ def compose(changes: Sequence[Change]) -> Change:
         protocol=protocol,
         domains=tuple(domains.values()),
     )
+
+
+_File = TypeVar("_File", DataFile, RemovedFile)
 
 
 def _changed(file: _File) -> _File:

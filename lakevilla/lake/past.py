@@ -39,6 +39,7 @@ from lakevilla.store.effects import Program, parallel
 __all__ = [
     "Past",
     "Recorded",
+    "not_kept",
     "past_at",
     "recorded",
     "recorded_commits",
@@ -158,7 +159,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     except VersionNotFound as error:
         # What is asked of the caller is said once, here: a newer global version.
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
-        raise _not_kept(past, location, why) from error
+        raise not_kept(past, location, why) from error
 
 
 def _view(context: Context, past: Past, location: str, state: TableState) -> Program[View]:
@@ -286,7 +287,7 @@ def recorded(context: Context, commit: CommitSummary) -> Program[CommitObject]:
         raise
 
 
-def _not_kept(past: Past, location: str, why: str) -> VersionNotFound:
+def not_kept(past: Past, location: str, why: str) -> VersionNotFound:
     return VersionNotFound(
         f"table {location} is not kept as of global version {past.sequence}: {why}; "
         "ask for a newer version",

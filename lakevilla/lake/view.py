@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry, Snapshot
-from lakevilla.formats.files import DataFile, RemovedFile
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
 from lakevilla.global_log.repo import load_tables
@@ -34,8 +32,6 @@ __all__ = [
     "pending_parts",
     "place",
 ]
-
-_File = TypeVar("_File", DataFile, RemovedFile)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,13 @@ from lakevilla.lake.file_names import owner_of
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, list_objects, parallel
-from lakevilla.tables.nested_tables import LOG, inner_tables, outer_paths, outer_table
+from lakevilla.tables.nested_tables import (
+    LOG,
+    inner_tables,
+    nested_tables,
+    outer_paths,
+    outer_table,
+)
 
 __all__ = ["in_the_way", "refuse_surroundings"]
 
@@ -85,12 +91,10 @@ def _found(location: str, head: Head | None) -> Program[str | None]:
             dropped = head is not None and outer in head.tables.at_hand()
             what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
             return _within(location, what, outer)
-    own = len(location)
-    for key in listed:
-        match = LOG.search(key, own)
-        if match is not None and match.start() > own:
-            return _around(location, f"a table of others, {key[: match.start()]}")
-    strays = [key for key in listed if _is_strange(key[own + 1 :])]
+    nested = nested_tables(location, listed, None)
+    if nested:
+        return _around(location, f"a table of others, {nested[0]}")
+    strays = [key for key in listed if _is_strange(key.removeprefix(f"{location}/"))]
     if strays:
         return (
             f"{location} holds files that no table names, such as {strays[0]}: a VACUUM of a "

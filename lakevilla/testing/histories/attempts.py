@@ -165,7 +165,7 @@ class Hand:
     def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
         value = self.world.value()
         yield from self.update(table, "items", f"items || ',{value}'", f"{by} = {key}")
-        self.attempt.record.append(_key(table, key), value)
+        self.attempt.record.append(key_of(table, key), value)
 
     def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
         operation = Update(table, {column: _expression(value)}, _predicate(where))
@@ -209,7 +209,7 @@ def _expression(text: str) -> Expr:
     return parse_expression(text)
 
 
-def _key(table: str, key: int) -> Key:
+def key_of(table: str, key: int) -> Key:
     return f"{table}{key}"
 
 

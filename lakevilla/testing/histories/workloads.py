@@ -53,8 +53,8 @@ from lakevilla.testing.histories.attempts import (
     Attempt,
     Hand,
     World,
-    _key,
     context_of,
+    key_of,
 )
 from lakevilla.testing.histories.plan import TABLES, Level
 from lakevilla.testing.histories.reshaping import reshape
@@ -239,7 +239,7 @@ def merge(hand: Hand, client: Client) -> Program[None]:
     source = InlineSource(sink.getvalue().to_pybytes())
     on = parse_predicate("target.id = source.id")
     yield from hand.do(Merge(table, source, on, "source", "target", clauses))
-    hand.attempt.record.append(_key(table, 0), value)
+    hand.attempt.record.append(key_of(table, 0), value)
     hand.attempt.added.append((table, number))
 
 

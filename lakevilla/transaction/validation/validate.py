@@ -79,16 +79,17 @@ def _examined(
     found = Examination(behind=dict(txn.behind))
     nets: dict[str, NetChange] = {}
     examined = list(txn.tables.items())
+    created = {done.table for done in txn.done if isinstance(done.operation, Create)}
     yield from load_tables(head, [location for location, _ in examined])
     for location, working in examined:
         old = working.view
         state = None if head is None else head.tables.get(location)
-        if _creates(txn, location):
+        if location in created:
             reason = yield from in_the_way(location, head)
             if reason is not None:
                 found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
                 return found
-        if _is_another(txn, location, state):
+        if location not in created and _is_another(txn, location, state):
             # Nothing that was made for the one fits the other, not even appended files: they
             # may have gone with the old one's data. Its log is not looked at: it may be going.
             found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
@@ -125,7 +126,7 @@ def _examined(
         except UnsupportedTableFeature as error:
             found.conflict = error
             return found
-        if _creates(txn, location):
+        if location in created:
             found.conflict = TableExists(
                 f"table {location} was created by another client meanwhile",
                 table=location,
@@ -220,15 +221,11 @@ def _changed(txn: Transaction, table: str, found: Examination) -> str:
 
 def _is_another(txn: Transaction, location: str, state: TableState | None) -> bool:
     """Whether HEAD means another table by now than the one that the transaction works on."""
-    if state is None or state.dropped or _creates(txn, location):
+    if state is None or state.dropped:
         return False  # that is told by whoever looks at the state
     view = txn.tables[location].view
     known = view.base.table_id if view.state is None else view.state.table_id
     return known != state.table_id
-
-
-def _creates(txn: Transaction, location: str) -> bool:
-    return any(done.table == location and isinstance(done.operation, Create) for done in txn.done)
 
 
 def _operations(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:

@@ -6,7 +6,7 @@ from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake.context import Context
-from lakevilla.lake.past import Past, _not_kept, past_at
+from lakevilla.lake.past import Past, not_kept, past_at
 from lakevilla.lake.view import View
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Head as HeadOf
@@ -53,4 +53,4 @@ def refuse_missing_files(context: Context, past: Past, location: str, view: View
     infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
     for key, info in zip(keys, infos, strict=True):
         if isinstance(info, Missing):
-            raise _not_kept(past, location, f"data file {key} was removed")
+            raise not_kept(past, location, f"data file {key} was removed")
