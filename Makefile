@@ -12,21 +12,24 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
-.PHONY: help demo java test test-unit test-all lint format soak integration bench-smoke clean
+.PHONY: help demo java test test-unit test-rest test-all lint format soak integration bench-smoke docs docs-check clean
 
 help:
-	@echo "make demo         what LakeVilla does, in two minutes, on local files"
-	@echo "make test         the test suite"
-	@echo "make test-unit    the tests without Java or a server, in a minute or two"
-	@echo "make test-all     the test suite, with thousands of random predicates over random tables"
+	@echo "make demo         what LakeVilla does, in half a minute, on local files"
+	@echo "make test         the day's share of the test suite: every idea, in about 12 minutes"
+	@echo "make test-unit    the tests without Java or a server, in one to two minutes"
+	@echo "make test-rest    what the day's share leaves out, for MINUTES (20) minutes"
+	@echo "make test-all     the whole test suite, in about an hour"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
+	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
+	@echo "make docs-check   each page of it in a headless Chromium, at phone and desk width"
 	@echo "make soak         the long runs: simulation, kills, memory"
 	@echo "make integration  the suite against MinIO (built with Go) or LAKEVILLA_S3_ENDPOINT"
 	@echo "make bench-smoke  a short benchmark beside deltalake and DuckLake"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench,docs]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -38,15 +41,25 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 java:
 	@tests/java.sh
 
+# How many there are of what is drawn; see tests/support/sampling.py for who runs on which day.
+COUNTS := LAKEVILLA_ROWS=$${LAKEVILLA_ROWS:-4000} \
+	LAKEVILLA_ROWS_ON_SPARK=$${LAKEVILLA_ROWS_ON_SPARK:-300}
+MORE := LAKEVILLA_SCHEDULES=$${LAKEVILLA_SCHEDULES:-10000} \
+	LAKEVILLA_EXAMPLES=$${LAKEVILLA_EXAMPLES:-500} LAKEVILLA_FUZZ=$${LAKEVILLA_FUZZ:-650}
+SUITE := $(PYTEST) -m 'not soak and not integration'
+MINUTES ?= 20
+
 test: java $(STAMP)
-	$(PYTEST) -m 'not soak and not integration'
+	$(COUNTS) $(SUITE) --share day
 
 test-unit: $(STAMP)
 	$(PYTEST) tests/unit
 
+test-rest: java $(STAMP)
+	$(COUNTS) $(SUITE) --share rest --minutes $(MINUTES)
+
 test-all: java $(STAMP)
-	LAKEVILLA_ROWS=$${LAKEVILLA_ROWS:-6000} LAKEVILLA_ROWS_ON_SPARK=$${LAKEVILLA_ROWS_ON_SPARK:-300} \
-		$(PYTEST) -m 'not soak and not integration'
+	$(COUNTS) $(MORE) $(SUITE)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -62,13 +75,20 @@ format: $(STAMP)
 soak: java $(STAMP)
 	LAKEVILLA_SOAK=1 LAKEVILLA_HISTORIES=$${LAKEVILLA_HISTORIES:-100000} \
 		$(PYTEST) --timeout 0 -m 'not integration'
-	$(BIN)/python bench/rewrite_memory.py --gigabytes 4 --limit-gigabytes 1.5
+	$(BIN)/lakevilla bench run rewrite -p gigabytes=4 -p limit_gb=1.5 -p repeats=1 -p systems=LakeVilla
 
 integration: $(STAMP)
 	$(BIN)/python tests/integration/with_minio.py -- $(PYTEST) tests/contract/store tests/integration
 
 bench-smoke: $(STAMP)
-	$(BIN)/python -m bench.smoke
+	$(BIN)/lakevilla bench run smoke many_files
+
+# Not --quiet: warnings that are not shown are not counted, and a broken link would pass.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-check: docs
+	$(BIN)/python tests/docs/look.py .cache/site
 
 clean:
 	rm -rf $(VENV) .cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

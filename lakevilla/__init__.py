@@ -1,16 +1,13 @@
-"""LakeVilla: transactions over the Delta tables you have, with no server.
+"""LakeVilla: transactions over the Delta and Iceberg tables you have, with no server.
 
 ``connect`` a lake, begin a ``transaction``, read and write its tables; all of it
 takes effect together, or not at all. Clients that have never heard of LakeVilla
 go on reading and writing the same tables.
 """
 
-from lakevilla.api.lake import Lake
-from lakevilla.api.snapshot import Snapshot, TableVersion
-from lakevilla.api.spark.source import register_data_source
-from lakevilla.api.table import Capabilities, Table
-from lakevilla.api.transaction import Transaction
-from lakevilla.connecting import connect
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -30,11 +27,12 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
-from lakevilla.lake.context import Event
 from lakevilla.results import (
     CommitResult,
+    DiscoveredTable,
     Finding,
     HistoryEntry,
+    KeptVersion,
     LoggedOperation,
     OperationResult,
     OptimizeResult,
@@ -46,7 +44,16 @@ from lakevilla.results import (
     TransactionInfo,
 )
 from lakevilla.settings import Settings
-from lakevilla.transaction.state.features import Feature
+
+if TYPE_CHECKING:
+    from lakevilla.api.lake import Lake
+    from lakevilla.api.snapshot import Snapshot, TableVersion
+    from lakevilla.api.spark.source import register_data_source
+    from lakevilla.api.table import Capabilities, Table
+    from lakevilla.api.transaction import Transaction
+    from lakevilla.connecting import connect
+    from lakevilla.lake.context import Event
+    from lakevilla.transaction.state.features import Feature
 
 __version__ = "0.1.0"
 
@@ -57,12 +64,14 @@ __all__ = [
     "CommitResult",
     "ConflictError",
     "CorruptObject",
+    "DiscoveredTable",
     "Event",
     "Feature",
     "Finding",
     "ForeignConflict",
     "HistoryEntry",
     "InvalidOperation",
+    "KeptVersion",
     "Lake",
     "LakeVillaError",
     "LakeVillaWarning",
@@ -92,3 +101,32 @@ __all__ = [
     "connect",
     "register_data_source",
 ]
+
+#: What takes long to load (pyarrow, DuckDB, the store's client) is loaded with the first of these
+#: that is asked for: to import the library, and to ask the command line for help, takes a moment.
+_HOMES = {
+    "Capabilities": "lakevilla.api.table",
+    "Event": "lakevilla.lake.context",
+    "Feature": "lakevilla.transaction.state.features",
+    "Lake": "lakevilla.api.lake",
+    "Snapshot": "lakevilla.api.snapshot",
+    "Table": "lakevilla.api.table",
+    "TableVersion": "lakevilla.api.snapshot",
+    "Transaction": "lakevilla.api.transaction",
+    "connect": "lakevilla.connecting",
+    "register_data_source": "lakevilla.api.spark.source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What completion shows: the names above, and none of the library's rooms."""
+    return [*__all__, "__version__"]

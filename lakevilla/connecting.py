@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from lakevilla.api.arguments import check_choice
+from lakevilla.api.arguments import check_choice, check_flag
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.lake import Lake
-from lakevilla.api.spark.lake import SparkLake, SparkReader
+from lakevilla.api.spark.client import SparkClient, SparkReader
+from lakevilla.api.spark.executor import SparkExecutor
 from lakevilla.api.spark.source import Access, offer
 from lakevilla.client.catalogs import Catalogs, check_catalogs, mount_catalogs, pickled
+from lakevilla.client.client import LakeClient
 from lakevilla.client.lease import check_lease
 from lakevilla.engines.spark.session import check_session
-from lakevilla.engines.spark.tasks import Place
+from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation, LakeVillaWarning
 from lakevilla.lake.context import Event
 from lakevilla.settings import Settings, shown
@@ -25,8 +29,6 @@ from lakevilla.store.location import refuse_half_scheme, root_location, table_ar
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["connect"]
 
 
 @overload
@@ -40,6 +42,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = ...,
     spark_reader: SparkReader = ...,
     on_event: Callable[[Event], None] | None = ...,
+    progress: bool = ...,
     catalogs: Catalogs | None = ...,
 ) -> Lake[pa.Table]: ...
 
@@ -55,6 +58,7 @@ def connect(
     conditional_writes: Literal["require", "check"] = ...,
     spark_reader: SparkReader = ...,
     on_event: Callable[[Event], None] | None = ...,
+    progress: bool = ...,
     catalogs: Catalogs | None = ...,
 ) -> Lake[DataFrame]: ...
 
@@ -69,53 +73,60 @@ def connect(
     conditional_writes: Literal["require", "check"] = "require",
     spark_reader: SparkReader = "auto",
     on_event: Callable[[Event], None] | None = None,
+    progress: bool = False,
     catalogs: Catalogs | None = None,
 ) -> Lake[Any]:
-    """Connect to the lake at a directory of an object store, or of this machine.
+    """Connect to the lake in a directory of an object store or of this machine.
 
-    Asks nothing of the store: the first transaction does. Only a ``lease_seconds`` below the
-    default is held against the store's latency.
+    This makes no request; the first transaction does. The only exception is a ``lease_seconds``
+    below the default, which is checked against the store's latency.
 
     Parameters
     ----------
     root : str or os.PathLike
         ``s3://``, ``gs://``, ``az://``, ``abfss://``, ``file://``, ``memory://`` or a local path.
     storage_options : Mapping, optional
-        The keys that deltalake takes.
+        The same keys as for deltalake.
     spark : SparkSession, optional
-        Frames are DataFrames of this session, classic or Connect, and rows are read and
-        written by its jobs. It gets the data source ``lakevilla``; see
+        A session, classic or Connect. Frames are then its DataFrames, and its jobs read and
+        write rows. The session gets the data source ``lakevilla``; see
         ``register_data_source``.
     settings : Settings, optional
-        Numbers with units.
+        Limits and times; see ``Settings``.
     boto3_session : boto3.Session, optional
-        Gives the credentials for S3; a session of botocore does too.
+        Provides the credentials for S3; a botocore session works too.
     conditional_writes : {"require", "check"}
-        What to do with a store that does not honour conditional writes: refuse to write
-        there, or check before and after each write. Checks are best effort: two clients that
-        write at the same time, one of them very slowly, can lose a commit unnoticed. A store
-        that creates only what is absent needs neither; it has no queues and saved transactions.
+        What to do with a store that does not support conditional writes: refuse to write there,
+        or check before and after each write. Checks are best effort: if two clients write at
+        the same time, and one of them very slowly, a commit can be lost unnoticed. A store that
+        can create but not replace objects conditionally needs no checks; it has no queues and
+        saved transactions.
     spark_reader : {"auto", "native", "python"}
-        With ``spark``, how unchanged data is read: by the session's connector for the format
-        where it has one, by that alone, or by LakeVilla's own tasks.
+        With ``spark``, how to read unchanged data: with the session's connector for the format
+        if there is one, only with that connector, or with LakeVilla's own tasks.
     on_event : callable, optional
-        Told of redos, retries, helping and reconciling.
+        Called for redos, retries, helping and reconciling. It is told of each phase of a
+        transaction, with its seconds, and of the transaction's end (``Event``); a transaction
+        waits while it runs. For an operation that takes more than two seconds it gets the rows,
+        files and bytes that are done (``progress``), twice a second and from another thread.
+    progress : bool
+        Show the same numbers in a terminal or a notebook while the operation runs.
     catalogs : Mapping, optional
-        pyiceberg catalogs by name, or the properties that ``load_catalog`` makes one of. Their
-        tables are named ``name.namespace.table``. All who share the lake use the same names.
+        pyiceberg catalogs by name, or properties for ``load_catalog``. Their tables are named
+        ``name.namespace.table``. All clients of the lake must use the same names.
 
     Raises
     ------
     InvalidOperation
-        The root or an option is not understood, or the lease is shorter than the store allows.
+        The root or an option is wrong, or the lease is too short for the store.
+
+    Examples
+    --------
+    >>> lake = lv.connect("warehouse")
+    >>> lake.exists()  # nothing was written yet
+    False
     """
-    root = os.fspath(root) if isinstance(root, os.PathLike) else root
-    if not _may_be_place(root):
-        raise InvalidOperation(
-            f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
-            "directory"
-        )
-    refuse_half_scheme(root)
+    root = _checked_root(root)
     if storage_options is not None and not isinstance(storage_options, Mapping):
         raise InvalidOperation("storage_options maps names to values, as deltalake takes them")
     if settings is not None and not isinstance(settings, Settings):
@@ -131,19 +142,19 @@ def connect(
                 f"the lake {root} lives in the memory of this process, and Spark's workers are "
                 "others: use a directory that they share, or an object store"
             )
-        opener: Callable[..., Lake] = partial(open_spark_lake, spark, spark_reader)
-    else:
-        opener = open_lake
-    lake = opener(
+    client = open_client(
         root,
         storage_options=storage_options,
         settings=settings or Settings(),
         boto3_session=boto3_session,
         conditional_writes=conditional_writes,
         on_event=on_event,
+        progress=check_flag("progress", progress),
         catalogs=check_catalogs(catalogs),
+        spark=None if spark is None else SparkFrames(spark, spark_reader),
     )
-    lake.runner.run(check_lease(lake.settings, lake.context.clock))
+    client.run(check_lease(client.settings, client.context.clock))
+    lake: Lake[Any] = Lake(client, Executor if spark is None else SparkExecutor)
     around = table_around(lake.root)
     if around is not None:
         warnings.warn(
@@ -156,80 +167,50 @@ def connect(
     return lake
 
 
-def open_lake(
+@dataclass(frozen=True, slots=True)
+class SparkFrames:
+    """The session whose DataFrames are a lake's rows; None after a pickle, until a frame comes."""
+
+    session: SparkSession | None
+    reader: SparkReader
+
+
+def open_client(
     root: str,
     *,
     storage_options: Mapping[str, object] | None,
     settings: Settings,
     boto3_session: object | None = None,
     catalogs: Catalogs,
+    spark: SparkFrames | None = None,
     **given: Any,
-) -> Lake:
-    """A lake whose arguments were looked at; asks nothing of the store."""
+) -> LakeClient:
+    """A client of a lake, its arguments looked at before; asks nothing of the store."""
     store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
     mount_catalogs(store, catalogs, settings)
     options = None if storage_options is None else dict(storage_options)
     again = partial(
-        open_lake,
+        open_client,
         root,
         storage_options=options,
         settings=settings,
         catalogs=pickled(catalogs),
+        spark=None if spark is None else SparkFrames(None, spark.reader),
         **given,
     )
-    return Lake(
-        root_location(root).uri,
-        store,
-        settings=settings,
-        catalogs=catalogs,
-        **given,
-        # Never the session that gives credentials: they would lie in the pickle.
-        reopen=lambda: (again, ()),
-    )
-
-
-def open_spark_lake(
-    spark: SparkSession | None,
-    reader: SparkReader,
-    root: str,
-    *,
-    storage_options: Mapping[str, object] | None,
-    settings: Settings,
-    boto3_session: object | None = None,
-    catalogs: Catalogs,
-    **given: Any,
-) -> SparkLake:
-    """As ``open_lake``, for the rows of a Spark session; None until a frame brings one."""
-    store = open_store(root, storage_options, boto3_session=boto3_session, settings=settings)
-    mount_catalogs(store, catalogs, settings)
-    options = None if storage_options is None else dict(storage_options)
-    again = partial(
-        open_spark_lake,
-        None,
-        reader,
-        root,
-        storage_options=options,
-        settings=settings,
-        catalogs=pickled(catalogs),
-        **given,
-    )
+    # Never the session that gives credentials: they would lie in the pickle.
+    given |= {"settings": settings, "catalogs": catalogs, "reopen": lambda: (again, ())}
     uri = root_location(root).uri
+    if spark is None:
+        return LakeClient(uri, store, **given)
 
-    def workers() -> Place:
-        return Place(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
+    def workers() -> LakeAddress:
+        return LakeAddress(uri, {**(options or {}), **frozen(boto3_session)} or options, settings)
 
-    if spark is not None:
-        offer(spark, Access(workers(), given["conditional_writes"]))
-    return SparkLake(
-        uri,
-        store,
-        settings=settings,
-        catalogs=catalogs,
-        **given,
-        reopen=lambda: (again, ()),
-        spark=spark,
-        workers=workers,
-        reader=reader,
+    if spark.session is not None:
+        offer(spark.session, Access(workers(), given["conditional_writes"]))
+    return SparkClient(
+        uri, store, spark=spark.session, workers=workers, reader=spark.reader, **given
     )
 
 
@@ -248,6 +229,23 @@ def frozen(boto3_session: Any) -> dict[str, str]:
     if session.region_name:
         options["aws_region"] = session.region_name
     return options
+
+
+def _checked_root(root: str | os.PathLike[str]) -> str:
+    """The root, which is a place, and no file of this machine."""
+    root = os.fspath(root) if isinstance(root, os.PathLike) else root
+    if not _may_be_place(root):
+        raise InvalidOperation(
+            f"root {shown(root)} is no place: give a URI like s3://bucket/path, or the path of a "
+            "directory"
+        )
+    refuse_half_scheme(root)
+    place = root_location(root)
+    if place.scheme == "file" and os.path.isfile(f"/{place.path}"):
+        raise InvalidOperation(
+            f"the root {root} is a file, and a lake is a directory: check the root"
+        )
+    return root
 
 
 def _may_be_place(root: object) -> bool:

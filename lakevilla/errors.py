@@ -33,7 +33,19 @@ __all__ = [
 
 
 class LakeVillaWarning(UserWarning):
-    """Something is wrong that stops nobody, and that a person must see."""
+    """A problem that does not stop the operation, but that a person should see.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("warehouse/stock/_delta_log/00000000000000000000.json").write_text("damaged")
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warnings.simplefilter("always")
+    ...     [table.name for table in lv.connect("warehouse").tables()]
+    ['orders']
+    >>> told[0].category.__name__
+    'LakeVillaWarning'
+    """
 
 
 class LakeVillaError(Exception):
@@ -44,9 +56,17 @@ class LakeVillaError(Exception):
     kind : str
         Stable name of the error, for logs and for programs.
     table : str or None
-        The table concerned, as the caller named it.
+        The table in question, as the caller named it.
     txn_id : str or None
-        The transaction concerned.
+        The id of the transaction in question.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.table("stok")
+    ... except lv.LakeVillaError as error:
+    ...     error.kind
+    'table_not_found'
     """
 
     kind: ClassVar[str] = "error"
@@ -75,19 +95,58 @@ def _rebuild(
 
 
 class ConflictError(LakeVillaError):
-    """Another commit changed what this transaction relied on: run it again."""
+    """Another commit changed what this transaction relied on: run it again.
+
+    Examples
+    --------
+    >>> first = lake.transaction()
+    >>> first.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'").rows_updated
+    1
+    >>> _ = lake.run(lambda txn: txn.delete("stock", where="sku = 'tea'"))
+    >>> try:
+    ...     first.commit()
+    ... except lv.ConflictError as error:
+    ...     error.kind, error.table
+    ('conflict', 'stock')
+    """
 
     kind = "conflict"
 
 
 class TransactionAborted(LakeVillaError):
-    """The transaction was rescued or aborted by another: resume it or run it again."""
+    """Another client took over or aborted the transaction: resume it or run it again.
+
+    Examples
+    --------
+    >>> txn = lake.transaction()
+    >>> _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    >>> lake.abort(txn.id)  # another client, or `lakevilla abort`
+    >>> try:
+    ...     txn.commit()
+    ... except lv.TransactionAborted as error:
+    ...     error.kind
+    'aborted'
+    """
 
     kind = "aborted"
 
 
 class CommitOutcomeUnknown(LakeVillaError):
-    """The commit may or may not have happened: ask ``lake.outcome(txn_id)``."""
+    """The commit may or may not have happened: ask ``lake.outcome(txn_id)``.
+
+    Examples
+    --------
+    >>> txn = lake.transaction()
+    >>> _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    >>> try:
+    ...     _ = txn.commit()
+    ... except lv.CommitOutcomeUnknown as error:  # the store did not answer
+    ...     settled = lake.outcome(error.txn_id)
+    ... else:
+    ...     settled = lake.outcome(txn.id)
+    >>> settled.state
+    'committed'
+    """
 
     kind = "outcome_unknown"
 
@@ -106,25 +165,64 @@ class _WithResult(LakeVillaError):
 
 
 class AlreadyCommitted(_WithResult):
-    """The idempotency key or transaction has committed before: nothing is left to do."""
+    """The idempotency key or transaction has committed before: nothing is left to do.
+
+    Examples
+    --------
+    >>> for _ in range(2):
+    ...     try:
+    ...         with lake.transaction(idempotency_key="load/2026-01-31") as txn:
+    ...             _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    ...     except lv.AlreadyCommitted as error:
+    ...         error.kind
+    'already_committed'
+    """
 
     kind = "already_committed"
 
 
 class ForeignConflict(_WithResult):
-    """Committed, but a client without LakeVilla interfered before it was published."""
+    """Committed, but a client without LakeVilla interfered before it was published.
+
+    Examples
+    --------
+    >>> def take(txn):
+    ...     _ = txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'")
+    >>> try:
+    ...     lake.run(take)
+    ... except lv.ForeignConflict as error:  # it is committed: tell a person, don't run it again
+    ...     print(error.table, error.result)
+    """
 
     kind = "foreign_conflict"
 
 
 class UnsupportedTableFeature(LakeVillaError):
-    """The table requires a feature that LakeVilla does not implement."""
+    """The table requires a feature that LakeVilla does not implement.
+
+    Examples
+    --------
+    >>> try:
+    ...     managed = {"delta.feature.catalogManaged": "supported"}
+    ...     lake.create_table("new", [{"a": 1}], properties=managed)
+    ... except lv.UnsupportedTableFeature as error:
+    ...     error.kind
+    'unsupported_table_feature'
+    """
 
     kind = "unsupported_table_feature"
 
 
 class UnsafeStore(LakeVillaError):
-    """The store does not honour conditional writes."""
+    """The store does not support conditional writes.
+
+    Examples
+    --------
+    >>> try:
+    ...     _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+    ... except lv.UnsafeStore as error:  # a store that honours no conditions: nothing was written
+    ...     print(error)
+    """
 
     kind = "unsafe_store"
 
@@ -143,51 +241,133 @@ class _OfObject(LakeVillaError):
 
 
 class CorruptObject(_OfObject):
-    """An object on the store is not what it should be; ``key`` says which."""
+    """An object in the store is damaged or missing; ``key`` names it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("warehouse/_lakevilla/HEAD.json").write_text("{")
+    >>> try:
+    ...     lv.connect("warehouse").tables()
+    ... except lv.CorruptObject as error:
+    ...     error.key
+    '_lakevilla/HEAD.json'
+    """
 
     kind = "corrupt_object"
 
 
 class UnsupportedFormat(_OfObject):
-    """An object on the store was written by a newer LakeVilla; ``key`` says which."""
+    """A newer LakeVilla wrote an object in the store; ``key`` names it.
+
+    Examples
+    --------
+    >>> import json
+    >>> from pathlib import Path
+    >>> head = Path("warehouse/_lakevilla/HEAD.json")
+    >>> _ = head.write_text(json.dumps({**json.loads(head.read_text()), "format": 99}))
+    >>> try:
+    ...     lv.connect("warehouse").tables()
+    ... except lv.UnsupportedFormat as error:
+    ...     error.key
+    '_lakevilla/HEAD.json'
+    """
 
     kind = "unsupported_format"
 
 
 class TableNotFound(LakeVillaError):
-    """There is no table of that name."""
+    """There is no table with that name.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.snapshot().read("stok")
+    ... except lv.TableNotFound as error:
+    ...     error.table
+    'stok'
+    """
 
     kind = "table_not_found"
 
 
 class TableExists(LakeVillaError):
-    """There is already a table of that name."""
+    """There is already a table with that name.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.create_table("stock", [{"sku": "oil"}])
+    ... except lv.TableExists as error:
+    ...     error.table
+    'stock'
+    """
 
     kind = "table_exists"
 
 
 class VersionNotFound(LakeVillaError):
-    """The version asked for is not there, or no longer there."""
+    """The requested version does not exist, or is not kept any more.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.snapshot(version=99).read("stock")
+    ... except lv.VersionNotFound as error:
+    ...     error.kind
+    'version_not_found'
+    """
 
     kind = "version_not_found"
 
 
 class TransactionNotFound(LakeVillaError):
-    """Nothing was saved under that transaction id."""
+    """No transaction was saved under that id.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.resume("01a205c6-197c-7ddd-a8c3-f4faa68a8d2e")
+    ... except lv.TransactionNotFound as error:
+    ...     error.kind
+    'transaction_not_found'
+    """
 
     kind = "transaction_not_found"
 
 
 class InvalidOperation(LakeVillaError):
-    """A wrong argument, predicate or schema, or a call at the wrong time."""
+    """A wrong argument, predicate or schema, or a call at the wrong time.
+
+    Examples
+    --------
+    >>> try:
+    ...     with lake.transaction() as txn:
+    ...         txn.delete("stock")
+    ... except lv.InvalidOperation as error:
+    ...     error.kind
+    'invalid_operation'
+    """
 
     kind = "invalid_operation"
 
 
 class StoreError(LakeVillaError):
-    """The store refused or failed a request; the message says which, without secrets.
+    """The store refused or failed a request; the message names it, without secrets.
 
-    ``permanent``: it turned the request down and will do so again; nothing was written.
+    If ``permanent`` is true, the store refused the request and will refuse it again; nothing
+    was written.
+
+    Examples
+    --------
+    >>> options = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ALLOW_HTTP": "true"}
+    >>> options |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "x"}
+    >>> quick = lv.Settings(retry_limit=1, request_timeout_seconds=2.0)
+    >>> try:  # nobody listens there
+    ...     lv.connect("s3://bucket/lake", storage_options=options, settings=quick).tables()
+    ... except lv.StoreError as error:
+    ...     error.kind, error.permanent
+    ('store', False)
     """
 
     kind = "store"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import secrets
 import uuid
@@ -86,8 +85,3 @@ def is_by_entry(txn_id: str) -> bool:
 def started_at(txn_id: str) -> float:
     """Seconds since the epoch at which the id was made, by its maker's clock."""
     return int(txn_id.replace("-", "")[:12], 16) / 1000
-
-
-def seeded_ids(clock: Clock, seed: int) -> Ids:
-    """Ids that repeat with their seed, for tests and the simulator."""
-    return Ids(clock, random.Random(seed))

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from lakevilla.display import HtmlFields, fields_html, table_html
+
 __all__ = [
     "CommitResult",
     "Counts",
+    "DiscoveredTable",
     "Finding",
     "HistoryEntry",
+    "KeptVersion",
     "LoggedOperation",
     "OperationResult",
     "OptimizeResult",
@@ -42,15 +46,22 @@ class Counts:
 
 
 class OperationResult:
-    """What a write verb did.
+    """What a write operation did.
 
-    Looking at a row count makes it part of the transaction: should a redo
-    change it, the commit raises ``ConflictError`` instead (design, section 12).
+    If you look at a row count, it becomes part of the transaction: if a redo would change it,
+    the commit raises ``ConflictError`` (design, section 12).
 
     Attributes
     ----------
     rows_matched, rows_inserted, rows_updated, rows_deleted : int
     files_added, files_removed : int
+
+    Examples
+    --------
+    >>> with lake.transaction() as txn:
+    ...     done = txn.update("stock", {"qty": "qty + 1"}, where="sku = 'tea'")
+    ...     done.rows_updated  # now it is part of the transaction
+    1
     """
 
     __slots__ = ("_counts", "_observe", "_settled")
@@ -106,25 +117,38 @@ class OperationResult:
             f"files_removed={counts.files_removed})"
         )
 
+    def _repr_html_(self) -> str:
+        if not self._settled():
+            return f"<p>{self!r}</p>"
+        return fields_html(self._counts(), "OperationResult")
+
 
 @dataclass(frozen=True, slots=True)
-class OptimizeResult:
+class OptimizeResult(HtmlFields):
     """What ``Table.optimize`` did.
 
     Attributes
     ----------
     files_added, files_removed, bytes_added, bytes_removed : int
     partitions : int
-        Partitions in which files were replaced.
+        The number of partitions in which files were replaced.
     files_considered : int
-        Files of the table in the partitions asked for.
+        The number of files in the chosen partitions.
     files_given_up : int
-        Files that it had rewritten when another transaction changed them: their new
-        versions were let go.
+        Files that another transaction changed after they had been rewritten: the rewritten ones
+        were discarded.
     version : int or None
-        The log version that holds it; None if there was nothing to do, or it could not
-        be published in time.
+        The log version of the commit; None if there was nothing to do, or if it could not be
+        published in time.
     global_version : int or None
+
+    Examples
+    --------
+    >>> for sku in ("jam", "oil"):
+    ...     _ = lake.run(lambda txn, sku: txn.append("stock", [{"sku": sku, "qty": 1}]), sku)
+    >>> done = lake.table("stock").optimize()
+    >>> done.files_removed, done.files_added
+    (3, 1)
     """
 
     files_added: int = 0
@@ -139,22 +163,29 @@ class OptimizeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitResult:
+class CommitResult(HtmlFields):
     """A committed transaction.
 
     Attributes
     ----------
     id : str
     versions : dict of str to (int or None), or None
-        Per table written, the log version that holds the commit; None for a
-        table that could not be published in time. None as a whole under
-        ``wait="decided"``.
+        For each written table, the log version that holds the commit; None for a table that
+        could not be published in time. With ``wait="decided"`` the whole value is None.
     global_version : int or None
-        The lake's version that the commit made; None if it did not go through HEAD.
+        The lake's version that the commit created; None if it did not go through HEAD.
     retries : int
-        Lost races and redos on the way.
+        The number of lost races and redos.
     operations : int
-        Write verbs in the transaction.
+        The number of write operations in the transaction.
+
+    Examples
+    --------
+    >>> txn = lake.transaction()
+    >>> _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    >>> result = txn.commit()
+    >>> result.versions, result.global_version, result.operations
+    ({'stock': 1}, 3, 1)
     """
 
     id: str
@@ -165,16 +196,33 @@ class CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a transaction ended; once told, it never changes."""
+class Outcome(HtmlFields):
+    """How a transaction ended; this never changes.
+
+    Examples
+    --------
+    >>> txn = lake.transaction()
+    >>> _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    >>> _ = txn.commit()
+    >>> lake.outcome(txn.id).state
+    'committed'
+    """
 
     state: Literal["committed", "aborted", "expired"]
     result: CommitResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedOperation:
-    """What a commit did to one table: as in the table's own log."""
+class LoggedOperation(HtmlFields):
+    """What a commit did to one table, as in the table's own log.
+
+    Examples
+    --------
+    >>> _ = lake.run(lambda txn: txn.delete("stock", where="qty > 4"))
+    >>> entry = lake.history(limit=1)[0]
+    >>> [(done.table, done.operation) for done in entry.operations]
+    [('stock', 'DELETE')]
+    """
 
     table: str
     operation: str
@@ -183,28 +231,33 @@ class LoggedOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(HtmlFields):
     """One commit in the lake's history.
 
     Attributes
     ----------
     version : int
-        The global version that it made.
+        The global version that it created.
     timestamp : datetime
         Aware, in UTC; grows with the version.
     txn_id : str or None
         None for ``foreign``.
     tables : tuple of str
-        Those that it touched, by the names that the lake knows them by now.
+        The tables that it changed, with their present names.
     operations : tuple of LoggedOperation
-        One for each table written; empty where the table's log tells.
+        One for each written table; empty if only the table's log has them.
     metadata : Mapping
         As given to the transaction.
     kind : str
-        ``transaction``; ``foreign``, what another client did, from here on part of the
-        lake's order; ``reconcile``, the replay of what did not fit another client's change;
-        ``register``, tables came into the lake or were let go; ``rebuilt``, a lost HEAD was made
-        anew with these tables, and older commits can't be told.
+        ``transaction``; ``foreign``: commits of another client, which get their place in the
+        lake's order here; ``reconcile``: the replay of a commit that did not fit another
+        client's change; ``register``: tables entered or left the lake; ``rebuilt``: a lost HEAD
+        was rebuilt with these tables, and older commits are not known.
+
+    Examples
+    --------
+    >>> [(entry.version, entry.kind, entry.tables) for entry in lake.history()]
+    [(2, 'transaction', ('orders',)), (1, 'transaction', ('stock',))]
     """
 
     version: int
@@ -217,7 +270,7 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TableHistoryEntry:
+class TableHistoryEntry(HtmlFields):
     """One entry of a table's log.
 
     Attributes
@@ -228,11 +281,17 @@ class TableHistoryEntry:
         Aware, in UTC; by its writer's clock.
     operation : str
     parameters, metrics : Mapping
-        As the writer tells them.
+        As the writer recorded them.
     txn_ids : tuple of str
         The LakeVilla transactions in it, in order; empty for other clients.
     metadata : Mapping
-        What the user has given with the commit.
+        The metadata that the user gave with the commit.
+
+    Examples
+    --------
+    >>> newest = lake.table("stock").history(limit=1)[0]
+    >>> newest.version, newest.timestamp.tzinfo, len(newest.txn_ids)
+    (0, datetime.timezone.utc, 1)
     """
 
     version: int
@@ -245,8 +304,42 @@ class TableHistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing found (or done) on the lake. ``severity`` is ``note``, ``warning`` or ``error``."""
+class KeptVersion(HtmlFields):
+    """A version of a table's own log that can still be read.
+
+    Attributes
+    ----------
+    version : int
+        The table's own: Delta's number of the log entry; for Iceberg the number of the metadata
+        file, counted from 0.
+    timestamp : datetime
+        Aware, in UTC; what ``Table.read(timestamp=...)`` goes by. For Delta the table's in-commit
+        timestamp, else the time at which the store took the log entry, by the store's clock, as
+        deltalake and Spark have it; for Iceberg what the metadata file says.
+    snapshot_id : int or None
+        The Iceberg snapshot that was current; None for Delta, and before the first one.
+
+    Examples
+    --------
+    >>> [kept.version for kept in lake.table("stock").versions()]
+    [0]
+    """
+
+    version: int
+    timestamp: datetime
+    snapshot_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(HtmlFields):
+    """One thing found or done in the lake; ``severity`` is ``note``, ``warning`` or ``error``.
+
+    Examples
+    --------
+    >>> report = lv.connect("elsewhere").recover()
+    >>> [(finding.severity, finding.kind) for finding in report.findings]
+    [('note', 'empty')]
+    """
 
     severity: Literal["note", "warning", "error"]
     kind: str
@@ -257,19 +350,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionInfo:
-    """A transaction that has a record: it is, or was, in a queue, or was saved.
+class TransactionInfo(HtmlFields):
+    """A transaction that has a record, because it is or was in a queue, or was saved.
 
-    One that is neither has none and is not told of. Times are hints: each is by its
+    Other transactions have no record and are not listed. Times are hints: each is by its
     writer's clock.
 
     Attributes
     ----------
     id : str
     state : str
-        ``running``; ``waiting`` for others; ``saved``, with no sign of life from its
-        owner for a lease: ``lake.resume`` goes on with it; ``committed``, and not yet
-        cleaned up; ``aborted``: it can't commit any more, and its owner may not know it.
+        ``running``; ``waiting`` for others; ``saved``, without a sign of life from its owner
+        for one lease: ``lake.resume`` continues it; ``committed``, but not cleaned up yet;
+        ``aborted``: it can't commit any more, but its owner may not know this yet.
     owner : str
         Host, process and a random part.
     started : datetime
@@ -277,9 +370,17 @@ class TransactionInfo:
     last_seen : datetime
         Aware; when its record was last renewed, by the store's clock.
     tables : tuple of str
-        As far as its record tells; it is brought up to date with each renewal.
+        As of its record, which each renewal brings up to date.
     waits_for : tuple of str
-        The transactions that it waits for now.
+        The transactions for which it is waiting.
+
+    Examples
+    --------
+    >>> txn = lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I)
+    >>> txn.take_turn("stock")
+    >>> [(info.state, info.waits_for) for info in lake.transactions()]
+    [('running', ())]
+    >>> txn.abort()
     """
 
     id: str
@@ -292,12 +393,21 @@ class TransactionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlace:
+class QueuePlace(HtmlFields):
     """One ticket in a table's queue.
 
-    ``state`` is its transaction's, or ``void`` where that has no record any more
-    (nobody waits for it), or ``unreadable`` where the marker, or the record, can't be
-    read. What can't be told is None.
+    ``state`` is the state of its transaction, or ``void`` if the transaction has no record any
+    more (nobody waits for it), or ``unreadable`` if the marker or the record can't be read.
+    Unknown values are None.
+
+    Examples
+    --------
+    >>> txn = lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I)
+    >>> txn.take_turn("stock")
+    >>> place = lake.doctor().queues[0].places[0]
+    >>> place.number, place.access, place.txn_id == txn.id
+    (1, 'write', True)
+    >>> txn.abort()
     """
 
     number: int
@@ -310,8 +420,17 @@ class QueuePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class TableQueue:
-    """Who is in a table's queue, first to last. Those in ``reserved_by`` go before all."""
+class TableQueue(HtmlFields):
+    """The places in a table's queue, in order. Transactions in ``reserved_by`` go before all.
+
+    Examples
+    --------
+    >>> txn = lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I)
+    >>> txn.take_turn("orders", "stock")
+    >>> [(queue.table, len(queue.places)) for queue in lake.doctor().queues]
+    [('orders', 1), ('stock', 1)]
+    >>> txn.abort()
+    """
 
     table: str
     places: tuple[QueuePlace, ...] = ()
@@ -319,14 +438,68 @@ class TableQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(HtmlFields):
     """What ``recover``, ``gc`` or ``doctor`` found and did.
 
-    ``queues`` (of tables in which anybody is) and ``cycles`` (transactions that wait for
-    each other) are told by ``doctor``.
+    Only ``doctor`` fills in ``queues`` (those that are not empty) and ``cycles`` (transactions
+    that wait for each other).
+
+    Examples
+    --------
+    >>> report = lake.doctor()
+    >>> report.ok, report.findings
+    (True, ())
     """
 
     ok: bool
     findings: tuple[Finding, ...] = field(default_factory=tuple)
     queues: tuple[TableQueue, ...] = ()
     cycles: tuple[tuple[str, ...], ...] = ()
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [
+            (one.severity, one.kind, one.message, one.table, one.key) for one in self.findings
+        ]
+        rows += [
+            ("", "queue", f"{place.state} {place.txn_id}", queue.table, place.key)
+            for queue in self.queues
+            for place in queue.places
+        ]
+        rows += [("", "cycle", " ↔ ".join(cycle), None, None) for cycle in self.cycles]
+        heads = ("severity", "kind", "message", "table", "key")
+        return table_html(f"Report: {'well' if self.ok else 'findings'}", heads, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredTable(HtmlFields):
+    """A table under the lake's root that is not in the lake.
+
+    Attributes
+    ----------
+    name : str
+        Its path below the root.
+    uri : str
+    format : {"delta", "iceberg"} or None
+        None where nobody can tell.
+    version : int or None
+        The newest in its log; None for one that can't be opened.
+    state : {"new", "dropped", "refused"}
+        ``new``: ``register(discover=True)`` takes it in. ``dropped``: it was in the lake once, and
+        only ``register`` with its name revives it. ``refused``: it can't come in; ``reason``
+        tells why.
+    reason : str
+
+    Examples
+    --------
+    >>> import deltalake, pyarrow
+    >>> deltalake.write_deltalake("warehouse/returns", pyarrow.table({"sku": ["tea"]}))
+    >>> [(table.name, table.state) for table in lake.discover()]
+    [('returns', 'new')]
+    """
+
+    name: str
+    uri: str
+    format: Literal["delta", "iceberg"] | None
+    version: int | None
+    state: Literal["new", "dropped", "refused"]
+    reason: str = ""

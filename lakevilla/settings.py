@@ -43,69 +43,74 @@ _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Numbers that a user may tune; ``lv.connect(..., settings=lv.Settings(...))``.
+    """Numbers that a user may tune: ``lv.connect(root, settings=lv.Settings(...))``.
 
     Attributes
     ----------
     lease_seconds : float
-        A transaction whose record has not changed for this long is stale: its places in
-        the queues are given up. Its owner renews the record every third of this. At most
-        an hour.
+        If a transaction's record has not changed for this long, others give up its places in
+        the queues. Its owner renews the record three times in this period. At most an hour.
     wait_timeout_seconds : float
-        How long a transaction waits for those before it, unless it says otherwise; then
-        it commits optimistically. ``lake.run`` waits so long in each attempt.
+        How long a transaction waits for those before it, unless it has its own value. After
+        that it commits optimistically. ``lake.run`` waits this long in each attempt.
     wait_poll_seconds, wait_poll_cap_seconds : float
-        First and longest pause between two looks at the one it waits for; the first is
-        never longer than the longest.
+        The first and the longest pause between two checks of the transaction that it waits for.
     escalate_after : int
-        After so many conflicts ``lake.run`` gives a transaction Feature.CT and reserves
-        its tables in HEAD.
+        After this many conflicts ``lake.run`` gives a transaction Feature.CT and reserves its
+        tables in HEAD.
     max_age_seconds : float
-        Transactions older than this can be fenced by ``gc``. Must stay far
-        below VACUUM's (7 days) and Iceberg's orphan removal (3 days) retention.
+        ``gc`` may fence transactions older than this. Must be far below the retention of VACUUM
+        (7 days) and of Iceberg's orphan removal (3 days).
     outcome_retention_seconds : float
         How long ``outcome`` and idempotency keys remember a transaction.
     reuse_after_seconds : float
-        How long after the data of a table was deleted ``create_table`` refuses its path.
-        Must be longer than ``publish_timeout_seconds`` and one request of any client with all
-        its retries (``retry_limit`` times ``request_timeout_seconds`` and
-        ``retry_cap_seconds``) together, and have room for what clocks differ: whoever had begun
-        to publish a commit to the old table would write it into the new one, which nobody could
-        read then. 0 only where nobody else writes.
+        How long ``create_table`` refuses the path of a table whose data was deleted. Must be
+        longer than ``publish_timeout_seconds`` plus one request of any client with all its
+        retries (``retry_limit`` times ``request_timeout_seconds`` and ``retry_cap_seconds``),
+        plus the difference between clocks. Otherwise a client that had begun to publish a
+        commit to the old table could write it into the new one, and nobody could read that any
+        more. Use 0 only if nobody else writes.
     foreign_staleness_seconds : float
-        How old a probe for commits of other clients may be; 0 probes each time.
+        How old the last check for commits of other clients may be; 0 checks each time.
     row_check_limit_bytes : int
-        Conflicts over files smaller than this in sum are looked at row by row.
+        If the files in a conflict are smaller than this in total, they are compared row by row.
     max_redos : int
-        How often a transaction redoes its operations before ``ConflictError``.
+        How often a transaction redoes its operations before it raises ``ConflictError``.
     max_pending : int
-        With more pending commits on a table a writer publishes first.
+        If a table has more pending commits than this, a writer publishes them first.
     save_interval_seconds, save_interval_operations : float, int
-        A transaction older, or longer, than this writes its sublogs to the store.
+        A transaction that is older than this, or has more operations, is saved to the store.
     request_timeout_seconds : float
-        One request to the store.
+        The time limit of one request to the store.
     retry_limit : int
-        Attempts of one request before its outcome counts as unknown or failed.
+        How often one request is tried before its outcome counts as unknown or failed.
     retry_base_seconds, retry_cap_seconds : float
-        First and longest back-off between attempts; jittered.
+        The first and the longest pause between attempts, with random variation.
     check_reads : int
     check_interval_seconds : float
-        With ``conditional_writes="check"`` on a store without conditional writes: what is
-        written, and what is relied on, is read so many times again, at this interval.
-        Their product must be longer than a write takes from request to effect.
+        With ``conditional_writes="check"`` on a store without conditional writes: how many
+        times, and at which interval, LakeVilla reads an object again after it has written it or
+        before it relies on it. Their product must be longer than a write takes from request to
+        effect.
     publish_timeout_seconds : float
         How long ``commit`` tries to publish what it has decided.
     checked_tip_seconds : float
-        A cached tip older than this is listed anew (log clean-up may have removed its
-        number), and one older than half of ``reuse_after_seconds`` (the table may have been
-        dropped, and another be there).
+        A cached tip of a log is listed again when it is older than this (log clean-up may have
+        removed its number), or older than half of ``reuse_after_seconds`` (the table may have
+        been dropped and replaced).
     target_file_size_bytes : int
-        Data files are cut at about this size.
+        The approximate maximum size of data files.
     memory_limit_bytes : int
-        Memory for the DuckDB engine.
+        The memory limit of the DuckDB engine.
     in_memory_file_limit_bytes : int
-        Data files up to this size stay in memory until the commit stores them
-        beside the commit object; larger ones are uploaded by the verb.
+        Data files up to this size stay in memory until the commit stores them together with the
+        commit object; larger ones are uploaded at once.
+
+    Examples
+    --------
+    >>> lake = lv.connect("warehouse", settings=lv.Settings(lease_seconds=60.0))
+    >>> lake.settings.wait_timeout_seconds  # as it was
+    300.0
     """
 
     lease_seconds: float = 30.0

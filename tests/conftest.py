@@ -1,26 +1,24 @@
 """Fixtures that all tests share."""
 
 import os
-from datetime import date
 
 import pytest
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.support.sampling",
     "tests.fixtures.s3",
     "tests.fixtures.signals",
     "tests.fixtures.spark",
     "tests.fixtures.catalogs",
 ]
 
-# `make test` draws the same examples each time, `make soak` new ones. Without a deadline: how
-# long one takes says how busy the machine is.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
+# `make test` draws the same examples each time, `make test-all` more of them and `make soak` new
+# ones. Without a deadline: how long one takes says how busy the machine is.
+EXAMPLES = int(os.environ.get("LAKEVILLA_EXAMPLES", "100"))
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=EXAMPLES)
 if not os.environ.get("LAKEVILLA_SOAK"):
     settings.load_profile("repeatable")
-
-# The tables and predicates of tests/property are others each day; all workers draw the same.
-os.environ.setdefault("LAKEVILLA_ROWS_SEED", str(date.today().toordinal() * 1000))
 
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.api.arguments import check_names, check_texts
 from lakevilla.api.properties import property_names, property_texts
-from lakevilla.arrow import input as frames
+from lakevilla.arrow import input
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.typenames import columns_of, describes_columns
+from lakevilla.expressions.types import type_name
 from lakevilla.settings import shown
 
 __all__ = ["alteration"]
 
+
+def _type_names(name: str, given: object) -> dict[str, str]:
+    """New types by column, as the library names them."""
+    if given is None or given == {}:
+        return {}
+    columns = given_schema(given)
+    if columns is None:
+        raise InvalidOperation(
+            f"{name} must be a mapping of columns to types, such as {{'qty': 'bigint'}}, not "
+            f"{shown(given)[:100]}"
+        )
+    return {field.name: type_name(field.type) for field in columns}
+
+
 _CHECKS: Mapping[str, Callable[[str, object], object]] = {
     "drop_columns": check_names,
     "rename_columns": check_texts,
+    "change_types": _type_names,
     "drop_not_null": check_names,
     "add_constraints": check_texts,
     "drop_constraints": check_names,
@@ -49,15 +66,15 @@ def alteration(
             f"add_columns must be a pyarrow.Schema or a mapping of names to types with at least "
             f"one column, not {shown(add_columns)[:100]}"
         )
-    frames.schema_of(columns, table=table)  # refuses what no table can store
+    input.schema_of(columns, table=table)  # refuses what no table can store
     return request, columns.serialize().to_pybytes()
 
 
 def given_schema(given: object) -> pa.Schema | None:
     """The columns that a caller has described; None if what is given is no description.
 
-    It is a ``pyarrow.Schema``, what another library offers Arrow as one, or a mapping of
-    names to types.
+    It is a ``pyarrow.Schema``, what another library offers Arrow as one, a schema of pyiceberg, or
+    a mapping of names to types.
 
     Raises
     ------
@@ -71,7 +88,19 @@ def given_schema(given: object) -> pa.Schema | None:
         return None
     if hasattr(given, "__arrow_c_schema__"):
         return pa.schema(given)
+    if hasattr(given, "identifier_field_ids"):  # a Schema of pyiceberg
+        return _of_pyiceberg(given)
     return columns_of(given) if describes_columns(given) else None
+
+
+def _of_pyiceberg(given: Any) -> pa.Schema:
+    if given.identifier_field_ids:
+        raise InvalidOperation(
+            "the schema names identifier fields, which LakeVilla does not set: leave them out, and "
+            "set them by pyiceberg's update_schema() once the table is there"
+        )
+    schema: pa.Schema = given.as_arrow()
+    return schema
 
 
 def _refuse_contraries(request: Mapping[str, object]) -> None:

@@ -1,31 +1,58 @@
-"""What callers pass, refused where it can mean nothing: before anything is looked at."""
+"""What callers pass or ask for, refused where it can mean nothing: before anything is looked at."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Never
 
 from lakevilla.arrow.scalars import plain
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import MOST_SECONDS, is_unicode, shown
+from lakevilla.store.location import refuse_half_scheme
 
 __all__ = [
+    "Hinted",
     "check_choice",
     "check_columns",
     "check_columns_by",
     "check_flag",
     "check_hours",
+    "check_mode",
     "check_names",
     "check_number",
-    "check_schema_mode",
+    "check_place",
     "check_size",
     "check_text",
     "check_texts",
     "check_views",
     "check_z_order",
+    "verbs_elsewhere",
 ]
 
 _MOST_HOURS = MOST_SECONDS / 3600
 _MOST_WHOLE = 2**63 - 1
+
+
+class Hinted:
+    """An object that says where to find what it lacks: ``lake.append`` is a transaction's verb."""
+
+    __slots__ = ()
+    #: By the name of what is asked for.
+    _elsewhere: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # a type checker would take every name for one that is there
+
+        def __getattr__(self, name: str) -> Never:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            hint = self._elsewhere.get(name)
+            raise AttributeError(f"{message}: {hint}" if hint else message, name=name, obj=self)
+
+
+def verbs_elsewhere(why: str) -> dict[str, str]:
+    """What to say of each verb of a transaction to who asks another object for it."""
+    verbs = ("alter", "append", "delete", "merge", "overwrite", "update", "upsert")
+    return {verb: f"{why}: lake.run(lambda txn: txn.{verb}(...))" for verb in verbs}
 
 
 def check_number(name: str, value: object) -> int:
@@ -69,6 +96,21 @@ def check_text(name: str, value: object) -> str:
     return str.__str__(value)
 
 
+def check_place(name: str, value: object) -> str:
+    """Where a table is, as a name, a URI or a path; a ``Path`` is one of this machine.
+
+    Raises
+    ------
+    InvalidOperation
+    """
+    if isinstance(value, os.PathLike):
+        # Paths of object stores say so in their text; as files they would be downloaded.
+        text = str(value)
+        refuse_half_scheme(text)
+        return text if "://" in text else os.path.abspath(value)
+    return check_text(name, value)
+
+
 def _whole(value: object) -> int | None:
     """A whole number of Python's or NumPy's; None if it is none."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -89,15 +131,15 @@ def check_columns(columns: object) -> list[str] | None:
     if columns is None:
         return None
     if isinstance(columns, str):
-        raise InvalidOperation(
-            f"columns must be a list of names, not a string: pass columns=[{columns!r}]"
-        )
+        is_predicate = any(sign in columns for sign in "=<>")
+        instead = f"where={columns!r}, or a list" if is_predicate else f"columns=[{columns!r}]"
+        raise InvalidOperation(f"columns must be a list of names, not a string: pass {instead}")
     named = _names(columns)
     if named is None:
         raise InvalidOperation(f"columns must be a list of names, not {shown(columns)}")
     if not named:
         raise InvalidOperation(
-            "columns names none: name at least one column, or leave it out for all of them"
+            "columns is empty: name at least one column, or leave it out for all of them"
         )
     return named
 
@@ -232,15 +274,16 @@ def check_choice(name: str, value: object, *choices: str) -> None:
         raise InvalidOperation(f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
-def check_schema_mode(value: object) -> None:
-    """Refuse what is neither None nor ``"merge"``.
+def check_mode(name: str, value: object, *choices: str) -> None:
+    """Refuse what is neither None nor one of the words that a mode takes.
 
     Raises
     ------
     InvalidOperation
     """
-    if value is not None and not (isinstance(value, str) and value == "merge"):
-        raise InvalidOperation(f"schema_mode must be None or 'merge', not {shown(value)}")
+    if value is not None and not (isinstance(value, str) and value in choices):
+        words = " or ".join(map(repr, choices))
+        raise InvalidOperation(f"{name} must be None or {words}, not {shown(value)}")
 
 
 def check_columns_by(argument: str, given: object) -> list[str]:

@@ -5,28 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakevilla.api.arguments import check_number
+from lakevilla.client.client import LakeClient
 from lakevilla.client.names import resolve
+from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Entry
 from lakevilla.global_log.head import shown_names
-from lakevilla.global_log.repo import load_names
+from lakevilla.global_log.repo import load_names, load_tables
+from lakevilla.lake.own_versions import OwnVersion, kept_versions
 from lakevilla.lake.past import Recorded, recorded_commits, table_entries
-from lakevilla.results import HistoryEntry, LoggedOperation, TableHistoryEntry
-from lakevilla.transaction.state import transaction as core
+from lakevilla.results import HistoryEntry, KeptVersion, LoggedOperation, TableHistoryEntry
+from lakevilla.settings import shown
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.past import bind_to_past
-
-if TYPE_CHECKING:
-    from lakevilla.api.lake import Lake
 
 __all__ = [
     "bind_to_version",
     "lake_history",
     "milliseconds",
     "moment",
+    "own_version",
     "table_history",
+    "table_versions",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -57,7 +60,7 @@ _OWN = frozenset(
 
 
 def bind_to_version(
-    lake: Lake, state: core.Transaction, version: int | None, timestamp: datetime | None
+    client: LakeClient, state: TransactionState, version: int | None, timestamp: datetime | None
 ) -> None:
     """Bind a transaction to the global version asked for.
 
@@ -70,35 +73,80 @@ def bind_to_version(
     if version is not None:
         version = check_number("version", version)
     stamp = None if timestamp is None else milliseconds(timestamp)
-    lake.runner.run(bind_to_past(state, version=version, timestamp_ms=stamp))
+    client.run(bind_to_past(state, version=version, timestamp_ms=stamp))
 
 
-def lake_history(lake: Lake, limit: int | None) -> list[HistoryEntry]:
+def lake_history(client: LakeClient, limit: int | None) -> list[HistoryEntry]:
     """The lake's commits, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
-    found = lake.runner.run(recorded_commits(lake.context, limit))
-    held = lake.context.held
+    found = client.run(recorded_commits(client.context, limit))
+    held = client.context.held
     if held is not None:
-        lake.runner.run(load_names(held.head))
-    names = {} if held is None else shown_names(held.head.names)
+        client.run(load_names(held.head))
+        touched = {location for one in found for location in one.summary.tables}
+        client.run(load_tables(held.head, touched))
+    names = {} if held is None else shown_names(held.head)
     rebuilt = 0 if held is None else held.head.rebuilt
-    return [_entry(one, names, rebuilt) for one in found]
+    return HtmlList(_entry(one, names, rebuilt) for one in found)
 
 
-def table_history(lake: Lake, uri: str, limit: int | None) -> list[TableHistoryEntry]:
+def table_history(client: LakeClient, uri: str, limit: int | None) -> list[TableHistoryEntry]:
     """The entries of a table's log, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
-    location = resolve(lake.root, {}, uri)
-    entries = lake.runner.run(table_entries(lake.context, location, limit))
-    return [_logged(entry) for entry in entries]
+    location = resolve(client.root, {}, uri)
+    entries = client.run(table_entries(client.context, location, limit))
+    return HtmlList(_logged(entry) for entry in entries)
+
+
+def own_version(
+    table: str, version: object, timestamp: datetime | None, iceberg_ref: object
+) -> OwnVersion | None:
+    """The state of a table's own past that is asked for; None for its newest one.
+
+    Raises
+    ------
+    InvalidOperation
+        More than one was given, or one is not understood.
+    """
+    given = {"version": version, "timestamp": timestamp, "iceberg_ref": iceberg_ref}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidOperation(
+            f"read {table}: it takes one of version, timestamp and iceberg_ref, not "
+            f"{' and '.join(named)}",
+            table=table,
+        )
+    if version is not None:
+        return OwnVersion(version=check_number("version", version))
+    if timestamp is not None:
+        return OwnVersion(timestamp_ms=milliseconds(timestamp))
+    if iceberg_ref is None:
+        return None
+    if isinstance(iceberg_ref, str) and iceberg_ref:
+        return OwnVersion(ref=iceberg_ref)
+    return OwnVersion(ref=check_number("iceberg_ref", iceberg_ref))
+
+
+def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[KeptVersion]:
+    """The versions of a table's own log that can be opened, newest first."""
+    if limit is not None:
+        limit = check_number("limit", limit)
+    location = resolve(client.root, {}, uri)
+    found = client.run(kept_versions(client.context, location, limit))
+    return HtmlList(
+        KeptVersion(one.version, moment(one.timestamp_ms), one.snapshot_id) for one in found
+    )
 
 
 def milliseconds(timestamp: datetime) -> int:
     """Since the epoch. Refuses a time that does not say its zone."""
     if not isinstance(timestamp, datetime):
-        raise InvalidOperation(f"timestamp must be a datetime, not {type(timestamp).__name__}")
+        raise InvalidOperation(
+            "timestamp must be a datetime with a zone, such as datetime.now(UTC), not "
+            f"{shown(timestamp)}"
+        )
     if timestamp.tzinfo is None or timestamp.utcoffset() is None:
         raise InvalidOperation(
             f"timestamp {timestamp.isoformat()} has no time zone: "
@@ -113,7 +161,7 @@ def moment(stamp_ms: int) -> datetime:
 
 
 def _entry(one: Recorded, names: Mapping[str, str], rebuilt: int) -> HistoryEntry:
-    """One entry; ``rebuilt`` is the version with which a lost HEAD was made anew, 0 for none."""
+    """One entry; ``rebuilt`` is the version with which a lost HEAD was rebuilt, 0 for none."""
     summary, commit = one.summary, one.commit
     parts = {} if commit is None else commit.tables
     return HistoryEntry(
@@ -149,15 +197,15 @@ def _logged(entry: Entry) -> TableHistoryEntry:
 
 
 def _metadata(info: Mapping[str, Any]) -> dict[str, object]:
-    told = {name: value for name, value in info.items() if name not in _OWN}
+    others = {name: value for name, value in info.items() if name not in _OWN}
     text = info.get("userMetadata")
     if text is None:
-        return told
+        return others
     try:
         given = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         given = None
-    return {**told, **(given if isinstance(given, dict) else {"userMetadata": text})}
+    return {**others, **(given if isinstance(given, dict) else {"userMetadata": text})}
 
 
 def _mapping(value: object) -> dict[str, object]:

@@ -3,172 +3,99 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import math
 import os
-import socket
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial, wraps
-from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar, get_args
+from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar
 
-from lakevilla.api.arguments import check_choice, check_flag, check_number, check_text
-from lakevilla.api.batches import BatchFunction
+import pyarrow as pa
+
+from lakevilla.api.arguments import (
+    Hinted,
+    check_flag,
+    check_place,
+    check_text,
+    verbs_elsewhere,
+)
+from lakevilla.api.begin import begin_transaction
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
-from lakevilla.api.run import check_attempts, check_callable, run
-from lakevilla.api.snapshot import Snapshot
-from lakevilla.api.table import Capabilities, Table
+from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
+from lakevilla.api.snapshot import Snapshot, once, views
+from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
-from lakevilla.api.transaction_base import is_callers
-from lakevilla.client.catalogs import Catalogs, locate, pointer_of
-from lakevilla.client.forks import begin_anew_after_fork
-from lakevilla.client.heartbeat import Heartbeat
+from lakevilla.client.catalog_names import catalog_names, named_report
+from lakevilla.client.client import LakeClient
+from lakevilla.client.discovering import discover_tables, register_all, register_named
+from lakevilla.client.glance import known_head, lake_html, summary
+from lakevilla.client.named_tables import NamedTables
 from lakevilla.client.names import resolve
-from lakevilla.clock import Clock, SystemClock
-from lakevilla.engines.base import Engine
+from lakevilla.display import HtmlList
 from lakevilla.engines.deletes import read_deletes
-from lakevilla.engines.duckdb import DuckDBEngine
-from lakevilla.errors import (
-    CorruptObject,
-    InvalidOperation,
-    LakeVillaWarning,
-    StoreError,
-    TableExists,
-    TableNotFound,
-    UnsafeStore,
-    UnsupportedFormat,
-    UnsupportedTableFeature,
-    VersionNotFound,
-)
-from lakevilla.formats.base import FormatName, TableFormat
-from lakevilla.formats.delta import DeltaFormat
-from lakevilla.formats.registry import Formats
-from lakevilla.global_log.head import Head, shown_names
+from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
+from lakevilla.formats.base import FormatName
 from lakevilla.global_log.keys import parse_key
-from lakevilla.global_log.repo import load_names
 from lakevilla.global_log.rules import Isolation, Validation
-from lakevilla.ids import NO_TXN, Ids
-from lakevilla.lake.context import Context, Event
-from lakevilla.lake.relied_on import is_relied_on
-from lakevilla.lake.view import View
-from lakevilla.maintenance import doctor, gc, recovery, vacuum
+from lakevilla.maintenance import doctor, recovery
 from lakevilla.maintenance import rebuild_head as rebuilding
 from lakevilla.maintenance import transactions as watching
+from lakevilla.maintenance.gc import gc
 from lakevilla.publishing import outcome
-from lakevilla.results import CommitResult, Finding, HistoryEntry, Outcome, Report, TransactionInfo
-from lakevilla.settings import MOST_SECONDS, Settings, is_unicode, shown
-from lakevilla.store.backends.routing import LakeStore
-from lakevilla.store.base import Store
-from lakevilla.store.data_files import DataFiles
-from lakevilla.store.effects import Program
-from lakevilla.store.probe import probe, probe_plain
-from lakevilla.store.runner import Runner
-from lakevilla.tables import drop_data as emptying
-from lakevilla.tables import registration as operating
+from lakevilla.results import (
+    DiscoveredTable,
+    Finding,
+    HistoryEntry,
+    Outcome,
+    Report,
+    TransactionInfo,
+)
+from lakevilla.settings import Settings
+from lakevilla.tables import drop_data, registration
 from lakevilla.tables.dropped import is_half_deleted, refuse_in_catalog
-from lakevilla.transaction.commit.commit import publish_or_tell
-from lakevilla.transaction.state import transaction as core
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs import save as saving
-from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import save
 
 __all__ = ["Lake"]
-
-_LOG = logging.getLogger("lakevilla")
-_LOG.addHandler(logging.NullHandler())
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: These tell of one table: HEAD, and what it lies in, was read before.
-_WRONG_WITH_ONE = (
-    TableNotFound,
-    VersionNotFound,
-    UnsupportedTableFeature,
-    UnsupportedFormat,
-    CorruptObject,
-    InvalidOperation,  # it was moved, or its catalog is not known here
-)
 
-#: Stores that this process has probed, and which writes are conditional there: all, creates
-#: alone, or none.
-_PROBED: dict[str, Literal["all", "creates", "none"]] = {}
-
-#: The tables, with their lakes, of which this process has warned.
-_WARNED_OF: set[tuple[str, str]] = set()
-
-#: How long it is known where a table lies that was named by its catalog.
-_LOCATED_SECONDS = 60.0
-
-
-class Lake(Generic[Frame]):
+class Lake(NamedTables, Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
-    Safe across threads and fork; pickles as its arguments. A context manager
-    that waits for work in the background when it is left.
+    It is safe across threads and can be pickled. As a context manager it waits for background
+    work at the end of the block.
+
+    Examples
+    --------
+    >>> with lv.connect("warehouse") as lake:
+    ...     _ = lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+    ...     _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+    ...     [table.name for table in lake.tables()]
+    ['stock']
     """
 
-    def __init__(
-        self,
-        root: str,
-        store: Store,
-        *,
-        settings: Settings,
-        on_event: Callable[[Event], None] | None = None,
-        conditional_writes: Literal["require", "check"] = "require",
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        catalogs: Catalogs | None = None,
-        reopen: Callable[[], tuple[Any, ...]] | None = None,
-    ) -> None:
-        self.root = root
-        self.settings = settings
-        clock = clock or SystemClock()
-        ids = ids or Ids(clock)
-        # Checks until it is known that the store needs none: a client that only reads, and
-        # may have no right to probe, reads what has settled.
-        checks = conditional_writes == "check" and _PROBED.get(self._place()) != "all"
-        where = store.place if isinstance(store, LakeStore) else root
-        relied_on = is_relied_on if checks else None
-        self.runner = Runner(store, ids, settings, checked=relied_on, where=where)
-        engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
-        formats = _formats(self.uri_of)
-        self.context = Context(
-            root,
-            clock,
-            ids,
-            settings,
-            formats,
-            self._engine(engine),
-            notify=self._notify,
-            connected=tuple(catalogs or ()),
-        )
-        self.context.replaces = self._replaces
-        self._catalogs = catalogs or {}
-        self._located: dict[str, tuple[str, float]] = {}
-        self._on_event = on_event
-        self._reopen = reopen
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
-        self._background: ThreadPoolExecutor | None = None
-        self._background_pid = 0
-        self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
-        self.context.renewed = self._heartbeat.add
-        begin_anew_after_fork(self.context.lanes)
-        self.context.is_callers = is_callers
-        self._lock = threading.Lock()
+    _elsewhere = verbs_elsewhere("a transaction writes")
 
-    def _engine(self, embedded: DuckDBEngine) -> Engine:
-        """The engine of the lake's transactions."""
-        return embedded
+    def __init__(self, client: LakeClient, executor: type[Executor[Frame]] = Executor) -> None:
+        self._client = client
+        self._executor = executor
+
+    @property
+    def root(self) -> str:
+        """The directory, as a URI or a path."""
+        return self._client.root
+
+    @property
+    def settings(self) -> Settings:
+        return self._client.settings
 
     # -- life --------------------------------------------------------------------
 
@@ -184,29 +111,17 @@ class Lake(Generic[Frame]):
         self.close()
 
     def close(self) -> None:
-        """Wait for publishing and checkpoints in the background, and stop.
+        """Wait for publishing and checkpoints in the background, then stop.
 
-        Transactions that are still open are not renewed any more.
+        The records of open transactions are no longer renewed.
         """
-        self._heartbeat.close()
-        with self._lock:
-            pool, self._background = self._background, None
-            owner = self._background_pid
-        if pool is not None and owner == os.getpid():
-            pool.shutdown(wait=True)
-
-    @contextmanager
-    def beside(self, frame: object) -> Iterator[None]:
-        """A block in which frames come from where ``frame`` does; they may be used together."""
-        yield
+        self._client.close()
 
     def __repr__(self) -> str:
-        return f"<lakevilla.Lake {self.root}>"
+        return f"<lakevilla.Lake {self.root}{summary(known_head(self._client))}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._reopen is None:
-            raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
-        return self._reopen()
+    def _repr_html_(self) -> str:
+        return lake_html(self._client)
 
     # -- transactions ------------------------------------------------------------
 
@@ -225,118 +140,119 @@ class Lake(Generic[Frame]):
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction[Frame]:
-        """Begin a transaction; it is bound to the lake's state at its first use.
+        """Begin a transaction, which reads one state of the lake: that of its first use or later.
 
         Parameters
         ----------
         features : Feature
-            Its guarantees; see ``Feature``.
+            The guarantees; see ``Feature``.
         isolation : {"serializable", "snapshot", "write-serializable"}
-            ``snapshot``: what was read need not be true any more at the commit, so it admits
-            write skew, and no other anomaly. ``write-serializable``: transactions that only
-            read are never validated; the others as by ``serializable``.
+            ``snapshot``: data that was read may have changed by the commit, which admits write
+            skew and no other anomaly. ``write-serializable``: like ``serializable``, but a
+            transaction that only reads is never checked.
         validation : {"precise", "rules"}
-            Whether a commit that came between is looked at, by predicates, files and rows, or
-            is a conflict by its version number alone, as in the paper (rules R1 to R3).
+            How commits in between are checked: by predicates, files and rows, or only by
+            version numbers, as in the paper (rules R1 to R3).
         slack : int
-            By how many versions what was read of a table may be outdated at the commit;
-            above 0 the isolation is ``snapshot`` in truth.
+            How many versions a table that was read may be behind at the commit. Above 0 the
+            isolation is really ``snapshot``.
         durability : {"lazy", "every_op"}
-            When its sublogs are written to the store: now and then, or after each verb.
+            When its work is saved to the store: from time to time, or after each operation.
         wait : {"published", "decided"}
-            Whether ``commit`` returns when every table's log has it, or once it is decided.
+            Whether ``commit`` returns when every table's log has the commit, or as soon as it
+            is decided.
         idempotency_key : str or (str, int), optional
-            Commits once, however often it is run.
+            With a key the transaction commits once, no matter how often it is run.
         read_only : bool
-            Refuses write verbs, and writes nothing.
+            Refuse write operations, and write nothing.
         wait_timeout_seconds : float, optional
             How long it waits for transactions before it (with Feature.CT, or for a
-            reservation); then it commits optimistically. Default: the setting of that name.
+            reservation). After that it commits optimistically. Default: the setting of that
+            name.
         metadata : Mapping of str to str, optional
-            Goes into each table's commit.
+            Stored with each table's commit.
 
         Raises
         ------
         InvalidOperation
-            An option is not understood.
+            An option is unknown or has a wrong value.
         """
         _check_options(unknown)
-        check_choice("isolation", isolation, *get_args(Isolation))
-        check_choice("validation", validation, *get_args(Validation))
-        slack = check_number("slack", slack)
-        check_choice("durability", durability, "lazy", "every_op")
-        check_choice("wait", wait, "published", "decided")
-        if not isinstance(features, Feature):
-            raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise InvalidOperation("metadata maps strings to strings")
-        _check_timeout(wait_timeout_seconds)
-        told = dict(metadata or {})
-        if any(not isinstance(x, str) for pair in told.items() for x in pair):
-            raise InvalidOperation("metadata maps strings to strings")
-        broken = [x for pair in told.items() for x in pair if not is_unicode(x)]
-        if broken:
-            raise InvalidOperation(
-                f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: "
-                "take it out"
-            )
-        held = self.context.held
-        floor = NO_TXN if held is None else held.head.floor
-        in_head = Feature.I | Feature.CT
-        through_head = bool(features & in_head) or idempotency_key is not None
-        state = begin(
-            core.Transaction(
-                self.context,
-                features,
-                self.context.ids.txn_id(above=floor, by_entry=not through_head),
-                owner=self._owner,
-                read_only=check_flag("read_only", read_only),
-                isolation=isolation,
-                validation=validation,
-                slack=slack,
-                metadata=told,
-                wait_timeout_seconds=wait_timeout_seconds,
-            )
+        executor = begin_transaction(
+            self._client,
+            self._executor,
+            features,
+            isolation=isolation,
+            validation=validation,
+            slack=slack,
+            durability=durability,
+            wait=wait,
+            idempotency_key=idempotency_key,
+            read_only=read_only,
+            wait_timeout_seconds=wait_timeout_seconds,
+            metadata=metadata,
         )
-        state.through_head = through_head
-        if idempotency_key is not None:
-            key, version = parse_key(idempotency_key)
-            state.key = KeyUse(key, version)
-            if version is not None:
-                state.applications = {key: version}
-        return self.begun(state, wait=wait, durability=durability)
+        return Transaction(executor)
 
-    def begun(self, state: core.Transaction, **options: Any) -> Transaction[Frame]:
-        """A transaction's state in the hands of its user; ``options`` are ``Workings``'s."""
-        return Transaction(self, state, **options)
+    def _begin(
+        self, options: Mapping[str, Any], lost: TransactionState | None = None
+    ) -> Executor[Frame]:
+        """A new transaction with ``options``, or again the one that has lost, in its place."""
+        if lost is None:
+            return begin_transaction(self._client, self._executor, **options)
+        given = {name: options[name] for name in ("wait", "durability") if name in options}
+        return self._executor(self._client, lost, **given)
+
+    def _beside(self, frame: object) -> AbstractContextManager[None]:
+        return self._client.beside(frame)
 
     def run(
         self,
         fn: Callable[Concatenate[Transaction[Frame], P], T],
         *args: Any,
-        attempts: int = 10,
+        attempts: int = ATTEMPTS,
         **transaction_options: Any,
     ) -> T | None:
-        """Call ``fn(txn, *args)`` in a transaction, again on conflict; returns what it returns.
+        """Call ``fn(txn, *args)`` in a transaction, again after a conflict; return its result.
 
-        ``fn`` must have no other side effects. Unknown outcomes are settled. A
-        key that is done already skips ``fn`` and returns None.
+        ``fn`` must have no other side effects. Unknown outcomes are settled. If the idempotency
+        key has committed already, ``fn`` is not called and the result is None.
+
+        Parameters
+        ----------
+        fn : callable
+            Called with the transaction and ``args``.
+        *args
+            For ``fn``.
+        attempts : int
+            The maximum number of attempts, including the first.
+        **transaction_options
+            As for ``transaction``.
 
         Raises
         ------
         ConflictError, TransactionAborted
             After ``attempts`` attempts.
         ForeignConflict
-            It is committed: never run again.
+            The transaction is committed: don't run it again.
         """
         _check_options(transaction_options)
         check_callable(fn)
-        return run(self, partial(_call, fn, args), attempts, transaction_options)
+        begin = partial(self._begin, transaction_options)
+        return run(self._client, begin, partial(_call, fn, args), attempts)
 
     def transactional(
-        self, *, attempts: int = 10, **transaction_options: Any
+        self, *, attempts: int = ATTEMPTS, **transaction_options: Any
     ) -> Callable[[Callable[..., T]], Callable[..., T | None]]:
-        """Decorator: the function is run as by ``run`` whenever it is called."""
+        """Decorator: each call of the function runs it as ``run`` does.
+
+        Parameters
+        ----------
+        attempts : int
+            As for ``run``.
+        **transaction_options
+            As for ``transaction``.
+        """
         _check_options(transaction_options)
         check_attempts(attempts)
 
@@ -364,25 +280,25 @@ class Lake(Generic[Frame]):
     ) -> Callable[[Any, int], None]:
         """The function for Spark's ``writeStream.foreachBatch``: each batch takes effect once.
 
-        ``fn(txn, batch_df)`` may write many tables; all of it commits together, under the
-        idempotency key ``(query_id, batch_id)``. A batch that Spark hands over again, after
-        a restart or a kill, is done already and skipped; one that was not committed is run
-        anew. A ``query_id`` belongs to one streaming query and its checkpoint, for ever:
-        a new checkpoint counts its batches from 0 and needs a new ``query_id``.
+        ``fn(txn, batch_df)`` may write many tables, which commit together under the idempotency
+        key ``(query_id, batch_id)``. If Spark delivers a batch again, after a restart or a
+        kill, a committed batch is skipped, and any other runs again. A ``query_id`` belongs to
+        one streaming query and its checkpoint, for ever: a new checkpoint counts its batches
+        from 0 and needs a new ``query_id``.
 
         Parameters
         ----------
         fn : callable
-            Must have no other side effects; is called again on a conflict.
+            Must have no other side effects, because it is called again after a conflict.
         query_id : str
             Names the streaming query in the lake.
         **transaction_options
-            As ``run`` takes them, but for ``idempotency_key``.
+            As for ``run``, except ``idempotency_key``.
 
         Raises
         ------
         InvalidOperation
-            The query has no name, or an option is not understood.
+            The query has no name, or an option is unknown.
         """
         _check_options(transaction_options)
         check_callable(fn)
@@ -395,7 +311,163 @@ class Lake(Generic[Frame]):
                 "foreach_batch makes the idempotency_key of query_id and the batch's number: "
                 "leave it out"
             )
-        return BatchFunction(self, fn, query_id, transaction_options)
+        return BatchFunction(self.run, self._beside, fn, query_id, transaction_options)
+
+    # -- reading -----------------------------------------------------------------
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+    ) -> Frame:
+        """Rows of a table as they are now, or were; as ``read`` of a new ``snapshot``.
+
+        Two calls may show two states: to read several tables as of one, take a ``snapshot``.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
+            table's own.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, VersionNotFound
+
+        Examples
+        --------
+        >>> lake.read("stock", where="qty > 1").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        with once(self.snapshot(version, timestamp)) as state:
+            return state.read(table, columns, where, params=params)
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+    ) -> pa.RecordBatchReader:
+        """As ``read``, streamed in bounded memory; all of it shows the state of this call.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
+            table's own.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, VersionNotFound
+
+        Examples
+        --------
+        >>> sum(batch.num_rows for batch in lake.scan("stock"))
+        1
+        """
+        return self.snapshot(version, timestamp).scan(table, columns, where, params=params)
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        views: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+    ) -> Frame:
+        """One SELECT over the lake as it is now, or was; as ``sql`` of a new ``snapshot``.
+
+        All tables of the query are read as of one state.
+
+        Parameters
+        ----------
+        query : str
+            A SELECT.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+        views : Mapping, optional
+            Frames by the names that the query uses for them.
+        version, timestamp : optional
+            A global version, or a time, as ``snapshot`` takes them.
+
+        Raises
+        ------
+        TableNotFound, VersionNotFound, InvalidOperation
+            Also for a statement that writes.
+
+        Examples
+        --------
+        >>> lake.sql("SELECT sku, qty * 2 AS pieces FROM stock").to_pylist()
+        [{'sku': 'tea', 'pieces': 10}]
+        """
+        with once(self.snapshot(version, timestamp)) as state:
+            return state.sql(query, params, views=views)
+
+    def attach(
+        self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None
+    ) -> Snapshot[Frame]:
+        """Make the tables as they are now views of a DuckDB connection of yours.
+
+        All show one state, until they are attached again; see ``Snapshot.attach``.
+
+        Parameters
+        ----------
+        connection : duckdb.DuckDBPyConnection
+            Or the module ``duckdb``, for its default connection.
+        tables : str, sequence of str, or Mapping of str to str, optional
+            Some tables; or the names of views, and the table that each shows. All tables if not
+            given.
+
+        Returns
+        -------
+        Snapshot
+            What the views show; ``version`` tells which.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            The connection has a table or view of that name, which stays as it is; or what is
+            given is no connection, or DuckDB refuses. Nothing is attached then.
+
+        Examples
+        --------
+        >>> import duckdb
+        >>> connection = duckdb.connect()
+        >>> lake.attach(connection).version
+        2
+        >>> connection.sql("SELECT sku FROM stock JOIN orders USING (sku)").fetchall()
+        [('tea',)]
+        """
+        state = self.snapshot()
+        state.attach(connection, tables)
+        return state
 
     # -- tables ------------------------------------------------------------------
 
@@ -408,14 +480,28 @@ class Lake(Generic[Frame]):
         partition_by: str | Sequence[str] = (),
         properties: Mapping[str, PropertyValue] | None = None,
         exist_ok: bool = False,
-    ) -> Table:
+    ) -> Table[Frame]:
         """Create a table, with rows if data is given; arguments as ``Transaction.create_table``.
+
+        Parameters
+        ----------
+        name : str
+            A path below the root: ``sales/orders``, or ``sales.orders``.
+        data_or_schema : data, pyarrow.Schema or Mapping
+            Rows, or only the columns.
+        format : {"delta", "iceberg"}
+        partition_by : str or sequence of str
+            Columns; for Iceberg also transforms, such as ``day(at)``.
+        properties : Mapping, optional
+            Values are str, bool, int, float or Decimal.
+        exist_ok : bool
+            Leave an existing table of that name as it is.
 
         Raises
         ------
         InvalidOperation, UnsupportedTableFeature
         TableExists
-            Unless ``exist_ok``; then the table is left as it is.
+            Not with ``exist_ok``.
         """
         check_flag("exist_ok", exist_ok)
         try:
@@ -437,475 +523,438 @@ class Lake(Generic[Frame]):
         return self.table(name)
 
     def drop_table(self, name: str, *, delete_data: bool = False) -> None:
-        """Take a table out of the lake; with ``delete_data`` its files go too, for good.
+        """Remove a table from the lake; with ``delete_data`` also delete its files, for good.
 
         The name of a table whose data was deleted can be used again ten minutes later
         (``reuse_after_seconds``): before that ``create_table`` raises ``TableExists``, because a
-        commit to the old table may still be on its way to its log. To begin anew at once, choose
-        another name, or ``overwrite`` the table instead of dropping it. A deletion that was
-        interrupted is finished by calling this again, or by ``gc``.
+        commit to the old table may still be on its way to its log. To start again at once,
+        choose another name, or ``overwrite`` the table instead of dropping it. To finish an
+        interrupted deletion, call this again, or run ``gc``.
 
-        Other clients than LakeVilla's may still believe then that the old one is there, and so
-        may LakeVilla's with ``reuse_after_seconds=0`` that commit by the table's own log entry
-        (``Feature.NONE``, ``Feature.R``): where there are such, choose a new name.
-        """
-        delete_data = check_flag("delete_data", delete_data)
-        location = self._location(name)
-        if delete_data:
-            self.runner.run(refuse_in_catalog(self.context, location))
-        if not (delete_data and self.runner.run(is_half_deleted(self.context, location))):
-            with self.transaction() as txn:
-                txn.drop_table(name)
-        if delete_data:
-            self.runner.run(emptying.delete_data(self.context, location))
+        After that time clients without LakeVilla may still take the new table for the old one.
+        With ``reuse_after_seconds=0`` so may LakeVilla clients that commit by the table's own
+        log entry (``Feature.NONE``, ``Feature.R``). If you have such clients, choose a new
+        name.
 
-    def register(self, name: str | Mapping[str, str], uri: str | None = None) -> None:
-        """Take existing tables into the lake, in one step.
-
-        ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
-        a table under the root. A table in one of the lake's catalogs is given by its name there,
-        ``catalog.namespace.table``.
+        Parameters
+        ----------
+        name : str
+            As for ``table``.
+        delete_data : bool
+            Also delete its files.
 
         Raises
         ------
         TableNotFound, InvalidOperation
-            There is no table, it belongs to another lake, or the name could mean two tables.
         """
+        delete_data = check_flag("delete_data", delete_data)
+        location = self._client.location_of(name)
+        if delete_data:
+            self._client.run(refuse_in_catalog(self._client.context, location))
+        if not (delete_data and self._client.run(is_half_deleted(self._client.context, location))):
+            with self.transaction() as txn:
+                txn.drop_table(name)
+        if delete_data:
+            with self._client.measured("drop_table", name):
+                self._client.run(drop_data.delete_data(self._client.context, location))
+
+    def rename_table(self, old: str, new: str) -> None:
+        """Call a table otherwise; no object moves. As ``Transaction.rename_table``.
+
+        Parameters
+        ----------
+        old : str
+            A registered name, or the table's path under the root where it has none.
+        new : str
+            A name such as ``create_table`` takes.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+        TableExists
+            The new name is registered, or a table lies at its path.
+
+        Examples
+        --------
+        >>> lake.rename_table("stock", "inventory")
+        >>> lake.table("inventory").uri.endswith("/stock")
+        True
+        >>> lake.rename_table("inventory", "stock")
+        """
+        with self.transaction() as txn:
+            txn.rename_table(old, new)
+
+    def discover(self) -> list[DiscoveredTable]:
+        """The tables under the root that are not in the lake: new, dropped, and damaged ones.
+
+        Every table under the root can be read and written by its path. It enters the lake with its
+        first commit, or by ``register(discover=True)``.
+
+        It walks through the directories and lists nothing inside a table. A new table costs two
+        LISTs and the reading of its log, however many files it has. A table of the lake costs
+        nothing, any other directory four requests. It skips directories whose name begins with
+        ``_`` or ``.`` or contains ``=``, links, and other lakes.
+
+        Raises
+        ------
+        InvalidOperation
+            The root is a table itself, a file, or nothing is there.
+        """
+        return discover_tables(self._client)
+
+    def register(
+        self,
+        name: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
+        uri: str | os.PathLike[str] | None = None,
+        *,
+        discover: bool = False,
+    ) -> list[str]:
+        """Add existing tables to the lake, in one commit. Returns their names in the lake.
+
+        ``register(name, uri)``, ``register({name: uri, ...})``, or ``register(path)`` for
+        a table under the root. For a table in one of the lake's catalogs, give its name there,
+        ``catalog.namespace.table``. A relative path in a string is under the root; a relative
+        ``pathlib.Path`` is under the working directory of this machine.
+
+        ``register(discover=True)`` adds all new tables that ``discover`` finds, by their paths.
+        It leaves out a table that can't come in (its log is damaged, another lake has it): a
+        ``LakeVillaWarning``, the log and the event ``left_out`` say why. A dropped table stays
+        out.
+
+        Parameters
+        ----------
+        name : str or Mapping of str to str, optional
+            A name for the table, or a mapping of names to URIs.
+        uri : str, optional
+            The location of the table; if not given, ``name`` is its path.
+        discover : bool
+            Add all new tables under the root, instead of tables by name.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+            There is no such table, it belongs to another lake, or the name could mean two
+            tables.
+        """
+        if check_flag("discover", discover):
+            if name is not None or uri is not None:
+                raise InvalidOperation("register takes discover=True, or tables by name, not both")
+            return register_all(self._client)
+        if isinstance(name, os.PathLike):
+            # Under the root it is the table's own path that is its name.
+            name = resolve(self.root, {}, check_place("name", name))
         given = _registered(name, uri)
-        self.ensure_safe_store()
-        locations = {key: self.resolve({}, where) for key, where in given.items()}
-        # What the name would mean if it were not registered: a name that no path can have is
-        # refused here, and one that is a path already is no name for another table.
-        own = {key: resolve(self.root, {}, key) for key in given}
-        self.runner.run(operating.register(self.context, locations, own))
+        return register_named(self._client, given)
 
     def unregister(self, name: str) -> None:
-        """Let a table go: another lake may take it then. Its data stays.
+        """Remove a table from the lake; another lake may then take it. Its data stays.
 
-        A table that has other names in the lake stays under those; only this one goes.
+        If the table has other names in the lake, it stays under those, and only this name is
+        removed.
+
+        Parameters
+        ----------
+        name : str
+            As for ``table``.
+
+        Raises
+        ------
+        TableNotFound
         """
-        self.ensure_safe_store()
-        self.runner.run(operating.unregister(self.context, name, self._location(name)))
+        self._client.ensure_safe_store()
+        self._client.run(
+            registration.unregister(self._client.context, name, self._client.location_of(name))
+        )
 
-    def table(self, name: str) -> Table:
-        """What the lake knows of a table now. Raises ``TableNotFound``."""
-        with self.transaction(read_only=True) as txn:
-            return self._table(name, txn.look(name))
+    def table(self, name: str) -> Table[Frame]:
+        """One table of the lake, as it is now.
 
-    def tables(self) -> list[Table]:
+        Parameters
+        ----------
+        name : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        """
+        with self._begin({"read_only": True}) as executor:
+            return table_of(executor, name, executor.look(name))
+
+    def __getitem__(self, name: str) -> Table[Frame]:
+        """As ``table``."""
+        return self.table(name)
+
+    def tables(self) -> list[Table[Frame]]:
         """The tables in HEAD, by name.
 
-        They are listed by their metadata alone, as deltalake and pyiceberg list them: of manifests
-        and data files that are gone, reading tells, and ``doctor`` and ``recover``.
-        One that can't be opened, such as an external table that was moved away, is left out:
-        a ``LakeVillaWarning``, the log and the event ``left_out`` say why, and so does ``doctor``.
+        Only their metadata is read, as by deltalake and pyiceberg: missing manifests and data
+        files are found by reading the table, and by ``doctor`` and ``recover``. A table that
+        can't be opened, such as an external one that was moved away, is left out: a
+        ``LakeVillaWarning``, the log, the event ``left_out`` and ``doctor`` say why.
         """
-        with self.transaction(read_only=True) as txn:
-            return [self._table(name, view) for name, view in self.views(txn).items()]
-
-    def views(self, txn: Transaction[Frame]) -> dict[str, View]:
-        """All tables at a transaction's state of the lake, by the names that are shown.
-
-        What is wrong with one table does not hide the others: it is left out and told of. But
-        what the store fails at is raised, so that nobody takes an outage for a lake without
-        the table.
-        """
-        state = txn.state_of_lake(whole=True)
-        if state is None:
-            return {}
-        names = shown_names(state.names)
-        found = {}
-        for location, table in sorted(state.tables.items()):
-            if table.dropped:
-                continue
-            name = names.get(location, location)
-            try:
-                found[name] = txn.look(name)
-            except _WRONG_WITH_ONE as error:
-                told = f"table {name} is left out: {error.message}"
-                if not isinstance(error, VersionNotFound):
-                    self._warn_once(name, told)
-                self._notify(Event("left_out", None, told, {"table": name, "reason": error.kind}))
-        return found
-
-    def _warn_once(self, table: str, message: str) -> None:
-        """Show it to a person, who may have set up no log: once a table and process."""
-        if (self.root, table) not in _WARNED_OF:
-            _WARNED_OF.add((self.root, table))
-            warnings.warn(message, LakeVillaWarning, stacklevel=4)
-
-    def _table(self, name: str, view: View) -> Table:
-        layout = view.snapshot.layout
-        return Table(
-            name=name,
-            uri=self.uri_of(view.location),
-            format=view.snapshot.format,
-            version=view.log_version,
-            snapshot_id=view.snapshot_id,
-            schema=layout.schema,
-            partition_by=layout.partition_by
-            or tuple(part.spelled for part in layout.partition_fields),
-            properties=dict(layout.properties),
-            guarded=view.guarded,
-            _lake=self,
-        )
+        with self._begin({"read_only": True}) as executor:
+            found = views(executor)
+        return HtmlList(table_of(executor, name, view) for name, view in found.items())
 
     def snapshot(
         self, version: int | None = None, timestamp: datetime | None = None
     ) -> Snapshot[Frame]:
-        """The lake as it is now, or was: all tables at one global version. It writes nothing.
+        """All tables at one global version, now or in the past. It writes nothing.
 
         Parameters
         ----------
         version : int, optional
-            A global version, as ``history`` lists them.
+            A global version from ``history``.
         timestamp : datetime, optional
-            Aware. The newest global version that is not later; so a time to come is now.
+            Aware. Gives the newest global version that is not later; a time in the future means
+            now.
 
         Raises
         ------
         VersionNotFound
-            The version is not there, or not kept any more. Of a table that is not kept so
-            far back, it is raised when the table is read.
+            The version does not exist or is not kept any more. If only one table is not kept so
+            far back, reading that table raises it.
         InvalidOperation
-            Both were given, or a time without a zone.
+            Both were given, or the time has no zone.
         """
-        txn = self.transaction(read_only=True)
+        executor = self._begin({"read_only": True})
         if version is not None or timestamp is not None:
-            txn.bind_to(version, timestamp)
-        return Snapshot(self, txn)
+            executor.bind_to(version, timestamp)
+        return Snapshot(executor)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The lake's commits, newest first, as far back as they are kept."""
-        return lake_history(self, limit)
+        """The lake's commits, newest first, as far back as they are kept.
+
+        Parameters
+        ----------
+        limit : int, optional
+            The maximum number of entries.
+        """
+        return lake_history(self._client, limit)
 
     # -- operating ---------------------------------------------------------------
 
     def exists(self) -> bool:
         """Whether anything was ever committed here; if not, the root may be misspelt."""
-        return self.runner.run(self.context.head()) is not None
+        return self._client.run(self._client.context.head()) is not None
 
     def transactions(self) -> list[TransactionInfo]:
-        """The transactions that are in a queue or were saved, oldest first. It only looks.
+        """The transactions that are in a queue or were saved, oldest first. It changes nothing.
 
-        Short optimistic ones leave no trace before they commit, and are not told of. A record
-        that can't be read is passed over; ``doctor`` tells of it.
+        Short optimistic transactions leave no trace before they commit, so they are not listed.
+        A record that can't be read is skipped; ``doctor`` reports it.
         """
-        return self.runner.run(watching.transactions(self.context))
+        return HtmlList(self._client.run(watching.transactions(self._client.context)))
 
     def outcome(
         self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
     ) -> Outcome:
-        """How a transaction ended; one that is still undecided is ended by asking.
+        """How a transaction ended. If it is undecided, this call ends it.
+
+        Parameters
+        ----------
+        txn_id : str, optional
+            The id of the transaction; give this or a key.
+        idempotency_key : str or (str, int), optional
+            As passed to ``transaction``.
 
         Raises
         ------
         CommitOutcomeUnknown
-            It could not be settled: ask again.
+            The outcome could not be settled: call it again.
         """
         if (txn_id is None) == (idempotency_key is None):
             raise InvalidOperation("outcome takes a transaction id or an idempotency key")
-        self.ensure_safe_store()
+        self._client.ensure_safe_store()
         if txn_id is not None:
-            told = self.runner.run(outcome.outcome(self.context, txn_id))
+            found = self._client.run(outcome.outcome(self._client.context, txn_id))
         else:
             key, version = parse_key(idempotency_key)
-            told = self.runner.run(operating.outcome_of_key(self.context, key, version))
-        if told.result is None:
-            return told
-        return Outcome(told.state, self.named(told.result))
+            found = self._client.run(
+                registration.outcome_of_key(self._client.context, key, version)
+            )
+        if found.result is None:
+            return found
+        return Outcome(found.state, self._client.named(found.result))
 
     def resume(self, txn_id: str) -> Transaction[Frame]:
-        """Take over a saved transaction of another process, as it was when last saved.
+        """Continue a saved transaction of another process, as it was when last saved.
+
+        Parameters
+        ----------
+        txn_id : str
+            The id of a saved transaction.
 
         Raises
         ------
         AlreadyCommitted, TransactionAborted, TransactionNotFound
         """
-        self.ensure_safe_store()
-        return self.begun(self.runner.run(saving.resume(self.context, txn_id, self._owner)))
+        self._client.ensure_safe_store()
+        client = self._client
+        state = client.run(save.resume(client.context, txn_id, client.owner))
+        return Transaction(self._executor(client, state))
 
     def abort(self, txn_id: str) -> None:
-        """Abort a transaction, another client's too; it can never commit afterwards.
+        """Abort a transaction, also of another client; it can never commit afterwards.
 
-        Its places in the queues are void at once.
+        Its places in the queues become void at once.
+
+        Parameters
+        ----------
+        txn_id : str
+            As in ``Transaction.id``, ``transactions`` or ``lakevilla txns``.
 
         Raises
         ------
         InvalidOperation
-            It has committed, or may have: it ended before the history that is kept, or
-            commits by its table's own log entry, which nothing can fence.
+            It has committed or may have: it ended before the kept history begins, or it commits
+            by its table's own log entry, which can't be fenced.
         """
-        self.ensure_safe_store()
-        self.runner.run(recovery.abort(self.context, txn_id))
+        self._client.ensure_safe_store()
+        self._client.run(recovery.abort(self._client.context, txn_id))
 
     def guard(self, table: str) -> None:
-        """Make other clients refuse to write the table; all of them can still read it."""
+        """Make other clients refuse to write the table; all of them can still read it.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        UnsupportedTableFeature
+            The table is an Iceberg table.
+        """
         self._set_guard(table, True)
 
     def unguard(self, table: str) -> None:
-        """Lift the guard."""
+        """Remove the guard: other clients may write the table again.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        """
         self._set_guard(table, False)
 
     def _set_guard(self, table: str, on: bool) -> None:
-        def change(txn: Transaction[Frame]) -> None:
-            txn.set_guard(table, on)
+        def change(executor: Executor[Frame]) -> None:
+            executor.set_guard(table, on)
 
-        self.run(change)
+        run(self._client, partial(self._begin, {}), change, ATTEMPTS)
 
     def capabilities(self, table: str) -> Capabilities:
-        """What is guaranteed on a table as it is now."""
-        return Capabilities.of(self.table(table))
+        """What is guaranteed for a table in its present state.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+
+        Raises
+        ------
+        TableNotFound
+        """
+        return capabilities_of(self.table(table))
 
     def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
-        """Finish what others have left: publish what is decided, give up the places of the dead.
+        """Finish the work of dead clients: publish what is decided, and give up their places.
 
-        Only if there are places in a queue whose owners may be dead it waits, and for no
-        longer than ``lease_seconds``.
+        It waits only if the owners of places in a queue may be dead, and at most
+        ``lease_seconds``.
 
         Parameters
         ----------
         rebuild_head : bool
-            Instead, make a HEAD.json that is lost or damaged anew, from the logs of the tables
-            and what else is left. The report says what could not be told; nothing is deleted by
-            ``gc`` and ``vacuum`` until ``confirm_head``.
+            Instead, rebuild a lost or damaged HEAD.json from the logs of the tables and
+            everything else that is left. The report lists what could not be found out. Until
+            ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
         confirm_head : bool
-            Instead, say that somebody has read that report.
+            Instead, confirm that somebody has read that report.
 
         Raises
         ------
         CorruptObject
-            HEAD is lost, or what it needs.
+            HEAD or an object that it needs is lost.
         InvalidOperation
-            With ``rebuild_head``: HEAD is sound, or nothing of a lake is there.
+            With ``rebuild_head``: HEAD is intact, or there is no lake.
         """
         if rebuild_head and confirm_head:
             raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
         if rebuild_head:
-            self.ensure_safe_store()
-            self.context.held = None
-            return self.runner.run(rebuilding.rebuild_head(self.context))
+            self._client.ensure_safe_store()
+            self._client.context.held = None
+            with self._client.measured("recover"):
+                return self._client.run(rebuilding.rebuild_head(self._client.context))
         if not self.exists():
             return self._no_lake()
-        self.ensure_safe_store()
+        self._client.ensure_safe_store()
         if confirm_head:
-            return self.runner.run(rebuilding.confirm_head(self.context))
-        report = self.runner.run(recovery.recover(self.context, self._owner))
-        self._checkpoint_soon()
-        return report
+            return self._client.run(rebuilding.confirm_head(self._client.context))
+        with self._client.measured("recover"):
+            report = self._client.run(recovery.recover(self._client.context, self._client.owner))
+        self._client.checkpoint_soon()
+        return named_report(report, catalog_names(self._client.context))
 
     def gc(self, dry_run: bool = False) -> Report:
-        """Delete what no transaction needs any more; with ``dry_run`` only tell.
+        """Delete what no transaction needs any more; with ``dry_run`` only report it.
 
         Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Only report what would be deleted.
         """
         dry_run = check_flag("dry_run", dry_run)
         if not self.exists():
             return self._no_lake()
         if not dry_run:
-            self.ensure_safe_store()
-        return self.runner.run(gc.gc(self.context, dry_run=dry_run))
-
-    def vacuum_table(
-        self, name: str, retention_hours: float | None, dry_run: bool, enforce: bool
-    ) -> list[str]:
-        """See ``Table.vacuum``."""
-        if not dry_run:
-            self.ensure_safe_store()
-        program = vacuum.vacuum(
-            self.context,
-            self._location(name),
-            retention_seconds=None if retention_hours is None else retention_hours * 3600,
-            dry_run=dry_run,
-            enforce_retention=enforce,
-        )
-        return self.runner.run(program)
+            self._client.ensure_safe_store()
+        with self._client.measured("gc"):
+            return self._client.run(gc.gc(self._client.context, dry_run=dry_run))
 
     def _no_lake(self) -> Report:
         """Nothing is written where nothing is: the root may be misspelt."""
-        told = f"{self.root} has no lake yet: the first transaction that writes makes one"
-        return Report(True, (Finding("note", "empty", told),))
+        message = f"{self.root} has no lake yet: the first transaction that writes makes one"
+        return Report(True, (Finding("note", "empty", message),))
 
     def doctor(self, *, adopt: bool = False, files: bool = False) -> Report:
-        """Tell what is wrong, pending or left over. Changes nothing, but for ``adopt``.
+        """Report what is wrong, pending or left over. Changes nothing, except with ``adopt``.
 
         Parameters
         ----------
         adopt : bool
             Give a copied or moved lake a new identity, so that it can be written.
         files : bool
-            Look at every live data file, too: that it is there, has the logged size, and a
-            footer with the logged number of rows; and at all that deletes rows. Two requests
-            a file. What lies between is not read: a bit that has flipped there is not found.
+            Also check every live data file: that it exists, has the logged size, and has a
+            footer with the logged number of rows; and check all files that delete rows. This
+            takes two requests per file. The middle of a file is not read, so a flipped bit
+            there is not found.
         """
         if check_flag("adopt", adopt):
-            self.ensure_safe_store()
-            self.runner.run(recovery.adopt_lake(self.context))
+            self._client.ensure_safe_store()
+            self._client.run(recovery.adopt_lake(self._client.context))
         read = read_deletes if files else None
-        return self.runner.run(doctor.doctor(self.context, files=read))
-
-    # -- inside ------------------------------------------------------------------
-
-    def ensure_safe_store(self) -> None:
-        """Probe conditional writes, once per store and process, before the first of them.
-
-        A store that does not replace under a condition is used without: HEAD is a log there.
-        With ``conditional_writes="check"`` a store that honours conditions is used as any other:
-        it is cheaper, and safe, and goes with clients that require them. Only one that fails is
-        used with checks.
-        """
-        if self.runner.checked is None:
-            self.runner.run(self._replaces())
-            return
-        place = self._place()
-        if place not in _PROBED:
-            _PROBED[place] = self._honoured()
-        self.runner.replaces = _PROBED[place] == "all"
-        # A lake whose HEAD is replaced under checks stays so: it was made before this store was
-        # known to create, or is one that clients without conditions made.
-        held = self.runner.run(self.context.head()) if _PROBED[place] == "creates" else None
-        if _PROBED[place] == "all" or (
-            _PROBED[place] == "creates" and (held is None or held.head.as_log)
-        ):
-            self.runner.checked = None
-
-    def _replaces(self) -> Program[bool]:
-        """Whether the store, checks included, replaces under a condition; asked once."""
-        if self.runner.checked is not None:
-            return True
-        place = self._place()
-        if place not in _PROBED:
-            _PROBED[place] = "all" if (yield from probe(self.context.ids)) else "creates"
-        self.runner.replaces = _PROBED[place] == "all"
-        return self.runner.replaces
-
-    def _honoured(self) -> Literal["all", "creates", "none"]:
-        where = self.runner.where
-        plain = Runner(self.runner.store, self.context.ids, self.settings, where=where)
-        try:
-            return "all" if plain.run(probe(self.context.ids)) else "creates"
-        except (UnsafeStore, StoreError) as error:
-            # Where a plain write fails too, conditions are not what is wrong: raised.
-            plain.run(probe_plain(self.context.ids))
-            told = (
-                f"{self.root} is written with checks in the place of conditional writes, which is "
-                f"best effort: {error.message.partition(';')[0]}"
-            )
-            _LOG.warning(told)
-            self._notify(Event("unsafe_store", None, told, {}))
-            return "none"
-
-    def _place(self) -> str:
-        return f"{os.getpid()}:{self.root}"
-
-    def _location(self, name: str) -> str:
-        held = self.runner.run(self.context.head())
-        head = None if held is None else held.head
-        return self.resolve(self.names(head, name), name)
-
-    def resolve(self, names: Mapping[str, str], table: str) -> str:
-        """The location of a table: a registered name, a path, a URI, or its name in a catalog.
-
-        Raises
-        ------
-        InvalidOperation, TableNotFound
-            The name is none, or its catalog has no such table.
-        """
-        pointer = pointer_of(self._catalogs, table)
-        if pointer is None or table in names:
-            return resolve(self.root, names, table)
-        now = self.context.clock.elapsed()
-        location, at = self._located.get(table, ("", 0.0))
-        if not location or now - at > _LOCATED_SECONDS:
-            location = self.runner.run(locate(self.context, pointer, table))
-            self._located[table] = location, now
-        return location
-
-    def names(self, head: Head | None, table: object) -> Mapping[str, str]:
-        """Registered names, with all that is needed to look up what a caller calls a table."""
-        if head is None or not isinstance(table, str):
-            return {}
-        if head.names.refs:
-            self.runner.run(load_names(head, [table, table.replace(".", "/")]))
-        return head.names
-
-    def uri_of(self, location: str) -> str:
-        """A location as any other client may be given it."""
-        if "://" in location or location.startswith("/"):
-            return location
-        return f"{self.root.rstrip('/')}/{location}"
-
-    def named(self, result: CommitResult) -> CommitResult:
-        """A result with the tables by their registered names."""
-        held = self.context.held
-        if held is None or not held.head.names or result.versions is None:
-            return result
-        # Whatever the transaction has called by its name was looked up, so it is at hand.
-        names = shown_names(held.head.names.at_hand())
-        versions = {names.get(k, k): version for k, version in result.versions.items()}
-        return CommitResult(
-            result.id, versions, result.global_version, result.retries, result.operations
-        )
-
-    def log(self, message: str, txn_id: str | None) -> None:
-        _LOG.info(message, extra={"txn_id": txn_id})
-
-    def _notify(self, event: Event) -> None:
-        loud = event.kind == "left_out" or event.detail.get("long")
-        level = logging.WARNING if loud else logging.INFO
-        _LOG.log(level, event.message, extra={"txn_id": event.txn_id})
-        if self._on_event is not None:
-            try:
-                self._on_event(event)
-            except Exception:  # a caller's listener must not undo a commit
-                _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
-
-    def after_commit(self, state: core.Transaction, *, publish: bool) -> None:
-        """What a commit leaves to the background: publishing if not waited for, checkpoints."""
-        decided = state.decided
-        if decided is not None and not publish:
-            head = decided.held.head
-            for location in decided.summary.tables:
-                self._soon(partial(publish_or_tell, state, head, location))
-        self._checkpoint_soon()
-
-    def _checkpoint_soon(self) -> None:
-        while self.context.checkpoints_due:
-            location, version = self.context.checkpoints_due.popleft()
-            self._soon(partial(recovery.checkpoint, self.context, location, version))
-
-    def _soon(self, program: Callable[[], Program[object]]) -> None:
-        """Run a program in the background; what fails is logged and left to the next client."""
-
-        def work() -> None:
-            try:
-                self.runner.run(program())
-                self._checkpoint_soon()
-            except Exception:
-                _LOG.warning("background work failed; it is left to the next client", exc_info=True)
-
-        with self._lock:
-            if self._background is None or self._background_pid != os.getpid():
-                self._background = ThreadPoolExecutor(1, thread_name_prefix="lakevilla")
-                self._background_pid = os.getpid()
-            self._background.submit(work)
-
-
-def _formats(uri_of: Callable[[str], str]) -> Formats:
-    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
-    if find_spec("pyiceberg") is None:
-        return Formats(DeltaFormat())
-
-    def iceberg() -> TableFormat:
-        from lakevilla.formats.iceberg.table_format import IcebergFormat
-
-        return IcebergFormat(uri_of)
-
-    return Formats(DeltaFormat(), later={"iceberg": iceberg})
+        with self._client.measured("doctor"):
+            report = self._client.run(doctor.doctor(self._client.context, files=read))
+        return named_report(report, catalog_names(self._client.context))
 
 
 def _registered(name: object, uri: object) -> dict[str, str]:
-    """Names to places, as the three forms of ``register`` give them."""
+    """Names to URIs, as the three forms of ``register`` give them."""
+    if name is None:
+        raise InvalidOperation(
+            "register was given no table: name at least one, or take in what lies under the root "
+            "with discover=True"
+        )
     if isinstance(name, Mapping):
         if uri is not None:
             raise InvalidOperation("register takes a mapping of names to URIs, or a name and a URI")
@@ -914,19 +963,7 @@ def _registered(name: object, uri: object) -> dict[str, str]:
             raise InvalidOperation("register was given no table: name at least one")
     else:
         given = {check_text("name", name): name if uri is None else uri}
-    return {check_text("name", key): check_text("uri", where) for key, where in given.items()}
-
-
-def _check_timeout(seconds: object) -> None:
-    if seconds is None:
-        return
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    endless = seconds == math.inf
-    if not is_number or not (endless or 0 <= seconds <= MOST_SECONDS):  # type: ignore[operator]
-        raise InvalidOperation(
-            f"wait_timeout_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
-            f"infinite, not {shown(seconds)}"
-        )
+    return {check_text("name", key): check_place("uri", value) for key, value in given.items()}
 
 
 _TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:-1]
@@ -942,5 +979,5 @@ def _check_options(options: Mapping[str, object]) -> None:
         )
 
 
-def _call(fn: Callable[..., T], args: tuple[Any, ...], txn: Transaction) -> T:
-    return fn(txn, *args)
+def _call(fn: Callable[..., T], args: tuple[Any, ...], executor: Executor) -> T:
+    return fn(Transaction(executor), *args)

@@ -65,8 +65,8 @@ def _name(argument: str, name: object) -> str:
 def _text(name: str, value: object) -> str:
     if value is None:
         raise InvalidOperation(
-            f"property {name!r} is None, which no table can store: leave it out, or take it away "
-            f"with alter(unset_properties=[{name!r}])"
+            f"property {name!r} is None, which no table can store: leave it out, or remove it with "
+            f"alter(unset_properties=[{name!r}])"
         )
     found = plain(value, f"property {name!r}") if _may_be_one(value) else value
     if isinstance(found, bool):
@@ -80,8 +80,8 @@ def _text(name: str, value: object) -> str:
     if isinstance(found, Decimal) and found.is_finite():
         return format(found, "f")
     raise InvalidOperation(
-        f"property {name!r} is {shown(value)} of type {type(value).__name__}, which has no one "
-        "spelling as text: pass a str, bool, int, float or Decimal that says it"
+        f"property {name!r} is {shown(value)} of type {type(value).__name__}, which has more than "
+        "one spelling as text: pass a str, bool, int, float or Decimal that says it"
     )
 
 

@@ -9,9 +9,13 @@ function is called in a new one: its work must not be done twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar
 
-from lakevilla.api.transaction import Transaction
+from lakevilla.api.execution.executor import Executor
+from lakevilla.client.client import LakeClient
 from lakevilla.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -25,70 +29,101 @@ from lakevilla.publishing import outcome
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program, delete, sleep
 from lakevilla.sublogs.record import record_key
-from lakevilla.transaction.state import transaction as core
-from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.rerun import rerun
 
-if TYPE_CHECKING:
-    from lakevilla.api.lake import Lake
-
-__all__ = ["check_attempts", "check_callable", "run"]
+__all__ = ["ATTEMPTS", "BatchFunction", "check_attempts", "check_callable", "run"]
 
 T = TypeVar("T")
 
+#: How often a function is called before its conflict is raised.
+ATTEMPTS = 10
 
-def run(
-    lake: Lake, fn: Callable[[Transaction], T], attempts: int, options: Mapping[str, Any]
-) -> T | None:
-    """Call ``fn`` in a transaction with ``options``, at most ``attempts`` times (``Lake.run``)."""
+#: A new transaction; or again the one that has lost, in its place.
+Begin = Callable[[TransactionState | None], Executor]
+
+
+def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts: int) -> T | None:
+    """Call ``fn`` in a transaction, at most ``attempts`` times (``Lake.run``)."""
     check_attempts(attempts)
-    kept: core.Transaction | None = None
+    kept: TransactionState | None = None
     losses = 0
     try:
         for attempt in range(attempts):
-            txn = _attempt(lake, kept, losses, options)
+            executor = _attempt(client, begin, kept, losses)
             kept = None
-            if txn is None:
+            if executor is None:
                 return None  # another process has resumed it, and committed
             value: T | None = None
             try:
-                with txn:
-                    value = fn(txn)
+                with executor:
+                    value = fn(executor)
                 return value
             except AlreadyCommitted:
                 return None
             except CommitOutcomeUnknown:
                 # Only HEAD can be asked; a log entry is the caller's to look for.
-                told = lake.outcome(txn.id).state if txn.through_head else "expired"
-                if told == "committed":
-                    txn.give_back()
+                ended = _outcome(client, executor.id) if executor.state.through_head else "expired"
+                if ended == "committed":
+                    executor.give_back()
                     return value
-                if told != "aborted":
+                if ended != "aborted":
                     raise
-                txn.give_back()  # settled, so it can't commit any more
+                executor.give_back()  # settled, so it can't commit any more
                 error: LakeVillaError | None = None
             except (ConflictError, TransactionAborted) as conflict:
                 error = conflict
                 losses += 1
-                kept = txn.lost
+                kept = executor.lost
             except BaseException:
-                kept = txn.lost  # the function has made another error of a conflict
+                kept = executor.lost  # the function has made another error of a conflict
                 raise
             if attempt + 1 == attempts:
                 raise error or TransactionAborted(
-                    f"transaction {txn.id} was not committed in {attempts} attempts: "
+                    f"transaction {executor.id} was not committed in {attempts} attempts: "
                     "run it again later",
-                    txn_id=txn.id,
+                    txn_id=executor.id,
                 )
-            if error and kept is None and txn.is_shared and _has_committed(lake, txn.id):
+            if (
+                error
+                and kept is None
+                and executor.state.ending.shared
+                and _has_committed(client, executor.id)
+            ):
                 return None
-            if kept is None or kept.queue is None:
-                lake.runner.run(_pause(lake.context, attempt))
+            if kept is None or kept.standing.queue is None:
+                client.run(_pause(client.context, attempt))
     finally:
         if kept is not None:
-            _let_go(lake, kept)
+            _let_go(client, kept)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """What Spark calls with each batch of a query and its number.
+
+    On Spark Connect it is pickled and called beside the server; the lake whose methods it
+    holds opens again there, by its arguments.
+
+    Attributes
+    ----------
+    run, beside : callable
+        ``Lake.run``, and the block in which frames come from where the batch does.
+    """
+
+    run: Callable[..., object]
+    beside: Callable[[object], AbstractContextManager[None]]
+    fn: Callable[..., object]
+    query_id: str
+    options: Mapping[str, Any]
+
+    def __call__(self, batch: Any, batch_id: int) -> None:
+        # The batch's session may be another than the lake's: a stream clones its own.
+        with self.beside(batch):
+            self.run(self.fn, batch, idempotency_key=(self.query_id, int(batch_id)), **self.options)
 
 
 def check_attempts(attempts: object) -> None:
@@ -104,64 +139,72 @@ def check_callable(fn: object) -> None:
             f"run takes a function of the transaction, not {shown(fn)}: "
             "write `lake.run(lambda txn: ...)`"
         )
+    if iscoroutinefunction(fn):
+        raise InvalidOperation(
+            f"{shown(fn)} is an async function, which run would not wait for: pass a plain one"
+        )
 
 
 def _attempt(
-    lake: Lake, kept: core.Transaction | None, losses: int, options: Mapping[str, Any]
-) -> Transaction | None:
+    client: LakeClient, begin: Begin, kept: TransactionState | None, losses: int
+) -> Executor | None:
     """The transaction that lost, under its id and in its places, or a new one.
 
     None if another process has resumed and committed the one that lost.
     """
     if kept is not None:
-        escalate = losses >= lake.settings.escalate_after
+        escalate = losses >= client.settings.escalate_after
         try:
-            state = lake.runner.run(rerun(kept, escalate=escalate))
+            state = client.run(rerun(kept, escalate=escalate))
         except TransactionAborted:
-            _let_go(lake, kept)  # another process has resumed it
-            if _has_committed(lake, kept.id):
+            _let_go(client, kept)  # another process has resumed it
+            if _has_committed(client, kept.id):
                 return None
         else:
-            given = {name: options[name] for name in ("wait", "durability") if name in options}
-            txn = lake.begun(state, **given)
-            txn.keeps_place = True
-            return txn
-    txn = lake.transaction(**options)
-    txn.keeps_place = True
-    return txn
+            executor = begin(state)
+            executor.keeps_place = True
+            return executor
+    executor = begin(None)
+    executor.keeps_place = True
+    return executor
 
 
-def _has_committed(lake: Lake, txn_id: str) -> bool:
+def _outcome(client: LakeClient, txn_id: str) -> str:
+    client.ensure_safe_store()
+    return client.run(outcome.outcome(client.context, txn_id)).state
+
+
+def _has_committed(client: LakeClient, txn_id: str) -> bool:
     """Whether a transaction that others may have resumed has committed; if not, it never will.
 
-    Asked before it is done anew under another id, or it would be done twice.
+    Asked before it is done again under another id, or it would be done twice.
     """
     # Saved ones commit through HEAD alone, so a fence settles it.
-    if lake.runner.run(outcome.fence(lake.context, txn_id)) is not None:
+    if client.run(outcome.fence(client.context, txn_id)) is not None:
         return True
-    held = lake.context.held
+    held = client.context.held
     if held is not None and outcome.is_forgotten(held.head, txn_id):
         raise CommitOutcomeUnknown(
             f"transaction {txn_id} was resumed by another process, and whether it has "
-            "committed can't be told any more: look for its rows",
+            "committed is not known any more: look for its rows",
             txn_id=txn_id,
         )
     # Nobody is to wait in a queue for whoever has resumed it.
-    lake.runner.run(delete(record_key(txn_id)))
+    client.run(delete(record_key(txn_id)))
     return False
 
 
-def _let_go(lake: Lake, kept: core.Transaction) -> None:
+def _let_go(client: LakeClient, kept: TransactionState) -> None:
     """End a transaction that was kept for another attempt, beside an error that matters more."""
 
     def end() -> Program[None]:
-        yield from saving.forget(kept)
+        yield from save.forget(kept)
         yield from abort(kept)
 
     try:
-        lake.runner.run(end())
+        client.run(end())
     except LakeVillaError as error:
-        lake.log(f"could not clean up after transaction {kept.id}: {error}", kept.id)
+        client.log(f"could not clean up after transaction {kept.id}: {error}", kept.id)
 
 
 def _pause(context: Context, attempt: int) -> Program[None]:

@@ -7,28 +7,54 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self
+from typing import Self
 
-import pyarrow as pa
-
+from lakevilla.api.arguments import Hinted, verbs_elsewhere
+from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
-from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
+from lakevilla.api.reads import Reads
+from lakevilla.client.discovering import leave_out
+from lakevilla.client.glance import summary, tables_html
+from lakevilla.display import HtmlFields
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    TableNotFound,
+    UnsupportedFormat,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
 from lakevilla.formats.base import FormatName
+from lakevilla.global_log.head import shown_tables
+from lakevilla.lake.view import View
 from lakevilla.results import OperationResult
 
-if TYPE_CHECKING:
-    from lakevilla.api.lake import Lake
-    from lakevilla.api.transaction import Transaction
+__all__ = ["Snapshot", "TableVersion", "views"]
 
-__all__ = ["Snapshot", "TableVersion"]
+#: These tell of one table: HEAD, and what it lies in, was read before.
+_WRONG_WITH_ONE = (
+    TableNotFound,
+    VersionNotFound,
+    UnsupportedTableFeature,
+    UnsupportedFormat,
+    CorruptObject,
+    InvalidOperation,  # it was moved, or its catalog is not known here
+)
 
 
 @dataclass(frozen=True, slots=True)
-class TableVersion:
+class TableVersion(HtmlFields):
     """A table's version in a snapshot, for use with any other reader.
 
-    ``version`` is None where no log version equals the state.
+    ``version`` is None if no log version equals the state.
+
+    Examples
+    --------
+    >>> stock = lake.snapshot().versions["stock"]
+    >>> stock.format, stock.version  # for any other reader: deltalake's DeltaTable(uri, version)
+    ('delta', 0)
     """
 
     uri: str
@@ -37,17 +63,21 @@ class TableVersion:
     snapshot_id: int | None = None
 
 
-class Snapshot(Generic[Frame]):
+class Snapshot(Reads[Frame], Hinted):
     """The lake at one global version; a context manager or a plain object.
 
-    Without a version or time it is the lake as it was when first looked at, with what
-    other clients have committed by then. At a given version that is part of it only once
-    it has a place in the lake's order.
+    Without a version or time it shows the lake at the moment of its first use, with everything
+    that other clients have committed by then. A snapshot of a given version has only those of
+    their commits that already had a place in the lake's order.
+
+    Examples
+    --------
+    >>> with lake.snapshot() as now:
+    ...     now.version, now.sql("SELECT sku FROM stock WHERE qty > 1").to_pylist()
+    (2, [{'sku': 'tea'}])
     """
 
-    def __init__(self, lake: Lake[Frame], txn: Transaction[Frame]) -> None:
-        self._lake = lake
-        self._txn = txn
+    _elsewhere = verbs_elsewhere("a snapshot only reads, and a transaction writes")
 
     def __enter__(self) -> Self:
         return self
@@ -58,62 +88,48 @@ class Snapshot(Generic[Frame]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._txn.abort()
+        self._executor.abort()
+
+    def __repr__(self) -> str:
+        client, bound = self._executor.client, self._executor.state.bound
+        if not bound.is_bound:
+            return f"<lakevilla.Snapshot of {client.root}: bound when it is first read>"
+        return f"<lakevilla.Snapshot of {client.root}{summary(self._executor.state.head)}>"
+
+    def _repr_html_(self) -> str:
+        client, head = self._executor.client, self._executor.state.head
+        return tables_html(repr(self).strip("<>"), client, head)
 
     @property
     def version(self) -> int:
         """The lake's global version; 0 before its first commit."""
-        state = self._txn.state_of_lake()
+        state = self._executor.state_of_lake()
         return 0 if state is None else state.sequence
 
     @property
     def timestamp(self) -> datetime | None:
-        """When that version was made (aware, in UTC); None where no commit tells."""
-        state = self._txn.state_of_lake()
+        """When that version was created (aware, in UTC); None if no commit says so."""
+        state = self._executor.state_of_lake()
         if state is None or not state.commits:
             return None
         return moment(state.commits[-1].timestamp_ms)
 
     @property
     def versions(self) -> dict[str, TableVersion]:
-        """Per table, the log version that shows the same state to any other reader.
+        """For each table, the log version that shows the same state to any other reader.
 
-        Without those that can't be opened, or are not kept so far back: to read one tells why.
+        Tables that can't be opened or are not kept so far back are left out; reading one
+        raises an error that says why.
         """
         return {
             name: TableVersion(
-                self._lake.uri_of(view.location),
+                self._executor.client.uri_of(view.location),
                 view.snapshot.format,
                 view.log_version,
                 view.snapshot_id,
             )
-            for name, view in self._lake.views(self._txn).items()
+            for name, view in views(self._executor).items()
         }
-
-    def read(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-    ) -> Frame:
-        """Rows of a table at this version."""
-        with self._kept():
-            return self._txn.read(table, columns, where, params=params)
-
-    def scan(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-    ) -> pa.RecordBatchReader:
-        """As ``read``, streamed."""
-        with self._kept():
-            rows = self._txn.scan(table, columns, where, params=params)
-        return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(rows))
 
     def sql(
         self,
@@ -122,38 +138,96 @@ class Snapshot(Generic[Frame]):
         *,
         views: Mapping[str, object] | None = None,
     ) -> Frame:
-        """One SELECT over all tables at this version."""
-        with self._kept():
-            rows = self._txn.sql(query, params, views=views)
+        """One SELECT over all tables at this version.
+
+        Parameters
+        ----------
+        query : str
+            A SELECT.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+        views : Mapping, optional
+            Frames by the names that the query uses for them.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, VersionNotFound
+            Also for a statement that writes.
+        """
+        rows = super().sql(query, params, views=views)
         if isinstance(rows, OperationResult):
             raise InvalidOperation("a snapshot runs one SELECT: it writes nothing")
         return rows
 
-    def changes(
-        self,
-        table: str,
-        since: int,
-        *,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        params: Mapping[str, object] | None = None,
-    ) -> Frame:
-        """Rows changed after global version ``since``, up to this one; see ``Transaction``."""
-        return self._txn.changes(table, since, columns=columns, where=where, params=params)
+    def attach(
+        self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None
+    ) -> None:
+        """Make the tables at this version views of a DuckDB connection of yours.
 
-    def _streamed(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with self._kept():
-            yield from rows
+        The table ``orders`` is the view ``orders``; ``sales/orders`` is ``sales.orders`` and
+        ``"sales/orders"``. They are read when a query asks for them: the columns it needs, by
+        LakeVilla's reader, with deletes, renamed columns and types right whatever the
+        connection's settings. They show this version for as long as the connection lives and
+        the files are kept (``vacuum`` keeps them for the table's retention); attached again,
+        they show the newer state. They are temporary views: other connections and cursors
+        don't see them, and no database file keeps them. A view whose name begins with
+        __lakevilla gives another one its rows.
 
-    @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """A past state whose files were vacuumed is a version that is not there any more."""
-        try:
-            yield
-        except VersionNotFound:
-            raise
-        except (LakeVillaError, OSError) as error:
-            # An engine tells of a missing file in its own ways; a mistake in a query names none.
-            if self._txn.is_past and "file" in str(error):
-                self._txn.refuse_missing_files()
-            raise
+        On a lake with ``spark=`` too: the driver reads what a query asks for.
+
+        Parameters
+        ----------
+        connection : duckdb.DuckDBPyConnection
+            Or the module ``duckdb``, for its default connection.
+        tables : str, sequence of str, or Mapping of str to str, optional
+            Some tables; or the names of views, and the table that each shows. All tables if not
+            given.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            The connection has a table or view of that name, which stays as it is; or what is
+            given is no connection, or DuckDB refuses. Nothing is attached then.
+
+        Examples
+        --------
+        >>> import duckdb
+        >>> connection = duckdb.connect()
+        >>> lake.snapshot().attach(connection, {"goods": "stock"})
+        >>> connection.sql("SELECT sku FROM goods WHERE qty > 1").fetchall()
+        [('tea',)]
+        """
+        from lakevilla.api.reading.attached import attach  # loads what a lake may never need
+
+        attach(self._executor, connection, tables, [] if tables else list(views(self._executor)))
+
+
+@contextmanager
+def once(state: Snapshot[Frame]) -> Iterator[Snapshot[Frame]]:
+    """A snapshot for one query, whose end is told."""
+    with state._executor.client.ending(state._executor.state):
+        yield state
+
+
+def views(executor: Executor) -> dict[str, View]:
+    """All tables at a transaction's state of the lake, by the names that are shown.
+
+    What is wrong with one table does not hide the others: it is left out, and said. But
+    what the store fails at is raised, so that nobody takes an outage for a lake without
+    the table.
+    """
+    state = executor.state_of_lake(whole=True)
+    if state is None:
+        return {}
+    found = {}
+    for name, view in executor.look_at_each(shown_tables(state)).items():
+        if not isinstance(view, LakeVillaError):
+            found[name] = view
+            continue
+        if not isinstance(view, _WRONG_WITH_ONE):
+            raise view
+        leave_out(
+            executor.client, name, view.message, view.kind, quiet=isinstance(view, VersionNotFound)
+        )
+    return found

@@ -4,32 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from datetime import datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, overload
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import check_flag, check_hours, check_size, check_z_order
-from lakevilla.api.history import table_history
+from lakevilla.api.arguments import (
+    Hinted,
+    check_flag,
+    check_hours,
+    check_size,
+    check_z_order,
+    verbs_elsewhere,
+)
+from lakevilla.api.begin import begin_transaction
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.api.history import own_version, table_history, table_versions
+from lakevilla.api.reading.lazy_frame import frame_of, lazy_frame
+from lakevilla.arrow.opening import LiveRows
+from lakevilla.client.client import LakeClient
+from lakevilla.client.glance import known_size
+from lakevilla.display import HtmlFields, size_text, table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
-from lakevilla.results import OptimizeResult, TableHistoryEntry
+from lakevilla.lake.view import View
+from lakevilla.maintenance.vacuum import vacuum
+from lakevilla.results import KeptVersion, OptimizeResult, TableHistoryEntry
 from lakevilla.transaction.verbs.optimize import result_of
 
 if TYPE_CHECKING:
-    from lakevilla.api.lake import Lake
+    import duckdb  # noqa: TID251 (the type of what it gives back)
+    import pandas as pd
+    import polars as pl
 
-__all__ = ["Capabilities", "Table"]
+__all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table at one moment; what is asked of it is done to the table as it is by then.
+class Table(LiveRows, Hinted, Generic[Frame]):
+    """A table at one moment; operations work on the table's state at the time of the call.
 
-    ``version`` is the log version that any other reader can be given to see the
-    same state; None where no log version equals it (a commit is still to be
-    published). ``snapshot_id`` is None for Delta. ``partition_by`` is what
-    ``create_table`` takes.
+    ``version`` is the log version with which any other reader sees the same state; None if no
+    log version equals it (a commit is not published yet). ``snapshot_id`` is None for Delta.
+    ``partition_by`` has the form that ``create_table`` takes.
+
+    Examples
+    --------
+    >>> table = lake.table("stock")
+    >>> table.format, table.version, table.schema.names
+    ('delta', 0, ['sku', 'qty'])
     """
+
+    _elsewhere: ClassVar[Mapping[str, str]] = {
+        **verbs_elsewhere("a transaction writes"),
+        "changes": "a snapshot has them: lake.snapshot().changes(name, since)",
+        "drop": "the lake does that: lake.drop_table(name)",
+        "rename": "the lake does that: lake.rename_table(name, new)",
+        "restore": "an older state is a new write: "
+        "lake.run(lambda txn: txn.overwrite(name, table.read(version=...)))",
+        "scan": "the lake reads in batches: lake.scan(name); read() reads at once",
+        "to_arrow": "read() gives an Arrow table",
+        "to_pyarrow_table": "read() gives an Arrow table",
+    }
 
     name: str
     uri: str
@@ -40,14 +78,293 @@ class Table:
     partition_by: tuple[str, ...]
     properties: Mapping[str, str]
     guarded: bool
-    _lake: Lake | None = field(default=None, repr=False, compare=False)
+    _client: LakeClient | None = field(default=None, repr=False, compare=False)
+    _executor: type[Executor[Frame]] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        columns = len(self.schema)
+        return (
+            f"<lakevilla.Table {self.name}: {self.format}, version {self.version}, "
+            f"{columns} column{'' if columns == 1 else 's'}, {self.uri}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return table_html(
+            f"table {self.name}: {self._described()}",
+            ("column", "type", "", ""),
+            [
+                (
+                    field.name,
+                    field.type,
+                    "" if field.nullable else "not null",
+                    "partition" if field.name in self.partition_by else "",
+                )
+                for field in self.schema
+            ],
+        )
+
+    def _described(self) -> str:
+        size = None
+        if self._client is not None:
+            size = known_size(self._client, self.uri, self.version)
+        parts = [self.format, f"version {self.version}"]
+        if size is not None:
+            counts = {"row": size.rows, "file": size.files}
+            parts += [
+                f"{count} {what}{'' if count == 1 else 's'}"
+                for what, count in counts.items()
+                if count is not None
+            ]
+            parts.append(size_text(size.bytes))
+        parts += ["guarded"] if self.guarded else []
+        return ", ".join([*parts, self.uri])
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        version: int | None = None,
+        timestamp: datetime | None = None,
+        iceberg_ref: int | str | None = None,
+    ) -> Frame:
+        """The table's rows as they are now, or were; a DataFrame on a lake with ``spark=``.
+
+        The past is the table's own, from before it was in the lake, too: its rows and columns as
+        any other reader has them at that version. All tables of the lake at one moment are
+        what ``lake.snapshot(version=...)`` shows, whose versions are the lake's.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        version : int, optional
+            The table's own, as ``versions`` and ``history`` list them: Delta's number of the log
+            entry; for Iceberg the number of the metadata file, counted from 0 (for snapshot ids
+            see ``iceberg_ref``).
+        timestamp : datetime, optional
+            Aware. The newest version that is not later, by the times that ``versions`` tells; so
+            a time to come is now.
+        iceberg_ref : int or str, optional
+            Iceberg's own name of a state: a snapshot id, a branch or a tag. A branch has the
+            columns that the table has now, a snapshot or a tag those of then.
+
+        Raises
+        ------
+        TableNotFound
+        VersionNotFound
+            The version is not there, or not kept any more: the log was cleaned up, the snapshot
+            expired, or a data file vacuumed. The message says which versions are left.
+        InvalidOperation
+            More than one of ``version``, ``timestamp`` and ``iceberg_ref``; a time without a zone.
+
+        Examples
+        --------
+        >>> lake.table("stock").read(["sku"], where="qty > :n", params={"n": 1}).to_pylist()
+        [{'sku': 'tea'}]
+        >>> lake.table("stock").read(version=0).to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        asked = own_version(self.name, version, timestamp, iceberg_ref)
+        executor = self._reading("read")
+        if asked is not None:
+            executor.bind_to_own(asked)
+        return executor.read(self.name, columns, where, params)
+
+    def to_pandas(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+    ) -> pd.DataFrame:
+        """The table's rows as they are now, as a DataFrame of pandas.
+
+        On a lake with ``spark=`` too: the rows are brought to the driver, and must fit there.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            Also if pandas is not installed.
+
+        Examples
+        --------
+        >>> lake.table("stock").to_pandas()["qty"].sum()
+        np.int64(5)
+        """
+        if find_spec("pandas") is None:
+            raise InvalidOperation("to_pandas needs pandas: pip install pandas")
+        rows = self._reading("to_pandas").scan(self.name, columns, where, params)
+        return rows.read_all().to_pandas()
+
+    @overload
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        lazy: Literal[False] = False,
+    ) -> pl.DataFrame: ...
+
+    @overload
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        lazy: Literal[True],
+    ) -> pl.LazyFrame: ...
+
+    def to_polars(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        lazy: bool = False,
+    ) -> pl.DataFrame | pl.LazyFrame:
+        """The table's rows as they are now, as a frame of polars.
+
+        With ``lazy`` nothing is read before the frame is collected, and then the columns that
+        the query needs, of the files that may have rows for its filters. However often it is
+        collected, it shows the state of this call, as long as the files are kept
+        (``vacuum`` keeps them for the table's retention). Filters choose files where
+        they compare columns with constants or columns, by operators or by polars' is_in,
+        is_between, is_null, is_nan and str.starts_with, also under AND, OR and NOT. Others
+        see all rows.
+
+        On a lake with ``spark=`` too: the rows are brought to the driver, and must fit there.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        lazy : bool
+            Give a ``LazyFrame``, which is read in batches.
+
+        Raises
+        ------
+        TableNotFound
+        InvalidOperation
+            Also if polars is not installed.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> lake.table("stock").to_polars(lazy=True).filter(pl.col("qty") > 1).collect().rows()
+        [('tea', 5)]
+        """
+        executor = self._reading("to_polars")
+        if check_flag("lazy", lazy):
+            return lazy_frame(executor, self.name, columns, where, params)
+        return frame_of(executor.scan(self.name, columns, where, params).read_all())
+
+    def to_duckdb(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        connection: object = None,
+    ) -> duckdb.DuckDBPyRelation:
+        """The table's rows as they are now, as a relation of DuckDB.
+
+        It is read when it is used, each time: the columns that a query needs, in batches. It
+        shows the state of this call, as long as the files are kept. ``Lake.attach`` makes
+        views of all tables.
+
+        On a lake with ``spark=`` too: the rows are brought to the driver, in batches.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+        connection : duckdb.DuckDBPyConnection, optional
+            DuckDB's default connection if not given.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+
+        Examples
+        --------
+        >>> lake.table("stock").to_duckdb().filter("qty > 1").project("sku").fetchall()
+        [('tea',)]
+        """
+        from lakevilla.api.reading.attached import relation_of  # loads what few need
+
+        executor = self._reading("to_duckdb")
+        return relation_of(executor, self.name, columns, where, params, connection)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as they are now, in batches, for whatever takes Arrow: pandas, polars
+        and pyarrow. For DuckDB ``to_duckdb`` is better. A verb of a transaction refuses a table as
+        data, since it reads outside of the transaction: pass ``txn.read`` of it.
+        """
+        rows = self._reading("read").scan(self.name, None, None, None)
+        return rows.__arrow_c_stream__(requested_schema)
 
     def history(self, limit: int | None = None) -> list[TableHistoryEntry]:
         """The entries of the table's log, newest first, as far back as the log is kept.
 
-        What is decided and not published yet is not among them: ``lake.history()`` has it.
+        Commits that are decided but not published yet are not included; ``lake.history()`` has
+        them.
+
+        Parameters
+        ----------
+        limit : int, optional
+            The maximum number of entries.
         """
         return table_history(self._acting("history"), self.uri, limit)
+
+    def versions(self, limit: int | None = None) -> list[KeptVersion]:
+        """The versions of the table's own log that can still be read, newest first.
+
+        From before the table was in the lake, too. What is decided and not published yet is not
+        among them. One LIST for a Delta table, whose old data files may be vacuumed all the same:
+        reading tells. For an Iceberg table one GET a version, and those whose snapshots were
+        expired are left out.
+
+        Parameters
+        ----------
+        limit : int, optional
+            At most so many.
+
+        Raises
+        ------
+        TableNotFound
+
+        Examples
+        --------
+        >>> [kept.version for kept in lake.table("stock").versions()]
+        [0]
+        """
+        return table_versions(self._acting("versions"), self.uri, limit)
 
     def optimize(
         self,
@@ -56,16 +373,15 @@ class Table:
         target_file_size_bytes: int | None = None,
         z_order_by: str | Sequence[str] = (),
     ) -> OptimizeResult:
-        """Put small files together, and rewrite those that have a deletion vector.
+        """Combine small files, and rewrite those that have a deletion vector.
 
-        Gives way to every other transaction: reads are not in conflict with it, writes
-        are done again on the new files, and what others change meanwhile is left as
-        they made it.
+        It gives way to every other transaction: reads don't conflict with it, writes are redone
+        on the new files, and files that others change meanwhile stay as they are.
 
         Parameters
         ----------
         where : str, optional
-            A predicate on partition columns: other partitions are left alone.
+            A predicate on partition columns; other partitions are left alone.
         target_file_size_bytes : int, optional
             Default: the table's ``delta.targetFileSize``, else the setting.
         z_order_by : str or sequence of str
@@ -74,18 +390,19 @@ class Table:
         Raises
         ------
         InvalidOperation
-            ``where`` asks for more than partition columns, a column has no order, or an
-            argument is none of these.
+            ``where`` uses other columns than partition columns, a column has no order, or an
+            argument is wrong.
         """
         columns = check_z_order(self.name, z_order_by)
         target_file_size_bytes = check_size(self.name, target_file_size_bytes)
-        with self._acting("optimize").transaction() as txn:
-            done = txn._optimize(self.name, where, target_file_size_bytes, columns)
+        client = self._acting("optimize")
+        with begin_transaction(client, Executor) as executor:
+            done = executor.optimize(self.name, where, target_file_size_bytes, columns)
             if done is None:
-                txn.abort()
+                executor.abort()
                 return OptimizeResult()
             planned = done.operation
-        return result_of(planned, done, txn.result)
+        return result_of(planned, done, executor.result)
 
     def vacuum(
         self,
@@ -94,13 +411,12 @@ class Table:
         *,
         enforce_retention_duration: bool = True,
     ) -> list[str]:
-        """Delete the files that no state of the table younger than the retention needs.
+        """Delete files that no state of the table within the retention needs.
 
-        What running and saved transactions may still commit is kept, as is what the
-        versions of the lake within the retention show. Change files, and what is in other
-        directories that begin with ``_``, are not touched. Snapshots of an Iceberg table that
-        were replaced before the retention are expired first, but for those that a branch or
-        tag needs.
+        It keeps files that running and saved transactions may still commit, and files that
+        versions of the lake within the retention use. It does not touch change files and other
+        directories that begin with ``_``. For an Iceberg table, it first expires the snapshots
+        that were replaced before the retention, except those that a branch or tag needs.
 
         Parameters
         ----------
@@ -110,9 +426,9 @@ class Table:
         dry_run : bool
             Only tell.
         enforce_retention_duration : bool
-            Refuse less than the table's retention. False: whoever reads an older state
-            without a record on the store (a snapshot, a short transaction, another
-            client) may find its files gone.
+            Refuse less than the table's retention. If False, readers of an older state without
+            a record in the store (a snapshot, a short transaction, another client) may find
+            files missing.
 
         Returns
         -------
@@ -122,67 +438,106 @@ class Table:
         Raises
         ------
         InvalidOperation
-            ``retention_hours`` is below the table's retention, or no number of hours; or the
-            table's ``gc.enabled`` is not true, or its directory is another table's too.
+            ``retention_hours`` is below the table's retention or not a number of hours; or the
+            table's ``gc.enabled`` is not true; or another table uses its directory, too.
         UnsupportedTableFeature
-            The table is in a catalog, and cleaned up by its clients.
+            The table is in a catalog, whose clients clean it up.
         """
         check_hours(self.name, retention_hours)
-        return self._acting("vacuum").vacuum_table(
-            self.name,
-            retention_hours,
-            check_flag("dry_run", dry_run),
-            check_flag("enforce_retention_duration", enforce_retention_duration),
+        client = self._acting("vacuum")
+        dry_run = check_flag("dry_run", dry_run)
+        enforce = check_flag("enforce_retention_duration", enforce_retention_duration)
+        if not dry_run:
+            client.ensure_safe_store()
+        program = vacuum(
+            client.context,
+            client.location_of(self.name),
+            retention_seconds=None if retention_hours is None else retention_hours * 3600,
+            dry_run=dry_run,
+            enforce_retention=enforce,
         )
+        with client.measured("vacuum", self.name):
+            return client.run(program)
 
-    def _acting(self, verb: str) -> Lake:
-        if self._lake is None:
+    def _reading(self, verb: str) -> Executor[Frame]:
+        """A look at the lake as it is now; what it reads may be used when it is gone."""
+        client = self._acting(verb)
+        assert self._executor is not None  # known with its lake
+        return begin_transaction(client, self._executor, read_only=True)
+
+    def _acting(self, verb: str) -> LakeClient:
+        if self._client is None:
             raise InvalidOperation(
                 f"{verb}: this description of table {self.name} belongs to no lake: "
                 "ask `lake.table(name)` for one that does",
                 table=self.name,
             )
-        return self._lake
+        return self._client
+
+
+def table_of(executor: Executor[Frame], name: str, view: View) -> Table[Frame]:
+    """A table's state as the lake tells of it."""
+    client = executor.client
+    layout = view.snapshot.layout
+    return Table(
+        name=name,
+        uri=client.uri_of(view.location),
+        format=view.snapshot.format,
+        version=view.log_version,
+        snapshot_id=view.snapshot_id,
+        schema=layout.schema,
+        partition_by=layout.partition_by or tuple(part.spelled for part in layout.partition_fields),
+        properties=dict(layout.properties),
+        guarded=view.guarded,
+        _client=client,
+        _executor=type(executor),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What is guaranteed on a table, and what is not.
+class Capabilities(HtmlFields):
+    """What is guaranteed for a table, and what is not.
 
     Attributes
     ----------
     guarded : bool
     other_writers : {"refused", "reconciled"}
-        What becomes of a client without LakeVilla that writes the table.
+        What happens to a client without LakeVilla that writes the table.
     guarantees : tuple of str
         In words.
+
+    Examples
+    --------
+    >>> lake.guard("stock")
+    >>> lake.capabilities("stock").other_writers
+    'refused'
     """
 
     guarded: bool
     other_writers: Literal["refused", "reconciled"]
     guarantees: tuple[str, ...]
 
-    @classmethod
-    def of(cls, table: Table) -> Capabilities:
-        """The guarantees of design section 10 for this table."""
-        common = (
-            "transactions with Feature.I are serializable and linearizable among each other",
-            "readers of the table alone see each commit whole",
+
+def capabilities_of(table: Table) -> Capabilities:
+    """What is guaranteed for this table (design, section 10)."""
+    common = (
+        "transactions with Feature.I are serializable and linearizable among each other",
+        "readers of one table see each commit as a whole",
+    )
+    if table.guarded:
+        return Capabilities(
+            True,
+            "refused",
+            (*common, "no other client can commit between validation and publishing"),
         )
-        if table.guarded:
-            return cls(
-                True,
-                "refused",
-                (*common, "no other client can commit between validation and publishing"),
-            )
-        return cls(
-            False,
-            "reconciled",
-            (
-                *common,
-                "a foreign commit has its place once a transaction absorbs it",
-                "a foreign update between validation and publishing is reconciled and reported "
-                "as ForeignConflict"
-                + ("; `guard` closes that window" if table.format == "delta" else ""),
-            ),
-        )
+    return Capabilities(
+        False,
+        "reconciled",
+        (
+            *common,
+            "a foreign commit has its place once a transaction absorbs it",
+            "a foreign update between validation and publishing is reconciled and reported "
+            "as ForeignConflict"
+            + ("; `guard` closes that window" if table.format == "delta" else ""),
+        ),
+    )

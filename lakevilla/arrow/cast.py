@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import is_unicode
 
-__all__ = ["Place", "convert", "not_unicode", "storable", "without_nulls"]
-
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TIMESTAMP_NTZ = pa.timestamp("us")
 _TIME = pa.time64("us")
@@ -52,21 +50,21 @@ _LARGEST_INTERMEDIATE_PRECISION = 76
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPath:
     """Where a value stands, for messages: a table and a dotted column path."""
 
     table: str
     column: str
 
-    def child(self, name: str) -> Place:
+    def child(self, name: str) -> ColumnPath:
         """The place of a field, an element, a key or a value below this one."""
-        return Place(self.table, f"{self.column}.{name}")
+        return ColumnPath(self.table, f"{self.column}.{name}")
 
     def __str__(self) -> str:
         return f"column {self.column!r} of table {self.table!r}"
 
 
-def storable(source: pa.DataType, place: Place) -> pa.DataType:
+def storable(source: pa.DataType, place: ColumnPath) -> pa.DataType:
     """The type in which a table stores values of ``source``.
 
     Raises
@@ -156,7 +154,7 @@ def _has_text(source: pa.DataType) -> bool:
     return _is_string(source)
 
 
-def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+def convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     """The same values as ``target``.
 
     Raises
@@ -171,7 +169,7 @@ def convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
     return converted
 
 
-def _convert(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+def _convert(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     array = _decoded(array)
     source = array.type
     if source.equals(target):
@@ -223,7 +221,7 @@ def match_fields(source: list[str], target: list[str], describe: str, table: str
     return {name.lower(): position for position, name in enumerate(source)}
 
 
-def _convert_struct(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+def _convert_struct(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     names = [field.name for field in array.type]
     wanted = [field.name for field in target]
     positions = match_fields(names, wanted, str(place), place.table)
@@ -254,12 +252,12 @@ def _convert_struct(array: pa.Array, target: pa.DataType, place: Place) -> pa.Ar
     return pa.StructArray.from_arrays(converted, fields=list(target), mask=array.is_null())
 
 
-def _convert_list(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+def _convert_list(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     values = _convert(array.flatten(), target.value_type, place.child("element"))
     return pa.ListArray.from_arrays(_offsets(array), values, type=target, mask=array.is_null())
 
 
-def _convert_map(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array:
+def _convert_map(array: pa.Array, target: pa.DataType, place: ColumnPath) -> pa.Array:
     # As a list of entries it can be flattened; a map's own keys ignore slices.
     entry = pa.struct([array.type.key_field, array.type.item_field])
     lists = array.cast(pa.list_(entry))
@@ -269,7 +267,7 @@ def _convert_map(array: pa.Array, target: pa.DataType, place: Place) -> pa.Array
     return pa.MapArray.from_arrays(_offsets(lists), keys, items, type=target, mask=array.is_null())
 
 
-def _check_years(array: pa.Array, place: Place) -> None:
+def _check_years(array: pa.Array, place: ColumnPath) -> None:
     """Refuse moments that Python, Spark and the texts in logs can't hold."""
     kind = array.type
     if pa.types.is_nested(kind):
@@ -317,7 +315,7 @@ def _offsets(array: pa.Array) -> pa.Array:
         ends = ends.cast(pa.int32())
     except pa.ArrowInvalid:
         raise InvalidOperation(
-            "a batch holds more than 2^31 list elements: hand over smaller batches"
+            "a batch holds more than 2^31 list elements: pass smaller batches"
         ) from None
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     # Without a validity bitmap, though nothing is null: the mask says which lists are.
@@ -403,7 +401,7 @@ def _decoded(array: pa.Array) -> pa.Array:
             return array
 
 
-def _storable_field(field: pa.Field, place: Place) -> pa.Field:
+def _storable_field(field: pa.Field, place: ColumnPath) -> pa.Field:
     return field.with_type(storable(field.type, place.child(field.name)))
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["with_offsets"]
-
 
 def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, with the offsets that it lacks; the batch itself where it lacks none."""

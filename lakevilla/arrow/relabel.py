@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["conform", "field_is_strict", "loosened", "relabel"]
-
 
 class _Relabelled:
     """A batch that exports itself under another schema, through the C data interface."""

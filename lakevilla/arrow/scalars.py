@@ -22,8 +22,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["plain"]
-
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, date, datetime, time, Decimal, UUID})
 _TAKEN = (
     "pass None, bool, int, float, Decimal, date, datetime, time without a zone, str, bytes, UUID, "

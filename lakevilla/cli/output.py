@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
+from lakevilla.display import shown_text
 from lakevilla.errors import LakeVillaError
 from lakevilla.results import HistoryEntry, QueuePlace, Report, TableHistoryEntry, TransactionInfo
 
-__all__ = ["Output", "plain"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
 #: Characters in a line that is not cut.
 _NO_LIMIT = 100_000
+#: What a program passes and calls, and what stands for it on the command line.
+_FOR_COMMANDS = {
+    "in storage_options": "by --option",
+    "storage_options": "--option",
+    "boto3_session": "--profile",
+    "`tables()` lists the lake's tables, `discover()` those that are not in it yet": (
+        "`lakevilla tables` lists the lake's tables, and those that are not in it yet"
+    ),
+    "`tables()`": "`lakevilla tables`",
+    "`create_table`": "`lakevilla create`",
+    "`lake.transactions()`": "`lakevilla txns`",
+}
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
 
@@ -39,15 +54,23 @@ class Output:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console()
-        self.errors = Console(stderr=True)
+        self.console = Console(emoji=False)
+        self.errors = Console(stderr=True, emoji=False)
 
     def value(self, value: object, text: str) -> None:
         """One result: ``value`` as JSON, ``text`` for people."""
         if self.as_json:
             _print_json(value)
         else:
-            self.console.print(text)
+            self.line(text)
+
+    def line(self, text: str) -> None:
+        """One line for people, as it is: the terminal may break it."""
+        self.console.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
+
+    def aside(self, text: str) -> None:
+        """What is said beside a result, on stderr in either form."""
+        self.errors.print(shown_text(text), soft_wrap=True, markup=False, highlight=False)
 
     def rows(self, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
         """Rows under column heads; as JSON a list of objects."""
@@ -55,14 +78,44 @@ class Output:
         if self.as_json:
             _print_json(rows)
             return
-        table = Table(*columns, box=box.SIMPLE_HEAD)
-        for row in rows:
-            table.add_row(*(_cell(row.get(column)) for column in columns))
-        self.console.print(table)
+        # A name or a place that is cut is of no use: it goes on below.
+        cells = ([_cell(row.get(column)) for column in columns] for row in rows)
+        self.table(columns, cells, overflow="fold")
 
-    def frame(self, frame: pa.Table) -> None:
-        """The rows of a query."""
-        self.rows(frame.schema.names, frame.to_pylist())
+    def table(
+        self,
+        columns: Iterable[str],
+        rows: Iterable[Sequence[str]],
+        overflow: Literal["fold", "ellipsis"] = "ellipsis",
+    ) -> None:
+        """Cells that are ready to be shown, under column heads; whole lines in a pipe."""
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in columns:
+            table.add_column(_safe(column), overflow=overflow)
+        for row in rows:
+            table.add_row(*row)
+        is_narrow = self.console.is_terminal or "COLUMNS" in os.environ
+        (self.console if is_narrow else _endless()).print(table)
+
+    def frame(self, frame: pa.Table, limit: int | None = None) -> None:
+        """The rows of a query; beyond ``limit`` they are counted, on stderr."""
+        shown = frame if limit is None else frame.slice(0, limit)
+        if self.as_json:
+            _print_json(shown.to_pylist())
+        else:
+            # By place: two columns of a query may have one name.
+            columns = [column.to_pylist() for column in shown.columns]
+            cells = ([_value(value) for value in row] for row in zip(*columns, strict=True))
+            self.table(frame.schema.names, cells)
+        self.left_out(frame.num_rows - shown.num_rows, "row")
+
+    def left_out(self, count: int, what: str, most: bool = False) -> None:
+        """Say how many are not shown; ``most``: there may be fewer."""
+        if count > 0:
+            self.aside(
+                f"{'up to ' if most else ''}{count} more {what}{'' if count == 1 else 's'} "
+                f"left out: a higher --limit shows {'it' if count == 1 else 'them'}"
+            )
 
     def report(self, report: Report) -> None:
         """What recover, gc or doctor found and did."""
@@ -73,13 +126,15 @@ class Output:
             style = _SEVERITY_STYLE[finding.severity]
             about = "  ".join(filter(None, (finding.table, finding.txn_id, finding.key)))
             self.console.print(
-                f"[{style}]{finding.severity:8}[/]{escape(finding.kind)}: "
-                f"{escape(finding.message)}" + (f" [dim]({escape(about)})[/]" if about else "")
+                f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
+                f"{_safe(finding.message)}" + (f" [dim]({_safe(about)})[/]" if about else "")
             )
         if report.queues or report.cycles:
             self._tree(_queues(report))
         self.console.print(
-            "[green]well[/]" if report.ok else f"[red]{len(report.findings)} findings[/]"
+            "[green]well[/]"
+            if report.ok
+            else f"[red]{len(report.findings)} finding{'' if len(report.findings) == 1 else 's'}[/]"
         )
 
     def transactions(self, infos: Sequence[TransactionInfo]) -> None:
@@ -95,13 +150,13 @@ class Output:
             style = _STATE_STYLE.get(info.state, "dim")
             started = info.started.isoformat(sep=" ", timespec="seconds")
             branch = tree.add(
-                f"{info.id}  [{style}]{info.state}[/]  since {started}  ({escape(info.owner)})"
+                f"{info.id}  [{style}]{info.state}[/]  since {started}  ({_safe(info.owner)})"
             )
             branch.add(f"last seen {info.last_seen.isoformat(sep=' ', timespec='seconds')}")
             if info.tables:
-                branch.add(f"in {escape(', '.join(info.tables))}")
+                branch.add(f"in {_safe(', '.join(info.tables))}")
             if info.waits_for:
-                branch.add(f"→ {escape(', '.join(info.waits_for))}")
+                branch.add(f"→ {_safe(', '.join(info.waits_for))}")
         self._tree(tree)
 
     def history(self, entries: Sequence[HistoryEntry]) -> None:
@@ -117,12 +172,12 @@ class Output:
             when = entry.timestamp.isoformat(sep=" ", timespec="milliseconds")
             who = f"  {entry.txn_id}" if entry.txn_id else ""
             branch = tree.add(f"[bold]{entry.version}[/]  {when}  {entry.kind}{who}")
-            told = {done.table for done in entry.operations}
+            described = {done.table for done in entry.operations}
             for done in entry.operations:
                 branch.add(_operation(done.operation, done.parameters, done.metrics, done.table))
-            rest = [table for table in entry.tables if table not in told]
+            rest = [table for table in entry.tables if table not in described]
             if rest:
-                branch.add(escape(", ".join(rest)))
+                branch.add(_safe(", ".join(rest)))
             if entry.metadata:
                 branch.add(f"[dim]{_cell(entry.metadata)}[/]")
         self._tree(tree)
@@ -138,30 +193,38 @@ class Output:
             branch = tree.add(f"[bold]{entry.version}[/]  {when}")
             branch.add(_operation(entry.operation, entry.parameters, entry.metrics))
             if entry.txn_ids:
-                branch.add(", ".join(map(escape, entry.txn_ids)))
+                branch.add(", ".join(map(_safe, entry.txn_ids)))
             if entry.metadata:
                 branch.add(f"[dim]{_cell(entry.metadata)}[/]")
         self._tree(tree)
 
     def _tree(self, tree: Tree) -> None:
         """Lines stay whole: the terminal may break them, and a pipe gets them as they are."""
-        Console(width=_NO_LIMIT).print(tree)
+        _endless().print(tree)
 
     def error(self, error: LakeVillaError) -> None:
         """An error, on stderr in either form: stdout holds results only."""
         if self.as_json:
             about = {"table": error.table, "txn_id": error.txn_id}
-            body = {"error": error.kind, "message": error.message, **about}
+            body = {"error": error.kind, "message": _for_commands(error.message), **about}
             print(json.dumps(body), file=sys.stderr)
         else:
-            self.errors.print(f"[red]{error.kind}[/]: {escape(error.message)}", soft_wrap=True)
+            lines = "\n".join(map(_safe, _for_commands(error.message).split("\n")))
+            self.errors.print(f"[red]{error.kind}[/]: {lines}", soft_wrap=True)
+
+
+def _for_commands(message: str) -> str:
+    """A message of the library, with the command line's names for what to do."""
+    for ours, theirs in _FOR_COMMANDS.items():
+        message = message.replace(ours, theirs)
+    return message
 
 
 def _operation(
     name: str, parameters: Mapping[str, object], metrics: Mapping[str, object], table: str = ""
 ) -> str:
     about = "  ".join(_cell(some) for some in (parameters, metrics) if some)
-    return f"{escape(table)}{': ' if table else ''}{escape(name)}" + (
+    return f"{_safe(table)}{': ' if table else ''}{_safe(name)}" + (
         f"  [dim]{about}[/]" if about else ""
     )
 
@@ -170,28 +233,33 @@ def _queues(report: Report) -> Tree:
     """Who is in which queue, in order, and behind whom."""
     tree = Tree("queues")
     for queue in report.queues:
-        branch = tree.add(f"[bold]{escape(queue.table)}[/]")
+        branch = tree.add(f"[bold]{_safe(queue.table)}[/]")
         for txn in queue.reserved_by:
-            branch.add(f"reserved by {escape(txn)}")
+            branch.add(f"reserved by {_safe(txn)}")
         for place in queue.places:
             branch.add(_place(place))
     for cycle in report.cycles:
-        tree.add(f"[yellow]cycle[/]: {' ↔ '.join(map(escape, cycle))}")
+        tree.add(f"[yellow]cycle[/]: {' ↔ '.join(map(_safe, cycle))}")
     return tree
 
 
 def _place(place: QueuePlace) -> str:
-    who = escape(place.txn_id or place.key)
-    owner = f" ({escape(place.owner)})" if place.owner else ""
-    behind = f" → {', '.join(map(escape, place.waits_for))}" if place.waits_for else ""
+    who = _safe(place.txn_id or place.key)
+    owner = f" ({_safe(place.owner)})" if place.owner else ""
+    behind = f" → {', '.join(map(_safe, place.waits_for))}" if place.waits_for else ""
     access = f"{place.access} " if place.access else ""
     style = _STATE_STYLE.get(place.state, "dim")
     return f"{place.number}  {access}{who}  [{style}]{place.state}[/]{owner}{behind}"
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: decimals and times as text, structs as objects."""
+    """A value as JSON has it: decimals and times as text, structs as objects.
+
+    Numbers that JSON does not have are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
+    """
     match value:
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
         case None | bool() | int() | float() | str():
             return value
         case bytes():
@@ -211,15 +279,31 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
+def _safe(text: str) -> str:
+    return escape(shown_text(text))
+
+
+def _endless() -> Console:
+    return Console(width=_NO_LIMIT, emoji=False)
+
+
 def _print_json(value: object) -> None:
-    print(json.dumps(plain(value)))
+    print(json.dumps(plain(value), allow_nan=False))
 
 
 def _cell(value: object) -> str:
+    """What a field holds; nothing for none."""
     if value is None:
         return ""
+    return _value(value)
+
+
+def _value(value: object) -> str:
+    """A value of a query: NULL is told from an empty text."""
+    if value is None:
+        return "[dim]NULL[/]"
     if isinstance(value, str):
-        return escape(value)
+        return _safe(value)
     if isinstance(value, Mapping | list | tuple):
-        return escape(json.dumps(plain(value)))
-    return escape(str(plain(value)))
+        return _safe(json.dumps(plain(value), ensure_ascii=False))
+    return _safe(str(plain(value)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from lakevilla.store.location import normalise_location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-__all__ = ["Catalogs", "check_catalogs", "locate", "mount_catalogs", "pickled", "pointer_of"]
 
 #: By name, pyiceberg catalogs, or the properties that ``load_catalog`` makes one of.
 Catalogs = Mapping[str, "Catalog | Mapping[str, str]"]
@@ -44,7 +43,17 @@ def check_catalogs(catalogs: object) -> Catalogs:
                 f"catalog {name!r} is no pyiceberg catalog and no mapping of properties, but a "
                 f"{type(catalog).__name__}"
             )
-    return catalogs
+    return {name: _texts(given) for name, given in catalogs.items()}
+
+
+def _texts(given: Catalog | Mapping[str, str]) -> Catalog | Mapping[str, str]:
+    """Properties as text; a path of this machine is spelled out, for whoever runs elsewhere."""
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        key: os.path.abspath(value) if isinstance(value, os.PathLike) else value
+        for key, value in given.items()
+    }
 
 
 def mount_catalogs(store: LakeStore, catalogs: Catalogs, settings: Settings) -> None:

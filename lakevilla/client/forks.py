@@ -7,12 +7,10 @@ import weakref
 
 from lakevilla.lake.lanes import Lanes
 
-__all__ = ["begin_anew_after_fork"]
-
 _ALL: weakref.WeakSet[Lanes] = weakref.WeakSet()
 
 
-def begin_anew_after_fork(lanes: Lanes) -> None:
+def empty_after_fork(lanes: Lanes) -> None:
     """Empty the lanes in a forked child: whoever leads there, or waits, stays behind."""
     _ALL.add(lanes)
 

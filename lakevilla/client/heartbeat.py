@@ -19,8 +19,6 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.runner import Runner
 from lakevilla.sublogs.lease import Renewable
 
-__all__ = ["Heartbeat"]
-
 #: At exit, and when a lake is closed, a renewal under way may end, for so long.
 _END_SECONDS = 5.0
 
@@ -98,12 +96,6 @@ class Heartbeat:
                 # heartbeat the transaction is merely one that may lose its places.
                 txn_id = record.txn_id
                 self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
-
-    @property
-    def is_beating(self) -> bool:
-        """Whether the thread is there."""
-        thread = self._thread
-        return thread is not None and thread.is_alive()
 
     def close(self) -> None:
         """Stop; a renewal that is under way may end."""

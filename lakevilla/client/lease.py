@@ -11,8 +11,6 @@ from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, get
 
-__all__ = ["check_lease"]
-
 #: A third of this is 17 ms. Below, a busy interpreter (a thread waits for its turn in
 #: steps of 5 ms) and a machine's scheduler would make live transactions look dead.
 _LEAST_SECONDS = 0.05

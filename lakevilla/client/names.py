@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 
-from lakevilla.errors import InvalidOperation
-from lakevilla.store.location import normalise_location, refuse_half_scheme
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.global_log.head import NOWHERE, NameMap
+from lakevilla.settings import shown
+from lakevilla.store.location import is_external, normalise_location, refuse_half_scheme
 
-__all__ = ["resolve"]
+
+class TableNames(Iterator[str]):
+    """Names one after the other; ``unused`` is their number until the first is taken."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        found = list(names)
+        self.unused: int | None = len(found)
+        self._names = iter(found)
+
+    def __next__(self) -> str:
+        self.unused = None
+        return next(self._names)
 
 
-def resolve(root: str, names: Mapping[str, str], table: str) -> str:
+def resolve(root: str, names: Mapping[str, str], table: str, *, also_renamed: bool = False) -> str:
     """The location of a table: a registered name, a path under the root, or a URI.
+
+    ``also_renamed``: a path leads to its table although that is called otherwise by now.
 
     Raises
     ------
     InvalidOperation
         The name is no string, empty, climbs out of the root, or is the lake's own directory.
+    TableNotFound
+        The path is no name of its table any more.
     """
     if not isinstance(table, str):
-        raise InvalidOperation(f"a table is named by a string, not {type(table).__name__}")
-    if table in names:
+        raise InvalidOperation(no_name(table))
+    if names.get(table, NOWHERE) != NOWHERE:
         return names[table]
     refuse_half_scheme(table)
     location = normalise_location(root, table)
@@ -31,4 +49,28 @@ def resolve(root: str, names: Mapping[str, str], table: str) -> str:
             "a log keeps: choose another place",
             table=table,
         )
+    if not (also_renamed or is_external(table)) and names.get(location) == NOWHERE:
+        raise TableNotFound(renamed(names, table, location), table=table)
     return location
+
+
+def renamed(names: Mapping[str, str], table: str, location: str) -> str:
+    """What to say of a path whose table is called otherwise by now."""
+    known = names.at_hand() if isinstance(names, NameMap) else names
+    now = [name for name, place in known.items() if place == location]
+    return (
+        f"there is no table {table}: it was renamed"
+        f"{f' to {now[0]}' if now else ', `tables()` lists the names'}"
+    )
+
+
+def no_name(table: object) -> str:
+    """What to say of something that is no name of a table."""
+    message = f"a table is named by a string, not {shown(table)}"
+    if isinstance(table, os.PathLike):
+        message += "; a table under the root has its path there for a name, such as 'sales/orders'"
+    elif isinstance(name := getattr(table, "name", None), str):
+        message += f": pass its name, {name!r}"
+    elif isinstance(table, list | tuple | Mapping) or hasattr(table, "__arrow_c_stream__"):
+        message += ": name one table; the data comes after its name"
+    return message

@@ -1,5 +1,4 @@
 """Who waits for whom over all tables, and who gives way (design, section 7).
 
-Values in, values out: no store, no clock, no state. May import the records of
-``sublogs`` and what stands above.
+Values in, values out: no store, no clock, no state.
 """

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from lakevilla.sublogs.record import RESERVATION, Edge, TxnRecord
 
-__all__ = ["cycles", "live_edges"]
-
 
 def live_edges(
     records: Mapping[str, TxnRecord], reserved: Collection[tuple[str, str]]

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from lakevilla.sublogs.record import Edge
 
-__all__ = ["gives_way"]
-
 
 def gives_way(me: str, edges: Iterable[Edge]) -> frozenset[Edge]:
     """The edges into ``me`` that it must dissolve by shifting; none: it may wait.

@@ -16,25 +16,11 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.fields import Ids
 from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile
 from lakevilla.formats.layout import Layout
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
-
-__all__ = [
-    "DataAccess",
-    "Engine",
-    "FileNamer",
-    "MergeClause",
-    "MergeSpec",
-    "Rewrite",
-    "Rows",
-    "StagedRows",
-    "TableInput",
-    "Written",
-    "projection",
-    "target_file_size",
-]
 
 #: Gives a new unique path, relative to the table, for a data file in a
 #: partition directory ("" for none): the name carries the transaction's id.
@@ -62,8 +48,11 @@ def projection(layout: Layout, columns: Sequence[str] | None) -> pa.Schema:
         return layout.schema
     missing = [column for column in columns if column not in layout.schema.names]
     if missing:
+        exact = {name.lower(): name for name in layout.schema.names}
+        meant = [exact[name.lower()] for name in missing if name.lower() in exact]
+        hint = f"did you mean {', '.join(meant)}? " if meant else ""
         raise InvalidOperation(
-            f"table {layout.table}: there is no column {', '.join(missing)}; "
+            f"table {layout.table}: there is no column {', '.join(missing)}; {hint}"
             f"its columns are {', '.join(layout.schema.names)}",
             table=layout.table,
         )
@@ -136,23 +125,26 @@ class Rewrite:
     rows_copied: int = 0
 
 
+MergeKind = Literal[
+    "matched_update",
+    "matched_delete",
+    "not_matched_insert",
+    "not_matched_by_source_update",
+    "not_matched_by_source_delete",
+]
+
+
 class MergeClause(msgspec.Struct, frozen=True, omit_defaults=True):
     """One WHEN clause; the first whose predicate is true applies to a row.
 
-    ``kind``: ``matched_update``, ``matched_delete``, ``not_matched_insert``,
-    ``not_matched_by_source_update``, ``not_matched_by_source_delete``.
-    ``assignments`` map target columns to expressions over both aliases.
+    ``assignments`` map target columns to expressions over both aliases. ``fields`` are the
+    ids of those columns where a stored operation has noted them; an engine goes by names.
     """
 
-    kind: Literal[
-        "matched_update",
-        "matched_delete",
-        "not_matched_insert",
-        "not_matched_by_source_update",
-        "not_matched_by_source_delete",
-    ]
+    kind: MergeKind
     predicate: Expr | None = None
     assignments: dict[str, Expr] = {}
+    fields: dict[str, Ids] = {}
 
 
 class MergeSpec(msgspec.Struct, frozen=True):
@@ -203,7 +195,7 @@ class Engine(Protocol):
         the target size.
         """
 
-    def tell(
+    def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files, for the table's change data feed."""

@@ -20,14 +20,11 @@ import pyarrow.parquet as pq
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector
-from lakevilla.formats.files import DataFile, DeleteFile, data_files
-from lakevilla.formats.iceberg.metadata.paths import Place
+from lakevilla.formats.files import DataFile, DeleteFile, data_files, file_key
+from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
-
-__all__ = ["Deleted", "EqualityDeletes", "read_deletes"]
 
 _ID = b"PARQUET:field_id"
 
@@ -112,8 +109,8 @@ def _rows_of_vector(layout: Layout, delete: DeleteFile, body: bytes, ordinal: in
         raise _corrupt(layout, delete, "a vector in it is not of the length that it says")
     if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
         raise _corrupt(layout, delete, "the checksum of a vector in it is wrong")
-    where = f"deletion vector {delete.path} at {delete.offset}"
-    return _positions(ordinal, decode_bitmap(data, where, delete.path))
+    source = f"deletion vector {delete.path} at {delete.offset}"
+    return _positions(ordinal, decode_bitmap(data, source, delete.path))
 
 
 def _rows_of_positions(
@@ -122,7 +119,7 @@ def _rows_of_positions(
     rows = _parquet(layout, delete, body)
     if not {"file_path", "pos"} <= set(rows.schema.names):
         raise _corrupt(layout, delete, "it has no columns file_path and pos")
-    place = Place(layout.location, layout.uri)
+    place = TableAddress(layout.location, layout.uri)
     encoded = rows["file_path"].combine_chunks().dictionary_encode()
     ordinals = [named.get(place.path(path)) for path in encoded.dictionary.to_pylist()]
     file = pc.take(pa.array(ordinals, pa.int64()), encoded.indices)

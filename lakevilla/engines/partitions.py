@@ -12,14 +12,6 @@ from lakevilla.engines.transforms import partition_values, transformed_type
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
 
-__all__ = [
-    "Partitioning",
-    "partition_columns",
-    "partition_directory",
-    "serialise_partition_value",
-    "split_by_partition",
-]
-
 #: Bytes of a directory's name; file systems take up to 255.
 _LONGEST_NAME = 200
 _NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"

@@ -9,8 +9,6 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, StagedRows
 from lakevilla.errors import CorruptObject
 
-__all__ = ["read_staged", "to_ipc"]
-
 
 def read_staged(data: DataAccess, rows: StagedRows) -> pa.RecordBatchReader:
     """The rows, object by object, in bounded memory.

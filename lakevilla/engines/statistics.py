@@ -23,8 +23,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["STRING_PREFIX_LENGTH", "statistics_of_copy", "statistics_of_table", "string_ceiling"]
-
 #: Strings are cut to this many characters, as Delta's other writers do.
 STRING_PREFIX_LENGTH = 32
 
@@ -70,9 +68,9 @@ def statistics_of_copy(
     wanted = frozenset(columns)
     result = _Statistics(rows, all_or_none)
     for field, known in zip(schema, known_as or schema, strict=False):
-        told = _leaves_of_type((known.name,), known.type)
+        known_leaves = _leaves_of_type((known.name,), known.type)
         for (own, kind), (path, _) in zip(
-            _leaves_of_type((field.name,), field.type), told, strict=True
+            _leaves_of_type((field.name,), field.type), known_leaves, strict=True
         ):
             name = ".".join('"' + part.replace('"', '""') + '"' for part in own)
             if ".".join(path) not in wanted:

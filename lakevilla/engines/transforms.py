@@ -7,8 +7,6 @@ import pyarrow.compute as pc
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["partition_values", "transformed", "transformed_type"]
-
 
 def transformed_type(transform: str, source: pa.DataType) -> pa.DataType:
     """The type of a transform's values: a day is a date, other times and buckets are ints."""

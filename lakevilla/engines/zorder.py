@@ -12,8 +12,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["SAMPLE_ROWS", "boundaries", "z_values"]
-
 #: Rows that tell how a column's values are spread.
 SAMPLE_ROWS = 100_000
 #: A column is cut into at most two to the power of this many parts.

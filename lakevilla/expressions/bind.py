@@ -6,6 +6,7 @@ casts that lose nothing. Binding a bound tree changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,8 +16,9 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.functions import FUNCTIONS, resolve
-from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.functions.catalogue import FUNCTIONS, resolve
+from lakevilla.expressions.render import quoted, render_sql
+from lakevilla.expressions.slips import instead_of
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import (
     common_type,
@@ -28,16 +30,6 @@ from lakevilla.expressions.types import (
 )
 from lakevilla.expressions.values import adapt, cast_value, literal, literal_of, value_of
 from lakevilla.expressions.walk import substitute
-
-__all__ = [
-    "Schemas",
-    "Scope",
-    "bind",
-    "bind_assignments",
-    "exact",
-    "exact_assignments",
-    "type_of",
-]
 
 #: One table's schema, or in a merge those of both aliases.
 Schemas: TypeAlias = pa.Schema | Mapping[str, pa.Schema]
@@ -131,7 +123,12 @@ def bind_assignments(
         field = columns.field(name)
         if field.name in bound:
             raise InvalidOperation(f"column {field.name} is assigned twice: keep one assignment")
-        tree, type_ = _guarded(expr, scope)
+        try:
+            tree, type_ = _guarded(expr, scope)
+        except InvalidOperation as error:
+            if scope.lacks(expr) and type_name(field.type) in _WRITTEN_IN_QUOTES:
+                raise _with_quotes(error, expr) from None
+            raise
         value = _assign(tree, type_, type_name(field.type), field.name)
         if not field.nullable and isinstance(value, Literal) and value.value is None:
             raise InvalidOperation(
@@ -172,28 +169,33 @@ class Scope:
             if dot and prefix.lower() == self._alias:
                 found = _match(rest, schema)
         if len(found) != 1:
-            raise _unknown(name, [schema], ambiguous=found)
+            raise _unknown(name, {None: schema}, ambiguous=found)
         return found[0]
 
     def column(self, column: Column) -> tuple[Column, str]:
         """The exact column and its type."""
+        found = self._find(column)
+        if len(found) != 1:
+            raise _unknown(".".join(column.path), self._schemas, ambiguous=found)
+        return Column(found[0].path, found[0].table), found[0].type
+
+    def lacks(self, expr: Expr) -> bool:
+        """Whether an expression is a plain name that no column has."""
+        if not isinstance(expr, Column) or expr.table is not None or len(expr.path) > 1:
+            return False
+        return not self._find(expr)
+
+    def _find(self, column: Column) -> list[_Found]:
         # By name a column that is tied to a field may be another one on this schema.
         assert not column.ids, f"{column} was not located in a layout"
-        found: list[_Found] = []
         if column.table is not None:
             if column.table not in self._schemas:
                 raise InvalidOperation(f"unknown alias {column.table!r}: use {self._names()}")
-            found = self._look(column.table, column.path)
-        else:
-            for table, path in self._readings(column.path):
-                found = self._look(table, path)
-                if found:
-                    break
-            else:
-                found = [hit for t in self._schemas for hit in self._look(t, column.path)]
-        if len(found) != 1:
-            raise _unknown(".".join(column.path), self._schemas.values(), ambiguous=found)
-        return Column(found[0].path, found[0].table), found[0].type
+            return self._look(column.table, column.path)
+        for table, path in self._readings(column.path):
+            if found := self._look(table, path):
+                return found
+        return [hit for t in self._schemas for hit in self._look(t, column.path)]
 
     def _readings(self, path: tuple[str, ...]) -> Iterable[tuple[str | None, tuple[str, ...]]]:
         """The ways to read a first name as an alias; an alias wins over a struct column."""
@@ -241,15 +243,28 @@ def _match(name: str, fields: Iterable[pa.Field]) -> list[pa.Field]:
 
 
 def _unknown(
-    name: str, schemas: Iterable[pa.Schema], ambiguous: Sequence[pa.Field | _Found]
+    name: str, schemas: Mapping[str | None, pa.Schema], ambiguous: Sequence[pa.Field | _Found]
 ) -> InvalidOperation:
     if ambiguous:
         options = ", ".join(dict.fromkeys(field.name for field in ambiguous))
         return InvalidOperation(f"column {name} could be any of {options}: write its full name")
-    known = {path.lower(): path for schema in schemas for path in _paths(schema)}
-    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5) or list(known)[:10]
-    hint = ", ".join(known[key] for key in near)
-    return InvalidOperation(f"there is no column {name}: did you mean {hint}?")
+    if instead := instead_of(name):
+        return InvalidOperation(f"there is no column {name}: {instead}")
+    known = {
+        path.lower(): path
+        for alias, schema in schemas.items()
+        for path in _paths(schema, "" if alias is None else f"{alias}.")
+    }
+    _, dot, rest = name.lower().partition(".")
+    # Without the name in front, or with one of the aliases there, it may be a column.
+    near = [path for path in known if dot and (path == rest or path.endswith(f".{rest}"))]
+    near = near or get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    if near:
+        hint = f"did you mean {' or '.join(known[key] for key in near)}?"
+    else:
+        some = [*list(known.values())[:10], *(["..."] if len(known) > 10 else [])]
+        hint = f"there are {', '.join(some)}"
+    return InvalidOperation(f"there is no column {name}: {hint}")
 
 
 def _paths(fields: Iterable[pa.Field], prefix: str = "") -> Iterable[str]:
@@ -268,7 +283,7 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
         return _bind_cast(expr, scope)
     if isinstance(expr, Case):
         return _bind_case(expr, scope)
-    pairs = [_bind(arg, scope) for arg in expr.args]
+    pairs = [_operand(arg, expr, scope) for arg in expr.args]
     args, types = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     function = FUNCTIONS.get(expr.name)
     if function is not None and function.unifies and args:
@@ -291,6 +306,32 @@ def _bind(expr: Expr, scope: Scope) -> tuple[Expr, str]:
     return Call(expr.name, tuple(coerced)), type_
 
 
+def _operand(arg: Expr, call: Call, scope: Scope) -> tuple[Expr, str]:
+    try:
+        return _bind(arg, scope)
+    except InvalidOperation as error:
+        if scope.lacks(arg) and any(_is_text(other, scope) for other in call.args):
+            raise _with_quotes(error, arg) from None
+        raise
+
+
+def _is_text(expr: Expr, scope: Scope) -> bool:
+    """Whether text in quotes could stand beside it."""
+    return not scope.lacks(expr) and _bind(expr, scope)[1] in _WRITTEN_IN_QUOTES
+
+
+def _with_quotes(error: InvalidOperation, column: Expr) -> InvalidOperation:
+    """What is to be said where quotes may have been forgotten, or be the wrong ones."""
+    assert isinstance(column, Column)
+    name = column.path[0]
+    text = quoted(name)
+    return InvalidOperation(
+        f"{error}{'' if str(error).endswith('?') else ';'} text is written {text}, in single "
+        f'quotes: "{name}" is a column'
+    )
+
+
+_WRITTEN_IN_QUOTES = ("string", "date", "time", "timestamp", "timestamp_ntz")
 _EMPTY = pa.schema([])
 
 
@@ -355,6 +396,12 @@ def _meeting_hint(types: Sequence[str]) -> str:
             "use a datetime with a zone for a timestamp column, one without for a timestamp_ntz "
             "column, or cast one side"
         )
+    if any(element_type(type_) is not None for type_ in types):
+        return "write `in` to find one of several values, or take one of them"
+    moments = [type_ for type_ in types if type_ in ("date", "timestamp", "timestamp_ntz")]
+    if moments and any(map(is_numeric, types)):
+        one, other = ("date", "date") if moments[0] == "date" else ("timestamp", "datetime")
+        return f"write {one} '2024-01-31', in quotes, or pass a {other} in params"
     return "cast one side, or write the constant in the other's type"
 
 
@@ -405,12 +452,21 @@ def _assign(arg: Expr, type_: str, to: str, name: str) -> Expr:
     if isinstance(arg, Call) and arg.name == "array" and element_type(to) is not None:
         return Cast(_assign_elements(arg, type_, to, name), to)
     hint = "convert the value"
-    if _castable(type_, to):
+    if isinstance(arg, Literal) and _is_no_number(arg):
+        hint = f"no {to} is NaN or infinite: assign null, or leave such rows out"
+    elif isinstance(arg, Literal) and {type_, to} == {"timestamp", "timestamp_ntz"}:
+        hint = f"pass a datetime {'with' if to == 'timestamp' else 'without'} a zone"
+    elif _castable(type_, to):
         hint = f"write cast(... as {to})"
     raise InvalidOperation(
         f"a value of type {type_} cannot be assigned to column {name} of type {to} in "
         f"{render_sql(arg)}: {hint}"
     )
+
+
+def _is_no_number(arg: Literal) -> bool:
+    value = value_of(arg)
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _assign_elements(arg: Call, type_: str, to: str, name: str) -> Expr:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from typing import Any
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.functions.casing import lower, upper
+from lakevilla.expressions.functions.catalogue import MEANINGS
+from lakevilla.expressions.functions.moments import months_later, utc
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import MAX_PRECISION
 from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, value_of
-
-__all__ = ["compare", "evaluate", "is_true", "like_pattern"]
 
 Value = Any  # None, bool, int, float, Decimal, str, bytes, date, datetime, list, dict
 Row = Mapping[str, Any]
@@ -145,6 +146,11 @@ def _nullif(call: Call, row: Row) -> Value:
     return None if a is not None and b is not None and compare(a, b) == 0 else a
 
 
+def _joined(call: Call, row: Row) -> Value:
+    between, *parts = (evaluate(arg, row) for arg in call.args)
+    return None if between is None else between.join(part for part in parts if part is not None)
+
+
 _LAZY: dict[str, Callable[[Call, Row], Value]] = {
     "and": _and,
     "or": _or,
@@ -155,6 +161,7 @@ _LAZY: dict[str, Callable[[Call, Row], Value]] = {
     "greatest": _extreme(1),
     "least": _extreme(-1),
     "nullif": _nullif,
+    "concat_ws": _joined,
     "array": lambda call, row: [evaluate(arg, row) for arg in call.args],
 }
 
@@ -248,29 +255,6 @@ _WIDE = DECIMAL_CONTEXT.copy()
 _WIDE.prec = 2000
 
 
-# Unicode's simple case mapping, where Python has only one to several characters.
-_SIMPLE_LOWER = {"\u0130": "i"}
-_SIMPLE_UPPER = {
-    "\u00df": "\u1e9e",
-    **{
-        chr(at): chr(at + 8) for start in (0x1F80, 0x1F90, 0x1FA0) for at in range(start, start + 8)
-    },
-    **{chr(at): chr(at + 9) for at in (0x1FB3, 0x1FC3, 0x1FF3)},
-}
-
-
-def _lower(text: str) -> str:
-    return "".join(
-        low if len(low := char.lower()) == 1 else _SIMPLE_LOWER.get(char, char) for char in text
-    )
-
-
-def _upper(text: str) -> str:
-    return "".join(
-        up if len(up := char.upper()) == 1 else _SIMPLE_UPPER.get(char, char) for char in text
-    )
-
-
 def _substring(text: str, start: int, length: int | None = None) -> str:
     end = None if length is None else start - 1 + length
     return text[start - 1 : end]
@@ -293,16 +277,11 @@ def _like(text: str, pattern: str, escape: str | None = None) -> bool:
 
 
 def _ilike(text: str, pattern: str, escape: str | None = None) -> bool:
-    return _like(_lower(text), _lower(pattern), escape)
-
-
-def _utc(moment: Value) -> Value:
-    aware = isinstance(moment, datetime) and moment.tzinfo is not None
-    return moment.astimezone(UTC) if aware else moment
+    return _like(lower(text), lower(pattern), escape)
 
 
 def _truncate(unit: str, moment: Value) -> Value:
-    moment = _utc(moment)
+    moment = utc(moment)
     if unit == "week":
         moment -= timedelta(days=moment.weekday())
     changes: dict[str, int] = {}
@@ -319,20 +298,14 @@ def _truncate(unit: str, moment: Value) -> Value:
 
 
 def _add_interval(moment: Value, count: int, unit: str) -> Value:
-    moment = _utc(moment)
+    moment = utc(moment)
     if unit not in ("year", "month"):
         return moment + timedelta(**{f"{unit}s": count})
-    months = moment.year * 12 + moment.month - 1 + count * (12 if unit == "year" else 1)
-    year, month = months // 12, months % 12 + 1
-    next_month = (
-        date(year + month // 12, month % 12 + 1, 1) if (year, month) != (9999, 12) else None
-    )
-    last = 31 if next_month is None else (next_month - timedelta(days=1)).day
-    return moment.replace(year=year, month=month, day=min(moment.day, last))
+    return months_later(moment, count * (12 if unit == "year" else 1))
 
 
 def _part(name: str) -> Callable[[Value], Value]:
-    return lambda moment: getattr(_utc(moment), name)
+    return lambda moment: getattr(utc(moment), name)
 
 
 _STRICT: dict[str, Callable[..., Value]] = {
@@ -357,8 +330,8 @@ _STRICT: dict[str, Callable[..., Value]] = {
     "round": _rounding(ROUND_HALF_UP, _half_away),
     "floor": _rounding(ROUND_FLOOR, lambda a: math.copysign(float(math.floor(a)), a)),
     "ceil": _rounding(ROUND_CEILING, lambda a: math.copysign(float(math.ceil(a)), a)),
-    "lower": _lower,
-    "upper": _upper,
+    "lower": lower,
+    "upper": upper,
     "trim": lambda a: a.strip(" "),
     "ltrim": lambda a: a.lstrip(" "),
     "rtrim": lambda a: a.rstrip(" "),
@@ -376,4 +349,5 @@ _STRICT: dict[str, Callable[..., Value]] = {
     "second": _part("second"),
     "date_trunc": _truncate,
     "date_add": lambda a, days: a + timedelta(days=days),
+    **MEANINGS,
 }

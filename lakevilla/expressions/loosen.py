@@ -24,8 +24,6 @@ from lakevilla.expressions.tree import Call, Column, Expr, Literal
 from lakevilla.expressions.types import is_fractional
 from lakevilla.expressions.values import literal_of, value_of
 
-__all__ = ["loosened"]
-
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<=>": "<=>"}
 #: Readers cut nanoseconds to microseconds, so a file's value may be above the one that is shown.
 _CUT = timedelta(microseconds=1)

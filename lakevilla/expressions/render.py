@@ -7,8 +7,6 @@ import re
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import is_decimal
 
-__all__ = ["render_sql"]
-
 # How tightly what a node renders to holds together; a looser one is put in parentheses.
 _OR, _AND, _TEST, _SUM, _PRODUCT, _ATOM = 1, 2, 3, 5, 6, 9
 

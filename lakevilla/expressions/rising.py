@@ -3,8 +3,8 @@
 If f never falls and every value of a file is between ``low`` and ``high``, then f of every value
 is between ``f(low)`` and ``f(high)``. That is a statement on f as it is computed, rounding
 included, so a function is in the list below only if that is proved, and bounds are mapped by
-``evaluate`` alone, to which the engine's values are held bit for bit (``test_duckdb.py``). Where
-f of a bound raises, no bound is known.
+``evaluate`` alone, to which the engine's values are held bit for bit
+(tests/unit/engines/duckdb/test_expressions.py). Where f of a bound raises, no bound is known.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from lakevilla.expressions.types import (
     is_numeric,
 )
 from lakevilla.expressions.values import value_of
-
-__all__ = ["mapped_bounds", "rising_operand"]
 
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 

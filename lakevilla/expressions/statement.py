@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import Reader, parse_with, read_assignments, required
+from lakevilla.expressions.parse import parse_with, read_assignments, refuse_unused, required
+from lakevilla.expressions.sql_nodes import Reader
 from lakevilla.expressions.tree import Expr
 
-__all__ = ["Together"]
 
-
-class Together:
+class StatementExpressions:
     """Parses expressions one by one; ``finish`` refuses parameters that none of them used."""
 
     def __init__(
@@ -34,8 +32,4 @@ class Together:
 
     def finish(self) -> None:
         """Raise if a parameter was given and not used."""
-        unused = sorted(set(self._reader.params) - self._reader.used)
-        if unused:
-            raise InvalidOperation(
-                f"parameter :{unused[0]} is not used: leave it out, or write it in an expression"
-            )
+        refuse_unused(self._reader.params, self._reader.used)

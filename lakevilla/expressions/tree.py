@@ -1,8 +1,8 @@
 """The expression tree: one language, one meaning, on every engine.
 
 Nodes are tagged msgspec structs, so a tree is its own on-store form. Operators
-and functions are ``Call`` nodes with lower-case names; ``signatures`` (see
-``functions.py``) says which there are and what they mean.
+and functions are ``Call`` nodes with lower-case names; ``FUNCTIONS`` (in
+``functions``) says which there are and what they mean.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import Union
 
 import msgspec
-
-__all__ = ["Call", "Case", "Cast", "Column", "Expr", "Literal"]
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="lit", omit_defaults=True):

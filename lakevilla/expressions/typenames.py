@@ -19,8 +19,6 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.types import MAX_PRECISION, arrow_type
 from lakevilla.settings import is_unicode, shown
 
-__all__ = ["columns_of", "describes_columns", "type_named"]
-
 _D = exp.DataType.Type
 
 _LENGTH = re.compile(r"\bchar(acter)?\s*\(|\bvarchar\s*\(", re.IGNORECASE)

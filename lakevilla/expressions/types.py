@@ -9,22 +9,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = [
-    "INTEGERS",
-    "MAX_PRECISION",
-    "arrow_type",
-    "common_type",
-    "decimal_parts",
-    "decimal_type",
-    "element_type",
-    "is_decimal",
-    "is_fractional",
-    "is_integer",
-    "is_nested",
-    "is_numeric",
-    "type_name",
-]
-
 MAX_PRECISION = 38
 
 #: Integer types from narrow to wide: bits, and the decimal digits that hold every value.

@@ -31,28 +31,19 @@ from lakevilla.expressions.types import (
 )
 from lakevilla.settings import is_unicode, shown
 
-__all__ = [
-    "DECIMAL_CONTEXT",
-    "adapt",
-    "cast_value",
-    "literal",
-    "literal_of",
-    "name_of_value",
-    "parse_timestamp",
-    "value_of",
-]
-
 #: Exact for every product of two decimals that Delta can hold.
 DECIMAL_CONTEXT = Context(prec=120, Emin=-999_999, Emax=999_999)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 _DOUBLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|[+-]?Infinity")
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+#: From year 1, which is the first.
+_DAY = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-[0-9]{2}-[0-9]{2}"
+_DATE = re.compile(_DAY)
 _TIMESTAMP = re.compile(
-    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"([ T](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})(\.(?P<fraction>[0-9]{1,6}))?"
-    r"(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})?)?"
+    rf"(?P<date>{_DAY})"
+    r"([ T](?P<time>(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})(\.(?P<fraction>[0-9]{1,6}))?"
+    r"(?P<zone>Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)?)?"
 )
 
 #: What a string must look like to be cast to a type: the strictest reading, so that no
@@ -91,9 +82,9 @@ def literal(value: object, what: str = "a value") -> Expr:
     if isinstance(value, bool):
         return literal_of("boolean", value)
     if isinstance(value, int):
-        return _integer_literal(int(value))
+        return _integer_literal(int(value), what)
     if isinstance(value, Decimal):
-        return _decimal_literal(value)
+        return _decimal_literal(value, what)
     if isinstance(value, datetime):
         return literal_of("timestamp_ntz" if value.tzinfo is None else "timestamp", value)
     if isinstance(value, time) and value.tzinfo is None:
@@ -112,26 +103,30 @@ def literal(value: object, what: str = "a value") -> Expr:
     if value is None:
         return Literal("void")
     raise InvalidOperation(
-        f"{what} is a {type(value).__name__} with a zone, which no column holds: take the zone away"
+        f"{what} is a {type(value).__name__} with a zone, which no column holds: remove the zone"
     )
 
 
-def _integer_literal(value: int) -> Literal:
+def _integer_literal(value: int, what: str) -> Literal:
     if -(2**63) <= value < 2**63:
         return Literal("long", str(value))
-    return _decimal_literal(Decimal(value))
+    return _decimal_literal(Decimal(value), what)
 
 
-def _decimal_literal(value: Decimal) -> Literal:
+def _decimal_literal(value: Decimal, what: str) -> Literal:
     if not value.is_finite():
-        raise InvalidOperation(f"decimal {value} is not a number: pass a float or None instead")
+        raise InvalidOperation(
+            f"{what} is {value!r}, which no decimal column holds: pass "
+            f"float({str(value).lower()!r}), or None"
+        )
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     scale = max(0, -exponent)
     precision = max(len(digits) + max(0, exponent), scale, 1)
     if precision > MAX_PRECISION:
         raise InvalidOperation(
-            f"number {shown(value)} has more than {MAX_PRECISION} digits: round it, or pass a float"
+            f"{what} is {shown(value)}, which has more than {MAX_PRECISION} digits: round it, or "
+            "pass a float"
         )
     return literal_of(decimal_type(precision, scale), value)
 

@@ -1,12 +1,10 @@
-"""Walking a tree: its columns, its conjuncts, and other columns in their place."""
+"""Walking a tree: its columns, and other columns in their place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
-
-__all__ = ["TRUE", "children", "columns", "conjunction", "conjuncts", "substitute"]
 
 TRUE = Literal("boolean", "true")
 
@@ -36,21 +34,6 @@ def columns(expr: Expr) -> tuple[Column, ...]:
         else:
             pending += reversed(list(children(node)))
     return tuple(found)
-
-
-def conjuncts(expr: Expr) -> tuple[Expr, ...]:
-    """The terms that must all be true for ``expr`` to be true."""
-    if isinstance(expr, Call) and expr.name == "and":
-        return tuple(term for arg in expr.args for term in conjuncts(arg))
-    return () if expr == TRUE else (expr,)
-
-
-def conjunction(terms: Iterable[Expr]) -> Expr:
-    """True where all the terms are; ``true`` for none."""
-    flat = tuple(part for term in terms for part in conjuncts(term))
-    if len(flat) < 2:
-        return flat[0] if flat else TRUE
-    return Call("and", flat)
 
 
 def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:

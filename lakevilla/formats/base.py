@@ -15,25 +15,23 @@ import msgspec
 import pyarrow as pa
 
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.files import ChangeFile, DataFile, FileRef, RemovedFile, TableSize
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Condition
 from lakevilla.store.effects import Program
 
-__all__ = [
-    "VOIDED",
-    "Attempt",
-    "Change",
-    "CommitInfo",
-    "Entry",
-    "FormatName",
-    "Leftovers",
-    "Snapshot",
-    "TableFormat",
-]
-
 #: The property that names a transaction whose commit object is gone: see ``void_change``.
 VOIDED = "lakevilla.voided"
+#: The property that counts how often the schema was replaced: rows written for the one before
+#: have columns that the new one has not, or has of another type (``still_fits``).
+REPLACED = "lakevilla.schemaReplaced"
+
+
+def replaced_once_more(properties: Mapping[str, str]) -> str:
+    """The value of ``REPLACED`` after one more time."""
+    times = properties.get(REPLACED, "")
+    return str(int(times) + 1) if times.isdecimal() else "1"
 
 
 FormatName = Literal["delta", "iceberg"]
@@ -101,7 +99,7 @@ class Entry(msgspec.Struct, frozen=True):
     raw_commit_info: dict[str, Any]
 
 
-class Snapshot(Protocol):
+class TableSnapshot(Protocol):
     """The state of one table: immutable, cheap to derive the next one from."""
 
     @property
@@ -159,7 +157,7 @@ class Snapshot(Protocol):
         ``metadata`` is another state's, in the format's own form. Told without a look at files.
         """
 
-    def apply(self, change: Change) -> Snapshot:
+    def apply(self, change: Change) -> TableSnapshot:
         """A state with ``change`` laid over this one; ``version`` stays."""
 
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
@@ -167,6 +165,18 @@ class Snapshot(Protocol):
 
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         """Those of ``refs`` that are not live in this state."""
+
+    def known_size(self) -> TableSize | None:
+        """How large the table is, where that can be told without a look at the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogVersion:
+    """A version of a table's own log: when it was made, and the Iceberg snapshot that it shows."""
+
+    version: int
+    timestamp_ms: int
+    snapshot_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +213,8 @@ class TableFormat(Protocol):
     file_retention_source: str
 
     def open(
-        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
-    ) -> Program[Snapshot]:
+        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+    ) -> Program[TableSnapshot]:
         """The newest version.
 
         ``cached``, a state that this process read within the hour, saves the LIST.
@@ -216,13 +226,40 @@ class TableFormat(Protocol):
         location: str,
         table: str,
         version: int,
-        cached: Snapshot | None = None,
+        cached: TableSnapshot | None = None,
         *,
         catalog: str = "",
-    ) -> Program[Snapshot]:
+    ) -> Program[TableSnapshot]:
         """The table at a version. Raises ``VersionNotFound`` when it is gone."""
 
-    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+    def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
+        """The newest versions that can still be opened, newest first."""
+
+    def kept_range(self, newest: TableSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
+        """The oldest version that can still be opened, and the newest; None without any."""
+
+    def version_by(self, newest: TableSnapshot, timestamp_ms: int) -> Program[int | None]:
+        """The newest version that is not later; None if those that are kept all are."""
+
+    def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
+        """Refuse a state, opened by its number, that is none of the table's, or no longer.
+
+        Where numbers are free again, whoever slept for long may take one: what is stored there
+        was never the table's state. Raises ``VersionNotFound``.
+        """
+
+    def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
+        """The state that a snapshot id, a branch or a tag of Iceberg's names.
+
+        Raises
+        ------
+        VersionNotFound
+            The table has no such snapshot, branch or tag, or no longer.
+        InvalidOperation
+            The format has nothing of the kind.
+        """
+
+    def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
         """One log entry, or None if the number is absent (which proves nothing by itself).
 
         ``known`` is any state of the same table.
@@ -231,15 +268,15 @@ class TableFormat(Protocol):
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         """The id of the table that has ``metadata``, in the format's own form."""
 
-    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+    def advance(self, snapshot: TableSnapshot, entry: Entry) -> TableSnapshot:
         """The state after ``entry``, which must be the next version."""
 
-    def blank(self, location: str, table: str, *, catalog: str = "") -> Snapshot:
+    def blank(self, location: str, table: str, *, catalog: str = "") -> TableSnapshot:
         """The state before version 0: no table, version -1."""
 
     def create(
         self,
-        blank: Snapshot,
+        blank: TableSnapshot,
         schema: pa.Schema,
         *,
         table_id: str,
@@ -251,72 +288,75 @@ class TableFormat(Protocol):
 
     def alter(
         self,
-        snapshot: Snapshot,
-        *,
-        add_columns: pa.Schema | None = None,
-        drop_columns: Sequence[str] = (),
-        rename_columns: Mapping[str, str] | None = None,
-        drop_not_null: Sequence[str] = (),
-        add_constraints: Mapping[str, str] | None = None,
-        drop_constraints: Sequence[str] = (),
-        set_properties: Mapping[str, str] | None = None,
-        unset_properties: Sequence[str] = (),
+        snapshot: TableSnapshot,
+        alteration: TableAlteration,
     ) -> Change:
         """The change of metadata; empty if there is none. Raises ``InvalidOperation``.
 
         Whether the rows present satisfy new constraints is for the caller to check.
         """
 
-    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+    def merge_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         """The change that adds the columns of ``schema`` that the table lacks; empty if none."""
 
-    def guard_change(self, snapshot: Snapshot) -> Change:
+    def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
+        """The change after which the table has the columns of ``schema``; its rows go with it.
+
+        A column that stays, by name and type, stays the same one with its rules.
+
+        Raises
+        ------
+        InvalidOperation
+            Something of the table goes by a column that would be gone.
+        """
+
+    def guard_change(self, snapshot: TableSnapshot) -> Change:
         """The change that makes other clients refuse to write; empty if they do."""
 
-    def unguard_change(self, snapshot: Snapshot) -> Change:
+    def unguard_change(self, snapshot: TableSnapshot) -> Change:
         """The change that lifts the guard; empty if there is none."""
 
-    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
+    def void_change(self, snapshot: TableSnapshot, txn: str) -> Change:
         """The change after which nothing fits that was decided before (``keeps_contract``)."""
 
     def prepare(
-        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+        self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
         """The log entry that follows ``snapshot``, ready to be tried; what it names is stored.
 
         Fills in what depends on its place: in-commit timestamps, row ids, removal times.
         """
 
-    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+    def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
         """Raise what would keep an entry from following the newest state, as far as it is known.
 
         Asked before anything is decided: what is damaged is told then, and no table of a
         transaction commits without the others. Costs nothing that publishing would not.
         """
 
-    def stands(self, snapshot: Snapshot) -> Program[bool]:
+    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
         """Whether a version that was just created counts: others go on from it.
 
         Asked where numbers may be free again soon after they were taken
         (``log_retention_seconds``): a create there succeeds and is seen by nobody.
         """
 
-    def announce(self, snapshot: Snapshot) -> Program[None]:
+    def announce(self, snapshot: TableSnapshot) -> Program[None]:
         """Point other clients' hints at a version that was just published."""
 
-    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+    def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
         """Whether other clients' hints name this version, or a newer one."""
 
-    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+    def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """How long other clients' clean-up leaves an entry in the log."""
 
-    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+    def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """How long a file that was removed must stay for those who still read it."""
 
     def may_name(self, path: str) -> bool:
         """Whether a path, relative to the table, may be that of an object that a state names."""
 
-    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+    def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
         """Refuse to delete files of a table, or what lies in its directory, where nobody should.
 
         ``keys`` are those of all objects of the directory.
@@ -329,10 +369,14 @@ class TableFormat(Protocol):
             Others clean up such tables.
         """
 
-    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+    def without_expired(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> TableSnapshot:
         """The table as ``expire`` would leave it."""
 
-    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+    def expire(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> Program[bool]:
         """Let go of the states that were replaced before; False: there is nothing that lists them.
 
         Raises
@@ -341,14 +385,14 @@ class TableFormat(Protocol):
             Others wrote the table each time that it was tried.
         """
 
-    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+    def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         """The keys of all data files and deletion vectors of a state, and of those removed since.
 
         Files that the log names by URIs are told by URIs. Removals may be forgotten
         once they are older than ``file_retention_seconds``.
         """
 
-    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+    def named_in_log(self, snapshot: TableSnapshot) -> Program[set[str]]:
         """The paths of all files that any entry still in the log adds or removes."""
 
     def log_directory(self, location: str) -> str:
@@ -357,7 +401,7 @@ class TableFormat(Protocol):
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
         """What lies in the log of the table ``table_id``, whose data was deleted: one LIST."""
 
-    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool: ...
+    def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool: ...
 
-    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         """Write a checkpoint of a published version and point ``_last_checkpoint`` at it."""

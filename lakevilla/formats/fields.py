@@ -19,26 +19,12 @@ from lakevilla.expressions.tree import Column, Expr, Literal
 from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats.layout import Layout
 
-__all__ = [
-    "GONE",
-    "Ids",
-    "Path",
-    "as_of",
-    "fields",
-    "ids_of",
-    "lacks",
-    "located",
-    "path_of",
-    "renumbered",
-    "tied",
-]
-
 Path = tuple[str, ...]
 #: The ids of a field, and of those that it is within, the outermost first.
 Ids = tuple[str, ...]
 
 #: The ids of a column that never came to be: no field has them.
-GONE: Ids = ("",)
+REMOVED: Ids = ("",)
 
 _NULL = Literal("void")
 
@@ -85,8 +71,8 @@ def located(expr: Expr, layout: Layout, *, nulls: bool = False) -> Expr:
 def lacks(layout: Layout, path: Path) -> InvalidOperation:
     """What is told of a field that is gone."""
     return InvalidOperation(
-        f"column {'.'.join(path)} of table {layout.table} was dropped, or made anew, since it was "
-        "named: run the statement again on the columns that there are",
+        f"column {'.'.join(path)} of table {layout.table} was dropped, or created again, since it "
+        "was named: run the statement again on its present columns",
         table=layout.table,
     )
 

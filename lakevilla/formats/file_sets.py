@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from lakevilla.formats.files import FileRef
 
-__all__ = ["Masks", "all_differ", "by_path", "is_masked", "masked_out", "present"]
-
 #: Files by path: those with these deletes, or (None) all.
 Masks = Mapping[str, AbstractSet[str | None] | None]
 

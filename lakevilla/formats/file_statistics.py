@@ -22,14 +22,6 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
 from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
 
-__all__ = [
-    "ColumnStatistics",
-    "PartitionColumn",
-    "partition_column",
-    "partition_value",
-    "read_statistics",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:

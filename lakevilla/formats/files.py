@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Literal
@@ -192,6 +193,42 @@ def _data_file(row: dict[str, Any]) -> DataFile:
     )
 
 
+class TableSize(msgspec.Struct, frozen=True):
+    """How large a table is; ``rows`` is None where its files do not say."""
+
+    rows: int | None
+    files: int
+    bytes: int
+
+
+class _Rows(msgspec.Struct):
+    numRecords: int | None = None
+
+
+_rows = msgspec.json.Decoder(_Rows)
+
+
+def size_of(files: Iterable[DataFile]) -> TableSize:
+    """How much files hold together, as they say themselves."""
+    rows: int | None = 0
+    count = size = 0
+    for file in files:
+        count, size = count + 1, size + file.size
+        if rows is not None:
+            found = _rows_of(file)
+            rows = None if found is None else rows + found
+    return TableSize(rows, count, size)
+
+
+def _rows_of(file: DataFile) -> int | None:
+    try:
+        rows = None if file.stats is None else _rows.decode(file.stats).numRecords
+    except msgspec.DecodeError:
+        return None
+    deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+    return None if rows is None or file.deletes else rows - deleted
+
+
 def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
     """Structs as a ``FILES_SCHEMA`` table."""
     rows = list(files)
@@ -246,3 +283,11 @@ def deletes_id(deletes: Iterable[DeleteFile]) -> str:
     """What stands for a set of deletes in a file's identity."""
     named = sorted(f"{one.path}@{one.offset}" for one in deletes)
     return blake2b("\n".join(named).encode(), digest_size=16).hexdigest()
+
+
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.\-]*:/")
+
+
+def file_key(location: str, path: str) -> str:
+    """The key of a data file, given its decoded path: relative to the table, or absolute."""
+    return path if _ABSOLUTE.match(path) else f"{location}/{path}"

@@ -112,6 +112,9 @@ class Layout:
         The order of rows within each new file.
     sort_order_id : int, optional
         What the table calls that order.
+    identifier : tuple of paths
+        The columns, or fields within them, that tell one row from another, as Iceberg's
+        identifier fields say.
     """
 
     location: str
@@ -135,6 +138,7 @@ class Layout:
     data_directory: str = ""
     sort_by: tuple[SortField, ...] = ()
     sort_order_id: int | None = None
+    identifier: tuple[tuple[str, ...], ...] = ()
 
     @property
     def statistics_schema(self) -> pa.Schema:

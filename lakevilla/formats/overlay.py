@@ -15,8 +15,6 @@ from lakevilla.formats.base import Change
 from lakevilla.formats.file_sets import Masks, by_path, is_masked
 from lakevilla.formats.files import DataFile, FileRef, RemovedFile
 
-__all__ = ["EMPTY_TAIL", "Folded", "Tail"]
-
 
 @dataclass(frozen=True)
 class Folded:
@@ -42,11 +40,11 @@ class Folded:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    before: Tail
+    before: Overlay
     change: Change
 
 
-class Tail:
+class Overlay:
     """An immutable tail; ``with_change`` gives the next."""
 
     __slots__ = ("_state",)
@@ -54,11 +52,11 @@ class Tail:
     def __init__(self, state: Folded | _Link) -> None:
         self._state = state
 
-    def with_change(self, change: Change) -> Tail:
+    def with_change(self, change: Change) -> Overlay:
         """The tail that has one more commit."""
         if not change.adds and not change.removes:
             return self
-        return Tail(_Link(self, change))
+        return Overlay(_Link(self, change))
 
     @property
     def is_empty(self) -> bool:
@@ -74,7 +72,7 @@ class Tail:
 
     def fold(self) -> Folded:
         """The sum of the tail."""
-        node: Tail = self
+        node: Overlay = self
         changes: list[Change] = []
         while True:
             # One read of one attribute: another thread may fold the node meanwhile,
@@ -106,4 +104,4 @@ class Tail:
         return folded
 
 
-EMPTY_TAIL = Tail(Folded({}, {}))
+EMPTY_TAIL = Overlay(Folded({}, {}))

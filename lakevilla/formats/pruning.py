@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind, type_of
 from lakevilla.expressions.evaluate import compare, evaluate
-from lakevilla.expressions.functions import COMPARISONS
+from lakevilla.expressions.functions.core import COMPARISONS
 from lakevilla.expressions.rising import mapped_bounds, rising_operand
 from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, is_fractional, is_nested, type_name
@@ -32,10 +32,7 @@ from lakevilla.formats.file_statistics import (
     partition_column,
     read_statistics,
 )
-from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Layout
-
-__all__ = ["always_true", "file_may_match", "may_match", "partition_only"]
 
 _BATCH = 1 << 16
 
@@ -60,24 +57,10 @@ def always_true(files: pa.Table, layout: Layout, where: Expr) -> pa.BooleanArray
     """For each file whether ``where`` is true for all its rows, by partition values alone.
 
     Statistics are not asked: a wrong one would cost rows rather than time. Exact if
-    ``partition_only(where, layout)``.
+    ``where`` depends on partition columns alone.
     """
     pruner = _Pruner(layout, where)
     return _concat([pruner.always_true(batch) for batch in _batches(files)])
-
-
-def file_may_match(file: DataFile, layout: Layout, where: Expr) -> bool:
-    """Whether one file may hold a row for which ``where`` is true."""
-    values = pa.array([list(file.partition_values.items())], pa.map_(pa.string(), pa.string()))
-    stats = pa.array([file.stats], pa.string())
-    batch = pa.record_batch({"partition_values": values, "stats": stats})
-    return bool(_Pruner(layout, where).may_match(batch)[0].as_py())
-
-
-def partition_only(expr: Expr, layout: Layout) -> bool:
-    """Whether an expression depends on partition columns alone."""
-    partitions = {name.lower() for name in layout.partition_by}
-    return all(c.path[0].lower() in partitions and len(c.path) == 1 for c in columns(expr))
 
 
 def _batches(files: pa.Table) -> list[pa.RecordBatch]:

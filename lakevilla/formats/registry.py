@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lakevilla.errors import InvalidOperation, TableNotFound
-from lakevilla.formats.base import FormatName, Snapshot, TableFormat
+from lakevilla.formats.base import FormatName, TableFormat, TableSnapshot
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.store.effects import Program, list_objects
-
-__all__ = ["Formats", "refuse_two_tables"]
 
 #: What a Delta table also tells readers of: UniForm writes Iceberg metadata beside its log.
 _UNIFORM = "delta.universalFormat.enabledFormats"
@@ -42,12 +40,12 @@ class Formats:
             )
         return found
 
-    def of(self, snapshot: Snapshot) -> TableFormat:
+    def of(self, snapshot: TableSnapshot) -> TableFormat:
         return self[snapshot.format]
 
     def open(
         self, location: str, table: str, name: FormatName | None = None, catalog: str = ""
-    ) -> Program[Snapshot]:
+    ) -> Program[TableSnapshot]:
         """The newest version of a table; without ``name`` the directory tells its format.
 
         ``catalog`` is the key of the pointer of a table in a catalog.
@@ -68,7 +66,7 @@ class Formats:
         raise TableNotFound("; ".join(missing), table=table)
 
 
-def refuse_two_tables(snapshot: Snapshot) -> Program[None]:
+def refuse_two_tables(snapshot: TableSnapshot) -> Program[None]:
     """Refuse a directory that is a Delta table and an Iceberg table too.
 
     Which of the two is meant nobody can tell, and each would take the other's files for

@@ -14,16 +14,6 @@ from lakevilla.formats.base import Change
 from lakevilla.store.codec import decode, encode
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
-__all__ = [
-    "COMMITS_PREFIX",
-    "CommitObject",
-    "TablePart",
-    "commit_key",
-    "digest_of",
-    "read_commit",
-    "seal",
-]
-
 COMMITS_PREFIX = "_lakevilla/commits"
 
 
@@ -84,7 +74,7 @@ def read_commit(key: str, body: bytes) -> CommitObject:
     commit = decode(key, body, CommitObject)
     if commit_key(commit.txn, digest_of(body)) != key:
         raise CorruptObject(
-            f"{key} does not hold the bytes that its name was made of: restore it from a copy, "
+            f"{key} does not hold the bytes that its name is the hash of: restore it from a copy, "
             "or run `lakevilla doctor`",
             key=key,
         )

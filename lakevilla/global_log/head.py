@@ -11,33 +11,10 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
-
-__all__ = [
-    "COMMITS_IN_HEAD",
-    "HEAD_KEY",
-    "PAGES_PREFIX",
-    "PAGE_LENGTH",
-    "CommitSummary",
-    "Head",
-    "NameMap",
-    "Page",
-    "PageRef",
-    "PendingRef",
-    "Reservation",
-    "TableMap",
-    "TableState",
-    "Touch",
-    "application_id",
-    "commits_after",
-    "empty_head",
-    "find_commit",
-    "overfull",
-    "split_page",
-    "successor",
-]
 
 HEAD_KEY = "_lakevilla/HEAD.json"
 PAGES_PREFIX = "_lakevilla/pages"
@@ -131,8 +108,12 @@ class TableMap(LeafMap[TableState]):
     leaf = Leaf[TableState]
 
 
+#: Where a path leads that is no name of its table any more (docs/design/0023-renames.md).
+NOWHERE = ""
+
+
 class NameMap(LeafMap[str]):
-    """Where the tables are that have a registered name."""
+    """Where the tables with a registered name are; ``NOWHERE`` for the path of a renamed one."""
 
     __slots__ = ()
     value = str
@@ -181,14 +162,13 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``adopted`` is the last commit of the lake that this one was copied from: what was
     published before then is marked in the logs with that lake's id, not with this one's.
     ``as_log``: it is not replaced, its successor is created beside it (``head_log``).
-    ``rebuilt`` is the commit with which it was made anew after it was lost, from what lakes
+    ``rebuilt`` is the commit with which it was created again after it was lost, from what lakes
     ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
     be told (docs/design/0021-head-lost.md).
     """
 
     REMEDY: ClassVar[str] = (
-        "bring it back from a copy, or make it anew from what is left with "
-        "`lakevilla recover ROOT --rebuild-head`"
+        "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
     )
 
     format: int
@@ -217,16 +197,34 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
         return txn <= self.floor or txn in self.aborted
 
 
-def shown_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Per location the one name by which it is shown: the first that it was registered under.
+def shown_names(head: Head) -> dict[str, str]:
+    """Per location the one name by which it is shown, as far as HEAD is at hand.
 
-    HEAD keeps names in that order; those of a lake so large that they lie in leaves are in
-    the order of the alphabet. Either way all clients show the same.
+    The first that it was registered under: HEAD keeps names in that order; those of a lake so
+    large that they lie in leaves are in the order of the alphabet. Either way all clients show
+    the same. A table that a catalog keeps, and that has no such name, has its name there. The
+    others have their location for one.
     """
     shown: dict[str, str] = {}
+    names, tables = head.names.at_hand(), head.tables.at_hand()
     for name, location in names.items():
         shown.setdefault(location, name)
+    for location, state in tables.items():
+        if state.catalog and location not in shown:
+            name = name_in_catalog(state.catalog)
+            if name not in names and name not in tables:
+                shown[location] = name
     return shown
+
+
+def shown_tables(head: Head) -> dict[str, str]:
+    """The locations of the tables by the names that are shown, as far as HEAD is at hand."""
+    names = shown_names(head)
+    return {
+        names.get(location, location): location
+        for location, state in sorted(head.tables.at_hand().items())
+        if not state.dropped
+    }
 
 
 def application_id(head: Head) -> str:
@@ -306,7 +304,7 @@ def _with_lives(
         for location in commit.tables:
             first.setdefault(location, commit.sequence)
             last[location] = commit.sequence
-    told = []
+    recorded = []
     for commit in commits:
         touches = dict(commit.tables)
         for location, touch in commit.tables.items():
@@ -320,13 +318,13 @@ def _with_lives(
                 now = new.table_id if is_first else None
             if was == now:
                 continue
-            gone = was is not None and (is_last if now is None else is_first)
-            came = now is not None and is_first
+            has_left = was is not None and (is_last if now is None else is_first)
+            has_entered = now is not None and is_first
             touches[location] = msgspec.structs.replace(
-                touch, left=was if gone else None, entered=now if came else None
+                touch, left=was if has_left else None, entered=now if has_entered else None
             )
-        told.append(msgspec.structs.replace(commit, tables=touches))
-    return told
+        recorded.append(msgspec.structs.replace(commit, tables=touches))
+    return recorded
 
 
 def _live_id(state: TableState | None) -> str | None:

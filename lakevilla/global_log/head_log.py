@@ -1,4 +1,4 @@
-"""HEAD as a log, where the store only creates: which object holds which HEAD (section 9).
+"""HEAD as a log, where the store only creates: which object holds which HEAD (design, section 9).
 
 Number 0 is ``_lakevilla/HEAD.json`` itself, and it says so (``as_log``). It is created if
 absent like any HEAD, so a lake has one form for ever, whichever clients make it at
@@ -14,8 +14,6 @@ from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import Found
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
-
-__all__ = ["HEADS_PREFIX", "head_key", "is_head", "newest_head"]
 
 HEADS_PREFIX = "_lakevilla/heads"
 

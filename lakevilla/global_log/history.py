@@ -10,8 +10,6 @@ from lakevilla.global_log.head import CommitSummary, Head, Page, PageRef
 from lakevilla.global_log.repo import load_page
 from lakevilla.store.effects import Program
 
-__all__ = ["Timeline"]
-
 
 @dataclass(slots=True)
 class Timeline:
@@ -51,7 +49,7 @@ class Timeline:
         while self.first > sequence + 1:
             page = None if self.older is None else (yield from self._load(self.older))
             if page is None:
-                raise self._gone(sequence)
+                raise self._forgotten(sequence)
             self.commits[:0] = page.commits
             self.older = page.previous
         return self.commits[sequence + 1 - self.first :]
@@ -69,7 +67,7 @@ class Timeline:
         The last that is forgotten is kept as a state, and its time with it: its commit is at
         hand, or was the last of the page that is gone, whose time the next page tells.
         """
-        # Before a HEAD that was made anew there is no state to tell.
+        # Before a HEAD that was rebuilt there is no state to tell.
         start = max(self.head.history_start, self.head.rebuilt)
         while self.first > start + 1 and self.commits[0].timestamp_ms > timestamp_ms:
             yield from self.after(self.first - 2)
@@ -78,11 +76,11 @@ class Timeline:
             if commit.timestamp_ms <= timestamp_ms and commit.sequence >= start:
                 self.check(commit.sequence)
                 return commit.sequence
-        gone = self.older
+        forgotten = self.older
         if (
-            gone is not None
-            and gone.last_sequence == start
-            and gone.last_timestamp_ms <= timestamp_ms
+            forgotten is not None
+            and forgotten.last_sequence == start
+            and forgotten.last_timestamp_ms <= timestamp_ms
         ):
             return start
         raise VersionNotFound(
@@ -102,7 +100,7 @@ class Timeline:
                 f"the lake has no global version {sequence}; its newest is {self.head.sequence}"
             )
         if sequence < self.head.history_start:
-            raise self._gone(sequence)
+            raise self._forgotten(sequence)
 
     def settled(self, sequence: int) -> Program[int]:
         """The version whose state ``sequence`` has.
@@ -123,7 +121,7 @@ class Timeline:
         except VersionNotFound:
             return None
 
-    def _gone(self, sequence: int) -> VersionNotFound:
+    def _forgotten(self, sequence: int) -> VersionNotFound:
         return VersionNotFound(
             f"global version {sequence} is not kept any more: the lake's history begins with "
             f"version {self.head.history_start}; ask for that one or a newer one"

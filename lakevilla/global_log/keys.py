@@ -21,19 +21,6 @@ from lakevilla.store.base import ABSENT, Found, Match, PutOutcome, Token
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, put
 
-__all__ = [
-    "KEYS_PREFIX",
-    "HeldKey",
-    "KeyRecord",
-    "bound",
-    "is_key_object",
-    "key_object",
-    "load_key",
-    "load_key_object",
-    "parse_key",
-    "put_key",
-]
-
 KEYS_PREFIX = "_lakevilla/keys"
 #: A pair's version goes into Delta's ``txn`` action, where it is a 64-bit integer.
 _LARGEST_VERSION = 2**63 - 1
@@ -49,7 +36,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     REMEDY: ClassVar[str] = (
-        "restore it from a copy; delete it only if whoever uses that key may commit with it again"
+        "restore it from a copy; delete it only if a transaction may commit with that key again"
     )
 
     format: int

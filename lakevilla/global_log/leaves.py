@@ -22,17 +22,6 @@ from blake3 import blake3
 from lakevilla.errors import CorruptObject
 from lakevilla.store.codec import FORMAT, decode, encode
 
-__all__ = [
-    "LEAVES_PREFIX",
-    "Leaf",
-    "LeafMap",
-    "LeafMark",
-    "LeafRef",
-    "Plan",
-    "is_mark",
-    "made_of",
-]
-
 LEAVES_PREFIX = "_lakevilla/leaves"
 #: A map that takes more than this in HEAD is cut into leaves, for good.
 INLINE_BYTES = 64 * 1024
@@ -90,7 +79,7 @@ def made_of(key: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[V]):
+class LeafPlan(Generic[V]):
     """How a map is to lie in the store: all its leaves, and what those hold that are new."""
 
     refs: tuple[LeafRef, ...]
@@ -193,11 +182,11 @@ class LeafMap(Mapping[str, V]):
     def at_hand(self) -> dict[str, V]:
         """As much of it as can be looked at without fetching anything."""
         changed, refs = self._lying()
-        told: dict[str, V | None] = {}
+        known: dict[str, V | None] = {}
         for ref in refs:
-            told.update(self._leaves.get(ref.hash, {}))
-        told.update(changed)
-        return {name: value for name, value in told.items() if value is not None}
+            known.update(self._leaves.get(ref.hash, {}))
+        known.update(changed)
+        return {name: value for name, value in known.items() if value is not None}
 
     def missing(self, names: Iterable[str] | None = None) -> list[LeafRef]:
         """The leaves to fetch before these names, or all, can be looked at."""
@@ -226,7 +215,7 @@ class LeafMap(Mapping[str, V]):
         """
         if _digest(body) != ref.hash:
             raise CorruptObject(
-                f"{ref.key} does not hold what its name says: it was damaged or replaced by hand; "
+                f"{ref.key} does not match its name: it was damaged or replaced by hand; "
                 "restore it from a copy",
                 key=ref.key,
             )
@@ -248,7 +237,7 @@ class LeafMap(Mapping[str, V]):
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
-    def planned(self, made: int) -> Plan[V] | None:
+    def planned(self, made: int) -> LeafPlan[V] | None:
         """What to store before the HEAD numbered ``made``; None if HEAD itself tells it all."""
         if not self._refs:
             if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
@@ -280,9 +269,9 @@ class LeafMap(Mapping[str, V]):
         if refs and refs[0].first:
             # The first leaf has gone: the next holds whatever name comes before it.
             refs[0] = msgspec.structs.replace(refs[0], first="")
-        return Plan(tuple(refs), leaves, bodies)
+        return LeafPlan(tuple(refs), leaves, bodies)
 
-    def settle(self, plan: Plan[V]) -> None:
+    def settle(self, plan: LeafPlan[V]) -> None:
         """Lie in the store as planned from now on. It says the same as before."""
         self._leaves.update(plan.leaves)
         self._refs = plan.refs
@@ -316,7 +305,7 @@ def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
     return refs[bisect_right(refs, name, key=lambda ref: ref.first) - 1]
 
 
-def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> Plan[V]:
+def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> LeafPlan[V]:
     """Each piece as one leaf, or cut in half until each half fits."""
     refs: list[LeafRef] = []
     leaves: dict[str, dict[str, V]] = {}
@@ -337,7 +326,7 @@ def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> Plan[V]:
         refs.append(ref)
         leaves[ref.hash] = entries
         bodies[ref.key] = body
-    return Plan(tuple(refs), leaves, bodies)
+    return LeafPlan(tuple(refs), leaves, bodies)
 
 
 def _between(before: str, after: str) -> str:

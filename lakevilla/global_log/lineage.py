@@ -11,8 +11,6 @@ from __future__ import annotations
 from lakevilla.errors import CorruptObject
 from lakevilla.global_log.head import HEAD_KEY, Head
 
-__all__ = ["check_lineage"]
-
 
 def check_lineage(known: Head, found: Head | None) -> None:
     """Refuse what can't have come from ``known``.
@@ -24,13 +22,13 @@ def check_lineage(known: Head, found: Head | None) -> None:
     ------
     CorruptObject
         HEAD is gone, is older, or has another past. A lake of another id is another lake
-        (one that was adopted, or made anew), and no business of this.
+        (one that was adopted, or created again), and no business of this.
     """
     if found is None:
         raise CorruptObject(
             f"{HEAD_KEY} is missing, and this client has seen global version {known.sequence} of "
-            f"lake {known.lake_id}: bring the newest one back from a copy, or make it anew from "
-            "what is left with `lakevilla recover ROOT --rebuild-head`; if the lake was removed on "
+            f"lake {known.lake_id}: restore the newest one from a copy, or rebuild it with "
+            "`lakevilla recover ROOT --rebuild-head`; if the lake was removed on "
             "purpose, connect again",
             key=HEAD_KEY,
         )
@@ -40,7 +38,7 @@ def check_lineage(known: Head, found: Head | None) -> None:
         raise CorruptObject(
             f"{HEAD_KEY} shows global version {found.sequence} (replacement {found.replacement}), "
             f"and this client has seen version {known.sequence} (replacement {known.replacement}): "
-            "HEAD was set back, as by restoring it from a copy; bring back the newest one",
+            "HEAD was set back, as by restoring it from a copy; restore the newest one",
             key=HEAD_KEY,
         )
 

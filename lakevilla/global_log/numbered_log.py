@@ -15,9 +15,7 @@ import re
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, ObjectInfo
-from lakevilla.store.effects import Program, get, head, list_objects, parallel
-
-__all__ = ["Entry", "entry_key", "newest"]
+from lakevilla.store.effects import Program, get, list_objects, parallel, stat
 
 #: A LIST answers with so many keys at once: nearer than this the newest is listed.
 _PAGE = 1000
@@ -86,7 +84,7 @@ def _search(prefix: str, low: int) -> Program[int]:
 
 
 def _is_taken(prefix: str, number: int) -> Program[bool]:
-    return isinstance((yield from head(entry_key(prefix, number))), ObjectInfo)
+    return isinstance((yield from stat(entry_key(prefix, number))), ObjectInfo)
 
 
 def _number(prefix: str, info: ObjectInfo) -> int | None:
@@ -97,7 +95,7 @@ def _number(prefix: str, info: ObjectInfo) -> int | None:
 def _gap(prefix: str, number: int) -> CorruptObject:
     key = entry_key(prefix, number)
     return CorruptObject(
-        f"{key} is missing although later ones are there, and none is ever deleted: bring it back "
+        f"{key} is missing although later ones are there, and none is ever deleted: restore it "
         "from a copy",
         key=key,
     )

@@ -14,8 +14,6 @@ from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.store.effects import Program, list_objects
 
-__all__ = ["REBUILD", "find_remains", "head_lost", "is_remains"]
-
 _LAKE_DIRECTORY = "_lakevilla"
 _KINDS = tuple(
     f"{prefix}/"
@@ -23,10 +21,7 @@ _KINDS = tuple(
 )
 
 #: What to do about it, in words.
-REBUILD = (
-    "bring it back from a copy, or make it anew from what is left with "
-    "`lakevilla recover ROOT --rebuild-head`"
-)
+REBUILD = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
 
 def is_remains(key: str) -> bool:

@@ -27,7 +27,7 @@ from lakevilla.global_log.head import (
     split_page,
 )
 from lakevilla.global_log.head_log import head_key, newest_head
-from lakevilla.global_log.leaves import LeafMap, LeafRef, Plan
+from lakevilla.global_log.leaves import LeafMap, LeafPlan, LeafRef
 from lakevilla.global_log.remains import head_lost
 from lakevilla.ids import Ids
 from lakevilla.store.base import (
@@ -46,31 +46,6 @@ from lakevilla.store.base import (
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, Put, get, parallel, put
 
-__all__ = [
-    "HeldHead",
-    "LakeFile",
-    "check_lake",
-    "claim_of",
-    "claim_table",
-    "commits_since",
-    "create_head",
-    "fetch_sound",
-    "head_found",
-    "is_forgotten",
-    "lake_key",
-    "load_commit",
-    "load_head",
-    "load_names",
-    "load_page",
-    "load_tables",
-    "load_tables_below",
-    "make_room",
-    "pages_before",
-    "replace_head",
-    "rules_table",
-    "store_leaves",
-]
-
 
 class HeldHead(msgspec.Struct, frozen=True):
     """A HEAD with the token under which it may be replaced."""
@@ -83,7 +58,8 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """``<table>/_lakevilla/lake.json``: the one lake whose HEAD rules the table.
 
     ``aliases`` are the names that HEAD has for it, in its order, and ``catalog`` is the key of
-    its pointer in a catalog: what would be lost with HEAD.
+    its pointer in a catalog: what would be lost with HEAD. ``renamed``: its path is no name of
+    it any more.
     """
 
     format: int
@@ -92,9 +68,10 @@ class LakeFile(msgspec.Struct, frozen=True, omit_defaults=True):
     root: str
     aliases: tuple[str, ...] = ()
     catalog: str = ""
+    renamed: bool = False
 
     def names(self, head: Head) -> bool:
-        """Whether it names the lake of ``head``, or one whose lost HEAD was made anew as that."""
+        """Whether it names the lake of ``head``, or one whose lost HEAD was rebuilt as that."""
         return self.lake_id == head.lake_id or (
             self.root == head.root and self.lake_id in head.former
         )
@@ -114,6 +91,20 @@ def load_head(known: HeldHead | None = None) -> Program[HeldHead | None]:
         case Found(body=body, token=token):
             held = HeldHead(decode(HEAD_KEY, body, Head), token)
             return (yield from _newest(held, is_far=True)) if held.head.as_log else held
+
+
+def glance(known: HeldHead | None = None) -> Program[HeldHead | None]:
+    """HEAD by one GET at most: for looking alone, as one that is a log may have gone on."""
+    if known is not None and known.head.as_log:
+        return known
+    outcome = yield from get(HEAD_KEY, None if known is None else known.token)
+    match outcome:
+        case Unchanged():
+            return known
+        case Missing():
+            return None
+        case Found(body=body, token=token):
+            return HeldHead(decode(HEAD_KEY, body, Head), token)
 
 
 def _newest(held: HeldHead, *, is_far: bool) -> Program[HeldHead]:
@@ -178,14 +169,19 @@ def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program
         yield from _fetch(head.names, head.names.missing(names))
 
 
+def load_all(head: Head | None) -> Program[None]:
+    """The same for all tables and names, in one round."""
+    yield from parallel([load_tables(head), load_names(head)])
+
+
 def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
     """Fetch all leaves of tables and names that can be read; what is wrong with the others."""
     damaged: list[CorruptObject] = []
     maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
     for found in maps:
         missing = found.missing()
-        told = yield from parallel([_damage(found, ref) for ref in missing])
-        damaged.extend(error for error in told if error is not None)
+        errors = yield from parallel([_damage(found, ref) for ref in missing])
+        damaged.extend(error for error in errors if error is not None)
     return damaged
 
 
@@ -201,11 +197,11 @@ def _fetch(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
     outcomes = yield from parallel([get(ref.key) for ref in missing])
     for ref, outcome in zip(missing, outcomes, strict=True):
         if not isinstance(outcome, Found):
-            raise (yield from _gone(ref))
+            raise (yield from _missing_leaf(ref))
         found.take(ref, outcome.body)
 
 
-def _gone(ref: LeafRef) -> Program[LakeVillaError]:
+def _missing_leaf(ref: LeafRef) -> Program[LakeVillaError]:
     held = yield from load_head()
     if held is not None and ref in (*held.head.tables.refs, *held.head.names.refs):
         return CorruptObject(
@@ -224,7 +220,7 @@ def store_leaves(head: Head) -> Program[None]:
     content, so to write it twice changes nothing. Those of a HEAD that then loses its race are
     named by nobody, ever, and are gc's. Sent again, the very same HEAD stores nothing more.
     """
-    plans: list[tuple[LeafMap[Any], Plan[Any]]] = []
+    plans: list[tuple[LeafMap[Any], LeafPlan[Any]]] = []
     maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
     for found in maps:
         yield from _fetch(found, found.unread())

@@ -16,17 +16,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-__all__ = [
-    "Isolation",
-    "Rule",
-    "Validation",
-    "Versions",
-    "fires",
-    "r1_outdated_read",
-    "r2_number_taken",
-    "r3_lost_update",
-]
-
 Isolation = Literal["serializable", "snapshot", "write-serializable"]
 Validation = Literal["precise", "rules"]
 

@@ -16,8 +16,6 @@ from blake3 import blake3
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import FileRef
 
-__all__ = ["SUMMARY_BYTES", "Added", "Summary", "fingerprint", "statistics_text", "summarize"]
-
 #: What the summaries of one commit take in HEAD at most, all its tables together.
 SUMMARY_BYTES = 448
 #: Of which columns: these many that lead the table. Keys mostly do.

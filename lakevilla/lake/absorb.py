@@ -12,8 +12,6 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, place
 from lakevilla.store.effects import Program
 
-__all__ = ["Absorbed", "absorb"]
-
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:

@@ -19,14 +19,11 @@ from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_h
 from lakevilla.ids import Ids
 from lakevilla.lake.lanes import Lanes
 from lakevilla.lake.tail import Tail
-from lakevilla.markers.marker import Marker
-from lakevilla.markers.repo import Unreadable
+from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.lease import Leases, Renewable
-
-__all__ = ["Context", "Event"]
 
 _COMMITS_CACHED = 256
 _MARKERS_CACHED = 65_536
@@ -37,9 +34,29 @@ _NEW_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something worth telling: ``on_event`` and the logger ``lakevilla`` get the same.
+    """Something notable; ``on_event`` and the logger ``lakevilla`` get the same.
 
-    ``detail`` holds plain values, among them the tables concerned.
+    ``detail`` has plain values, among them the tables in question.
+
+    Two kinds go to ``on_event`` alone. A ``phase`` is a stretch of a transaction's time: its detail
+    has ``phase`` (``version``, ``metadata``, ``data``, ``marker``, ``wait``, ``validate``,
+    ``decide``, ``publish`` or ``free``), ``table`` or None, ``began`` and ``ended`` (seconds on the
+    monotonic clock), ``seconds``, and ``own_seconds``, which leave out phases inside it and beside
+    it, so that they can be added up. A ``transaction`` is told at its end: ``outcome``
+    (``committed``, ``read``, ``aborted``, ``failed`` or ``unknown``), ``error`` (the error's kind
+    or None), ``features``, ``tables``, ``operations``, ``retries``, ``redos``, ``began``, ``ended``
+    and ``seconds``.
+
+    Examples
+    --------
+    >>> told = []
+    >>> other = lv.connect("warehouse", on_event=told.append)
+    >>> txn = other.transaction()
+    >>> _ = txn.append("stock", [{"sku": "jam", "qty": 1}])
+    >>> lake.drop_table("orders")  # another client is faster
+    >>> _ = txn.commit()
+    >>> all(isinstance(event, lv.Event) for event in told)
+    True
     """
 
     kind: Literal[
@@ -59,6 +76,9 @@ class Event:
         "unsafe_store",
         "left_out",
         "reader",
+        "progress",
+        "phase",
+        "transaction",
     ]
     txn_id: str | None
     message: str
@@ -234,7 +254,7 @@ class Context:
             Event(
                 "published",
                 txn_id,
-                f"table {table} could not be published now and will be by whoever comes next: "
+                f"table {table} could not be published now; the next client will publish it: "
                 f"{error}",
                 {"table": table, "complete": False},
             )
@@ -244,10 +264,10 @@ class Context:
         return int(self.clock.now() * 1000)
 
     def refuse_unconfirmed(self, what: str) -> None:
-        """Refuse to delete anything by a HEAD that was made anew and that nobody has looked at."""
+        """Refuse to delete anything by a HEAD that was rebuilt and that nobody has looked at."""
         if self.held is not None and self.held.head.unconfirmed:
             raise InvalidOperation(
-                f"{what}: this lake's HEAD was lost and made anew, and files of commits that could "
+                f"{what}: this lake's HEAD was lost and rebuilt, and files of commits that could "
                 "not be told may be among what would be deleted: look at the report of the "
                 "rebuild, then run `lakevilla recover ROOT --confirm-head`"
             )

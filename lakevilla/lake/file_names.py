@@ -10,8 +10,6 @@ from lakevilla.engines.base import FileNamer
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Context
 
-__all__ = ["file_namer", "file_path", "owner_of"]
-
 #: An engine that writes into a local lake may leave its temporary ``tmp_`` name.
 #: Iceberg's manifests and manifest lists are stored by whoever publishes them.
 _OWN = re.compile(

@@ -1,14 +1,14 @@
 """Fitness: which pending commits are not in the log yet, and which can't go there any more.
 
 One that a foreign entry has made unfit, or whose files are gone for good: another client's
-clean-up knows nothing of what is decided and not published (hazards 29 and 38, note 0019).
+clean-up knows nothing of what is decided and not published (hazards 29 and 38, note 19).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.files import file_key
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
@@ -17,26 +17,16 @@ from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import breaks, changes_contract, is_another
 from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Stat as HeadOf
 from lakevilla.sublogs.operations import given_files
-
-__all__ = [
-    "UNREADABLE",
-    "first_unfit",
-    "gone_for_good",
-    "is_lost",
-    "is_old",
-    "needed_files",
-    "unpublished",
-]
 
 #: The errors (``LakeVillaError.kind``) that reading a file which is gone may end in.
 UNREADABLE = ("store", "corrupt_object", "unsupported_format")
 
 
 def is_lost(context: Context, head: Head, location: str, tail: Tail) -> Program[bool]:
-    """Whether the table that HEAD means is gone: its log was deleted, or made anew."""
+    """Whether the table that HEAD means is gone: its log was deleted, or created again."""
     state = head.tables[location]
     if state.published < 0:
         return False
@@ -76,7 +66,7 @@ def first_unfit(
             change = parts[index].change
             paths = [file.path for file in change.adds]
             paths += [file.path for file in change.change_files]
-            if (yield from gone_for_good([file_key(location, path) for path in paths])):
+            if (yield from lost_for_good([file_key(location, path) for path in paths])):
                 return index
     return unfit
 
@@ -90,7 +80,7 @@ def is_old(context: Context, ref: PendingRef) -> bool:
     return age > context.settings.checked_tip_seconds
 
 
-def gone_for_good(keys: Collection[str]) -> Program[list[str]]:
+def lost_for_good(keys: Collection[str]) -> Program[list[str]]:
     """Those of the keys at which nothing is: no key of a file is ever written twice."""
     own = [key for key in keys if "://" not in key]
     found: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in own])
@@ -127,10 +117,10 @@ def _first_broken(
         for version in range(ref.base + 1, tail.tip + 1):
             entry = yield from entry_at(context, tail, version)
             if entry is None:
-                gone = yield from tail.snapshot.missing(
+                missing = yield from tail.snapshot.missing(
                     [removed.ref for removed in part.change.removes]
                 )
-                if gone:
+                if missing:
                     return index
                 break
             if application in entry.applications:

@@ -19,8 +19,6 @@ from typing import Any, Generic, TypeVar
 from lakevilla.store.effects import Program, wait_at
 from lakevilla.store.gate import Gate
 
-__all__ = ["Lane", "Lanes", "Member", "pass_through"]
-
 A = TypeVar("A")
 M = TypeVar("M", bound="Member[Any]")
 
@@ -29,13 +27,13 @@ M = TypeVar("M", bound="Member[Any]")
 class Member(Generic[A]):
     """What somebody wants to have done.
 
-    ``gate`` opens with the answer, or once the member is to lead; ``gone`` tells that
+    ``gate`` opens with the answer, or once the member is to lead; ``has_left`` tells that
     its program has ended or was interrupted, so that nobody asks for the answer.
     """
 
     gate: Gate = field(default_factory=Gate, init=False)
     answer: A | None = field(default=None, init=False)
-    gone: bool = field(default=False, init=False)
+    has_left: bool = field(default=False, init=False)
 
 
 class Lane(Generic[M]):
@@ -69,7 +67,7 @@ class Lane(Generic[M]):
     def present(self, most: int) -> list[M]:
         """The first ``most`` members that wait for an answer."""
         with self._lock:
-            return [member for member in self._members if not member.gone][:most]
+            return [member for member in self._members if not member.has_left][:most]
 
     def begin(self, work: object, members: Iterable[M], note: Callable[[M], None]) -> bool:
         """Begin work that can't be taken back, unless a member of it has left.
@@ -79,7 +77,7 @@ class Lane(Generic[M]):
         """
         with self._lock:
             chosen = list(members)
-            if any(member.gone for member in chosen):
+            if any(member.has_left for member in chosen):
                 return False
             for member in chosen:
                 note(member)
@@ -107,7 +105,7 @@ class Lane(Generic[M]):
 
     def _leave(self, member: M) -> None:
         with self._lock:
-            member.gone = True
+            member.has_left = True
             self._members = [other for other in self._members if other is not member]
             if self._leader is member:
                 self._leader = None

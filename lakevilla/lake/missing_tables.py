@@ -1,7 +1,7 @@
 """A table that is not there: what was meant by its name, as far as can be told.
 
-From what is known already: a wrong name costs one LIST more, to tell the directory of a
-catalog's table from one that is no table.
+A wrong name costs two LISTs more: of the directory around it, for tables that are not in the
+lake yet, and to tell the directory of a catalog's table from one that is no table.
 """
 
 from __future__ import annotations
@@ -9,69 +9,122 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from lakevilla.errors import StoreError, TableNotFound
-from lakevilla.formats.iceberg.metadata.paths import metadata_directory
-from lakevilla.formats.iceberg.metadata.pointer import identifier_of, number_of
+from lakevilla.errors import LakeVillaError, TableNotFound
+from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog, number_of
 from lakevilla.lake.context import Context
-from lakevilla.store.effects import Program, list_objects
-
-__all__ = ["missing_table"]
+from lakevilla.store.effects import Program, list_names
 
 _OFFERED = 3
+LISTED = "`tables()` lists the lake's tables, `discover()` those that are not in it yet"
 
 
 def missing_table(context: Context, location: str) -> Program[TableNotFound]:
-    """The error for a location at which there is no table that LakeVilla can open by itself."""
-    metadata = f"{metadata_directory(location)}/v<N>.metadata.json"
-    kept = yield from _kept_by_a_catalog(location)
-    message = (
-        f"there is no table {location}: it is at most a directory that is no table, with neither "
-        f"{location}/_delta_log nor {metadata}; {_hint(context, location)}"
-    )
-    return TableNotFound(kept or message, table=location)
+    """The error for a location at which there is no table that LakeVilla can open by itself.
+
+    Raises
+    ------
+    InvalidOperation
+        There is an Iceberg table, and what opens one is not installed here.
+    """
+    parent, _, own = location.rpartition("/")
+    files = yield from names_in(metadata_directory(location))
+    if any(metadata_version(name) is not None for name in files):
+        context.formats["iceberg"]  # raises where it is not installed
+    kept = kept_by_a_catalog(context, location, files)
+    if kept is not None:
+        return TableNotFound(f"there is no table to be opened at {location} itself: {kept}")
+    beside = yield from names_in(parent)
+    message = f"there is no table {location}"
+    if not parent:
+        wrong = yield from wrong_root(context, beside)
+        if wrong is not None:
+            return TableNotFound(f"{message}: {wrong}", table=location)
+    if f"{own}/" in beside:
+        message += ": its directory has neither a Delta log nor Iceberg metadata"
+    elif own in beside:
+        return TableNotFound(
+            f"{message}: it is a file, and a table is a directory: read the file, and make a table "
+            "of its rows by create_table",
+            table=location,
+        )
+    siblings = [
+        f"{parent}/{name[:-1]}" if parent else name[:-1]
+        for name in beside
+        if name.endswith("/") and name[0] not in "_." and name != f"{own}/"
+    ]
+    return TableNotFound(f"{message}; {_hint(context, location, siblings)}", table=location)
 
 
-def _kept_by_a_catalog(location: str) -> Program[str | None]:
-    """What to do about a directory with metadata files as catalogs call them, ``00000-<uuid>``."""
-    directory = metadata_directory(location)
+def wrong_root(context: Context, names: Sequence[str]) -> Program[str | None]:
+    """What is wrong with the lake's root, and what may be meant, by the ``names`` in it."""
+    parent, _, own = context.root.rpartition("/")
+    is_table = "_delta_log/" in names
+    if "metadata/" in names and not is_table:
+        # A schema may be called metadata, too.
+        files = yield from names_in("metadata")
+        is_table = any(name.endswith(".metadata.json") for name in files)
+    if is_table:
+        return (
+            f"the root {context.root} is a table itself, and a lake is a directory of tables: "
+            f"connect to {parent}, where this is table {own}"
+        )
+    if names or context.held is not None or parent.endswith("/") or not parent:
+        return None
+    beside = yield from names_in(parent)
+    if f"{own}/" in beside:
+        return None
+    if own in beside:
+        return f"the root {context.root} is a file, and a lake is a directory: check the root"
+    near = get_close_matches(own, [name[:-1] for name in beside if name.endswith("/")], _OFFERED)
+    hint = f"did you mean {', '.join(f'{parent}/{name}' for name in near)}?" if near else ""
+    return f"nothing is at the root {context.root}; {hint or 'check the root'}"
+
+
+def names_in(directory: str) -> Program[Sequence[str]]:
     try:
-        listed = yield from list_objects(directory, f"{directory}/0")
-    except StoreError:
-        return None  # the better message is not worth another error
-    found = [info.key for info in listed if number_of(info.key) is not None]
+        return (yield from list_names(directory))
+    except LakeVillaError:
+        return ()  # the better message is not worth another error
+
+
+def kept_by_a_catalog(context: Context, location: str, files: Sequence[str]) -> str | None:
+    """What to do about a directory with metadata files as catalogs call them, ``00000-<uuid>``."""
+    found = [name for name in files if number_of(name) is not None]
     if not found:
         return None
+    newest = f"{metadata_directory(location)}/{max(found)}"
+    connect = "connect with catalogs={...} and open or register it by its name there, catalog"
+    if context.connected:
+        # Which of their tables it is only a walk through the catalogs would tell.
+        connect = "open or register it by its name there, " + " or ".join(sorted(context.connected))
     return (
-        f"there is no table to be opened at {location} itself: it is kept by a catalog "
-        f"({max(found)} is its metadata), which alone knows its newest version; connect with "
-        "catalogs={...} and open or register it by its name there, "
-        "catalog.namespace.table"
+        f"it is kept by a catalog ({newest} is its metadata), and only the catalog knows "
+        f"its newest version; {connect}.namespace.table"
     )
 
 
-def _hint(context: Context, location: str) -> str:
+def catalog_hint(context: Context, name: str) -> str | None:
+    """What to say of a name with so many dots that a catalog's table may be meant."""
+    catalog, *rest = name.split(".")
+    if len(rest) < 2 or "/" in name:
+        return None
+    if context.connected:
+        return f"known catalogs: {', '.join(sorted(context.connected))}"
+    return _connect(catalog)
+
+
+def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
     in_catalogs = [] if context.held is None else list(_in_catalogs(context))
     known = [] if context.held is None else list(_known(context))
-    dotted = location.strip("/").replace("/", ".")
-    catalog, *rest = dotted.split(".")
+    catalog, *rest = location.strip("/").replace("/", ".").split(".")
     of_lake = {name.partition(".")[0] for name in in_catalogs}
     if rest and catalog in of_lake - set(context.connected):
         return _connect(catalog)
     known += [name for name in in_catalogs if name.partition(".")[0] in context.connected]
-    near = _near(location, known)
-    hints = [f"did you mean {', '.join(near)}?"] if near else []
-    is_dotted = "." in location and "/" not in location
-    if is_dotted and len(rest) > 1:
-        if context.connected:
-            hints.append(f"known catalogs: {', '.join(sorted(context.connected))}")
-        else:
-            hints.append(_connect(catalog))
-    elif is_dotted and not near:
-        hints.append(f"a path has slashes: {location.replace('.', '/')}")
-    return "; ".join(hints) or (
-        "give a path under the root, a registered name or a URI (`tables()` lists the lake's), or "
-        "make it by `create_table`"
-    )
+    noted = set() if context.held is None else set(context.held.head.tables.at_hand())
+    near = _near(location, [*known, *(place for place in siblings if place not in noted)])
+    return f"did you mean {', '.join(near)}? {LISTED}" if near else LISTED
 
 
 def _connect(catalog: str) -> str:
@@ -99,8 +152,7 @@ def _in_catalogs(context: Context) -> Iterator[str]:
     assert context.held is not None
     for state in context.held.head.tables.at_hand().values():
         if state.catalog and not state.dropped:
-            catalog, identifier = identifier_of(state.catalog)
-            yield ".".join((catalog, *identifier))
+            yield name_in_catalog(state.catalog)
 
 
 def _near(location: str, known: Sequence[str]) -> list[str]:

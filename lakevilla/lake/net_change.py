@@ -37,12 +37,12 @@ class NetChange:
     def is_empty(self) -> bool:
         return not (self.adds or self.removes or self.contract or self.metadata)
 
-    def only_moves(self, gone: Iterable[FileRef], came: Iterable[FileRef]) -> bool:
+    def only_moves(self, removed: Iterable[FileRef], added: Iterable[FileRef]) -> bool:
         """Whether these of its files went and came without a row that did."""
         return not (
             self.untold
-            or any(self.removes[ref].data_change for ref in gone)
-            or any(self.adds[ref].data_change for ref in came)
+            or any(self.removes[ref].data_change for ref in removed)
+            or any(self.adds[ref].data_change for ref in added)
         )
 
 
@@ -165,11 +165,11 @@ def compose(changes: Sequence[Change]) -> Change:
     domains: dict[str, dict[str, object]] = {}
     for change in changes:
         for removed in change.removes:
-            came = adds.pop(removed.ref, None)
-            if came is None:
+            added = adds.pop(removed.ref, None)
+            if added is None:
                 removes[removed.ref] = removed
             else:
-                crossed = crossed or came.data_change != removed.data_change
+                crossed = crossed or added.data_change != removed.data_change
         for added in change.adds:
             adds[added.ref] = added
         change_files.extend(change.change_files)

@@ -36,17 +36,6 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View
 from lakevilla.store.effects import Program, parallel
 
-__all__ = [
-    "Past",
-    "Recorded",
-    "not_kept",
-    "past_at",
-    "recorded",
-    "recorded_commits",
-    "table_entries",
-    "view_at",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Past:
@@ -77,7 +66,7 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
     if sequence < now.rebuilt:
         first = max(now.rebuilt, now.history_start)
         raise VersionNotFound(
-            f"global version {sequence} is from before {HEAD_KEY} was lost and made anew: the "
+            f"global version {sequence} is from before {HEAD_KEY} was lost and rebuilt: the "
             f"lake's history begins with version {first}; ask for that one or a newer one"
         )
     timeline.check(sequence)
@@ -85,7 +74,7 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
     if sequence < now.adopted:
         raise VersionNotFound(
             f"global version {sequence} is of the lake that this one was copied from: its states "
-            f"are told here from version {now.adopted} on, where it was adopted"
+            f"are known here from version {now.adopted} on, where it was adopted"
         )
     own = yield from timeline.at(sequence)
     later = yield from timeline.after(sequence)
@@ -149,6 +138,7 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
     """
     state = past.head.tables.get(location)
     if state is None:
+        yield from open_tail(context, location)  # a wrong name is told what may be meant
         raise TableNotFound(
             f"table {location} was not in the lake at global version {past.sequence}: "
             "ask for a version at which it was",
@@ -233,7 +223,7 @@ def _refuse_forgotten(past: Past, entry: Entry, waiting: Sequence[CommitSummary]
     """The next entry publishes what came later. It must hold nothing older that is forgotten.
 
     gc may have let go of a commit that was still pending at this version: its publication
-    had waited for long. Then what it did can't be told any more.
+    had waited for long. Then what it did is not known any more.
     """
     later = yield from past.timeline.after(past.sequence)
     known = {commit.txn for commit in (*waiting, *later)}

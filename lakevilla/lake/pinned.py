@@ -9,14 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from lakevilla.errors import CorruptObject, VersionNotFound
-from lakevilla.formats.base import Snapshot
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import PendingRef
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.view import View, pending_parts
 from lakevilla.store.effects import Program
-
-__all__ = ["Pin", "pin", "pinned"]
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -34,7 +32,7 @@ def pin(view: View) -> Pin:
     return Pin(view.location, view.snapshot.table_id, placement.logged, placement.overlay)
 
 
-def pinned(context: Context, pin: Pin) -> Program[Snapshot]:
+def pinned(context: Context, pin: Pin) -> Program[TableSnapshot]:
     """The state that a note tells of.
 
     Raises
@@ -49,13 +47,13 @@ def pinned(context: Context, pin: Pin) -> Program[Snapshot]:
         snapshot = yield from _opened(context, pin)
     if snapshot.table_id != pin.table_id:
         raise VersionNotFound(
-            f"table {pin.location} was made anew since it was loaded: load it again",
+            f"table {pin.location} was created again since it was loaded: load it again",
             table=pin.location,
         )
     return snapshot
 
 
-def _opened(context: Context, pin: Pin) -> Program[Snapshot]:
+def _opened(context: Context, pin: Pin) -> Program[TableSnapshot]:
     tail = yield from open_tail(context, pin.location, missing_ok=True)
     if tail.tip < pin.logged:
         tail = yield from probe(context, tail)

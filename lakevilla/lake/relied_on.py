@@ -6,8 +6,6 @@ import re
 
 from lakevilla.global_log.head_log import is_head
 
-__all__ = ["is_relied_on"]
-
 _LOG_ENTRY = re.compile(r"/_delta_log/\d{20}\.json$")
 
 

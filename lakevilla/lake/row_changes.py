@@ -15,18 +15,15 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr, Literal
-from lakevilla.formats.base import Snapshot
+from lakevilla.formats.base import REPLACED, TableSnapshot
 from lakevilla.formats.fields import as_of
-from lakevilla.formats.files import FileRef, file_refs
+from lakevilla.formats.files import FileRef, file_key, file_refs
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.lake.context import Context
-from lakevilla.lake.fitness import UNREADABLE, gone_for_good
+from lakevilla.lake.fitness import UNREADABLE, lost_for_good
 from lakevilla.lake.net_change import NetChange
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
-
-__all__ = ["TRUE", "Verdict", "judge", "only", "still_fits"]
 
 TRUE = Literal("boolean", "true")
 
@@ -51,27 +48,27 @@ def judge(
         return Verdict.CHANGED
     if not (net.adds or net.removes):
         return Verdict.UNTOUCHED
-    gone = yield from only(old.snapshot, where, net.removes)
-    came = yield from only(new.snapshot, where, net.adds)
-    if gone.num_rows == 0 and came.num_rows == 0:
+    removed = yield from only(old.snapshot, where, net.removes)
+    added = yield from only(new.snapshot, where, net.adds)
+    if removed.num_rows == 0 and added.num_rows == 0:
         return Verdict.UNTOUCHED
-    if net.only_moves(file_refs(gone), file_refs(came)):
+    if net.only_moves(file_refs(removed), file_refs(added)):
         return Verdict.MOVED
-    size = pc.sum(gone["size"]).as_py() or 0
-    size += pc.sum(came["size"]).as_py() or 0
+    size = pc.sum(removed["size"]).as_py() or 0
+    size += pc.sum(added["size"]).as_py() or 0
     if size > context.settings.row_check_limit_bytes:
         return Verdict.CHANGED
     try:
-        before = yield from _matching(context, old.snapshot.layout, gone, where)
-        after = yield from _matching(context, new.snapshot.layout, came, where)
+        before = yield from _matching(context, old.snapshot.layout, removed, where)
+        after = yield from _matching(context, new.snapshot.layout, added, where)
     except LakeVillaError as error:
         # What went may be cleaned up since, by others too: then its rows can't be looked at
         # any more, by anybody, and to try again would be in vain for ever.
         if error.kind not in UNREADABLE or not (
-            yield from gone_for_good(
+            yield from lost_for_good(
                 [
                     file_key(view.location, path)
-                    for view, files in ((old, gone), (new, came))
+                    for view, files in ((old, removed), (new, added))
                     for path in files["path"].to_pylist()
                 ]
             )
@@ -90,7 +87,9 @@ def _matching(
     return (yield from context.engine.matching_rows(rows, TRUE if predicate is None else predicate))
 
 
-def only(snapshot: Snapshot, where: Expr | None, refs: Collection[FileRef]) -> Program[pa.Table]:
+def only(
+    snapshot: TableSnapshot, where: Expr | None, refs: Collection[FileRef]
+) -> Program[pa.Table]:
     """The files of ``snapshot`` that may match ``where`` and are among ``refs``."""
     if not refs:
         files = yield from snapshot.files(Literal("boolean", "false"))
@@ -116,14 +115,17 @@ def still_fits(old: Layout, new: Layout) -> bool:
         return False
     if old.change_data_feed != new.change_data_feed:
         return False
+    if old.properties.get(REPLACED) != new.properties.get(REPLACED):
+        return False  # values of theirs would be hidden, in columns that nobody has dropped
     asked = {constraint.sql for constraint in old.constraints}
     if any(constraint.sql not in asked for constraint in new.constraints):
         return False
     stored = dict(zip(old.schema.names, old.statistics_schema.names, strict=True))
+    in_any_case = {name.lower(): physical for name, physical in stored.items()}
     for name, physical in zip(new.schema.names, new.statistics_schema.names, strict=True):
-        # A column of the same name that is stored under another one is another
-        # column: it would read as null what was written.
-        if stored.get(name, physical) != physical:
+        # A column of the same name that is stored under another one is another column: it
+        # would read as null what was written. The same name in another case is one of them.
+        if stored.get(name, in_any_case.get(name.lower(), physical)) != physical:
             return False
     before = {field.name: field for field in old.statistics_schema}
     for field in new.statistics_schema:

@@ -12,26 +12,13 @@ import dataclasses
 from itertools import takewhile
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry, FormatName, Snapshot, TableFormat
+from lakevilla.formats.base import Entry, FormatName, TableFormat, TableSnapshot
 from lakevilla.global_log.head import TableState, application_id
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import missing_table
 from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program, parallel
-
-__all__ = [
-    "entry_at",
-    "is_cleaned_up_soon",
-    "kept_entry",
-    "known_tail",
-    "look_above",
-    "open_tail",
-    "opened_again",
-    "probe",
-    "refresh",
-    "snapshot_at",
-]
 
 #: Entries that are asked for in one round.
 _AT_ONCE = 64
@@ -146,11 +133,11 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     """
     listed = None
     if is_cleaned_up_soon(context, tail):
-        listed = yield from _opened_anew(context, tail)
+        listed = yield from _opened_again(context, tail)
     known, foreign = tail, False
     while True:
         started = context.clock.elapsed()
-        numbers = range(tail.tip + 1, max(tail.tip, _told(context, tail)) + 2)[:_AT_ONCE]
+        numbers = range(tail.tip + 1, max(tail.tip, _tip_in_head(context, tail)) + 2)[:_AT_ONCE]
         try:
             entries: list[Entry | None] = yield from parallel(
                 [_format(context, tail).entry(tail.snapshot, number) for number in numbers]
@@ -158,8 +145,8 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         except TableNotFound:
             return (yield from opened_again(context, tail))
         except VersionNotFound:
-            # One is there that can't be told any more: what came is known by the newest state.
-            listed = yield from _opened_anew(context, tail)
+            # One is there that is not known any more: what came is known by the newest state.
+            listed = yield from _opened_again(context, tail)
             break
         there = list(takewhile(lambda entry: entry is not None, entries))
         for entry in there:
@@ -174,7 +161,7 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
         return context.keep_tail(
             Tail(tail.location, listed.version, {listed.version: listed}, seen_at=started)
         )
-    if foreign and (yield from _made_anew(context, known)):
+    if foreign and (yield from _is_another_table(context, known)):
         return (yield from opened_again(context, tail))
     return context.keep_tail(tail)
 
@@ -185,7 +172,7 @@ def opened_again(context: Context, tail: Tail) -> Program[Tail]:
     return (yield from open_tail(context, tail.location, missing_ok=True))
 
 
-def _opened_anew(context: Context, tail: Tail) -> Program[Snapshot]:
+def _opened_again(context: Context, tail: Tail) -> Program[TableSnapshot]:
     catalog = tail.snapshot.catalog
     return (yield from _format(context, tail).open(tail.location, tail.location, catalog=catalog))
 
@@ -205,7 +192,7 @@ def _advanced(context: Context, tail: Tail, entry: Entry, seen_at: float) -> Tai
     return tail.extended(entry, _format(context, tail).advance(tail.snapshot, entry), seen_at)
 
 
-def _told(context: Context, tail: Tail) -> int:
+def _tip_in_head(context: Context, tail: Tail) -> int:
     """Up to which version the newest known HEAD tells of the log's entries."""
     state = _state(context, tail.location)
     return -1 if state is None else state.published
@@ -221,13 +208,13 @@ def _state(context: Context, location: str) -> TableState | None:
     return None if state is None or state.dropped else state
 
 
-def _made_anew(context: Context, tail: Tail) -> Program[bool]:
+def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
     """Whether another client has made the table anew, and its log is longer than the known one.
 
     Entries never change under their number, so one that did belongs to another
     table, and what was found after it too. Looked at after the walk: what came
     later is met by the next one. A request only where another client's entries
-    were found; a table made anew by LakeVilla has another id in HEAD.
+    were found; a table created again by LakeVilla has another id in HEAD.
     """
     known = tail.entries.get(tail.tip)
     if known is None:
@@ -260,10 +247,10 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
         yield from refresh(context, location)
         return False
     started = context.clock.elapsed()
-    told = _told(context, tail)
-    first = max(tail.tip, told) + 1
+    tip_in_head = _tip_in_head(context, tail)
+    first = max(tail.tip, tip_in_head) + 1
     # HEAD lags behind publishing: what is pending there mostly is in the log by now.
-    last = first if told < first - 1 else first + _pending(context, tail)
+    last = first if tip_in_head < first - 1 else first + _pending(context, tail)
     numbers = range(first, last + 1)
     try:
         entries: list[Entry | None] = yield from parallel(
@@ -315,7 +302,7 @@ def kept_entry(context: Context, tail: Tail, version: int) -> Program[Entry | No
         return None
 
 
-def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]:
+def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
     """The table's own state at a version at or below the tip."""
     known = tail.snapshots.get(version)
     if known is not None:
@@ -339,5 +326,5 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[Snapshot]
 
 
 def _is_same_log(current: Tail, tail: Tail) -> bool:
-    """Of a table that was made anew, what was read of the one is not noted for the other."""
+    """Of a table that was created again, what was read of the one is not noted for the other."""
     return current.snapshot.table_id == tail.snapshot.table_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakevilla.formats.base import Entry, Snapshot
+from lakevilla.formats.base import Entry, TableSnapshot
 
 _KEPT = 160
 
@@ -19,15 +19,15 @@ class Tail:
 
     location: str
     tip: int
-    snapshots: Mapping[int, Snapshot]
+    snapshots: Mapping[int, TableSnapshot]
     entries: Mapping[int, Entry] = field(default_factory=dict)
     seen_at: float = 0.0
 
     @property
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         return self.snapshots[self.tip]
 
-    def extended(self, entry: Entry, snapshot: Snapshot, seen_at: float) -> Tail:
+    def extended(self, entry: Entry, snapshot: TableSnapshot, seen_at: float) -> Tail:
         """This tail one entry on; the oldest are forgotten."""
         assert entry.version == self.tip + 1
         oldest = entry.version - _KEPT

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry, Snapshot
+from lakevilla.formats.base import Entry, TableSnapshot
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
 from lakevilla.global_log.repo import load_tables
@@ -21,17 +21,6 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program
-
-__all__ = [
-    "Placement",
-    "View",
-    "breaks",
-    "build_view",
-    "changes_contract",
-    "is_another",
-    "pending_parts",
-    "place",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +60,8 @@ class View:
     state: TableState | None
     placement: Placement
     parts: tuple[TablePart, ...]
-    base: Snapshot
-    snapshot: Snapshot
+    base: TableSnapshot
+    snapshot: TableSnapshot
     probed: int
 
     @property
@@ -115,7 +104,7 @@ def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     """Why a foreign entry makes a pending commit unfit, or None.
 
-    Only a physical conflict counts once a commit is decided (section 8): a file
+    Only a physical conflict counts once a commit is decided (design, section 8): a file
     that it removes is gone, or the metadata no longer fits. A new deletion
     vector on such a file removes the file as the commit knew it.
     """
@@ -172,6 +161,12 @@ def place(
         seen = None if tail.tip < 0 else tail.snapshot.application_version(application)
         return Placement(tip, (), stale=seen is not None and seen > head.sequence)
     newest = state.pending[-1].sequence if state.pending else -1
+    # HEAD lags behind publishing, mostly by the last entry, which need not be read then. Safe
+    # because the state at ``published`` has nothing of what is pending: what the tip has of it
+    # came by the one version after it, and whoever wrote that had published all before.
+    is_next = bool(state.pending) and tip == tail.tip == state.published + 1
+    if is_next and tail.snapshot.application_version(application) == newest:
+        return Placement(tip, ())
     entries: list[Entry] = []
     for version in range(state.published + 1, tip + 1):
         entry = yield from entry_at(context, tail, version)
@@ -223,8 +218,8 @@ def _place_unreadable(
     waiting = tuple(ref for ref in state.pending if done is None or ref.sequence > done)
     parts = yield from pending_parts(context, tail.location, waiting)
     for part in parts:
-        gone = yield from snapshot.missing([file.ref for file in part.change.removes])
-        if gone:
+        missing = yield from snapshot.missing([file.ref for file in part.change.removes])
+        if missing:
             return Placement(tip, waiting, unfit_from=tip)
     return Placement(tip, waiting, tuple(range(state.published + 1, tip + 1)))
 
@@ -254,7 +249,7 @@ def build_view(
             table=location,
         )
     if state is not None and (yield from is_another(context, state, tail)):
-        raise _made_anew(location, state, tail)
+        raise _replaced(location, state, tail)
     placement = yield from place(
         context, head, location, tail, accept_hidden=accept_hidden, up_to=up_to
     )
@@ -269,14 +264,14 @@ def build_view(
         if placement.logged <= tail.tip:
             raise
         assert state is not None, "only HEAD can know of more than the log"
-        raise _made_anew(location, state, tail) from error
+        raise _replaced(location, state, tail) from error
     if (
         state is not None
         and placement.logged == state.published >= 0
         and base.table_id != state.table_id
     ):
         # Read from the store just now, where the known log has given way to another.
-        raise _made_anew(location, state, tail)
+        raise _replaced(location, state, tail)
     snapshot = base
     for part in parts:
         if not part.change.is_empty:
@@ -285,7 +280,7 @@ def build_view(
 
 
 def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]:
-    """Whether the log belongs to another table than HEAD means: one made anew in its place.
+    """Whether the log belongs to another table than HEAD means: one created again in its place.
 
     The id at ``published`` tells, and is looked at only where the tip's id is not the
     known one: what comes after may change the id of one and the same table (REPLACE).
@@ -308,10 +303,10 @@ def is_another(context: Context, state: TableState, tail: Tail) -> Program[bool]
     return known.table_id != state.table_id
 
 
-def _made_anew(location: str, state: TableState, tail: Tail) -> TableNotFound:
+def _replaced(location: str, state: TableState, tail: Tail) -> TableNotFound:
     return TableNotFound(
-        f"table {location} was removed, or made anew, by another client: the lake knows version "
-        f"{state.published} of table {state.table_id}, its log now ends at version {tail.tip}; "
-        "`unregister` it, then `register` the new one",
+        f"table {location} was removed, or created again, by another client: the lake knows "
+        f"version {state.published} of table {state.table_id}, its log now ends at version "
+        f"{tail.tip}; `unregister` it, then `register` the new one",
         table=location,
     )

@@ -23,8 +23,6 @@ from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program, parallel
 from lakevilla.tables.dropped import report_emptied
 
-__all__ = ["doctor"]
-
 _DAY_SECONDS = 24 * 3600.0
 
 
@@ -56,8 +54,8 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
         findings.append(unconfirmed(head))
     head = yield from _readable(head, findings)
     locations = [location for location, state in head.tables.items() if not state.dropped]
-    told = yield from parallel([_table(context, head, location) for location in locations])
-    findings.extend(finding for some in told for finding in some)
+    reports = yield from parallel([_table(context, head, location) for location in locations])
+    findings.extend(finding for some in reports for finding in some)
     lost = {finding.table for finding in findings if finding.kind == "table_lost"}
     there = [location for location in locations if location not in lost]
     found = yield from report_queues(context, head)
@@ -67,11 +65,11 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
     if files is not None:
-        told_of = {(finding.table, finding.kind, finding.key) for finding in findings}
+        reported = {(finding.table, finding.kind, finding.key) for finding in findings}
         findings.extend(
             finding
             for finding in (yield from look_at_files(context, head, there, files))
-            if (finding.table, finding.kind, finding.key) not in told_of
+            if (finding.table, finding.kind, finding.key) not in reported
         )
     ok = all(finding.severity == "note" for finding in findings)
     return Report(ok, tuple(findings), found.queues, found.cycles)
@@ -84,7 +82,7 @@ def _readable(head: Head, findings: list[Finding]) -> Program[Head]:
         Finding(
             "error",
             error.kind,
-            f"{error.message} (the tables and names in it can't be used, nor told of here)",
+            f"{error.message} (its tables and names can't be used, and are not listed here)",
             key=error.key,
         )
         for error in damaged
@@ -112,13 +110,13 @@ def _table(context: Context, head: Head, location: str) -> Program[list[Finding]
         decided_ms = times.get(ref.sequence)
         age = None if decided_ms is None else context.clock.now() - decided_ms / 1000
         old = age is None or age > _DAY_SECONDS
-        told = "over a day" if age is None else f"{max(age, 0):.0f} s"
+        age_text = "over a day" if age is None else f"{max(age, 0):.0f} s"
         fits = "" if unfit is None or index < unfit else "; a foreign change made it unfit"
         findings.append(
             Finding(
                 "error" if old else "warning",
                 "unpublished",
-                f"transaction {ref.txn} was decided {told} ago and is not in the log of table "
+                f"transaction {ref.txn} was decided {age_text} ago and is not in the log of table "
                 f"{location}{fits}: `lakevilla recover` publishes it",
                 table=location,
                 txn_id=ref.txn,
@@ -137,23 +135,24 @@ def _history(context: Context, head: Head) -> Program[list[Finding]]:
         if commit.kind != "reconcile":
             continue
         try:
-            told = yield from context.commit_object(commit.txn, commit.hash)
+            stored = yield from context.commit_object(commit.txn, commit.hash)
         except LakeVillaError as error:
             key = getattr(error, "key", None)
             findings.append(Finding("error", error.kind, error.message, None, commit.txn, key))
             continue
-        if told.quiet:
+        if stored.quiet:
             continue
         table = next(iter(commit.tables))
         # Nothing is left to do about it: it is history, and no error of the lake as it is.
         findings += [
-            replace(one, severity="warning") for one in (yield from voids_of(context, told, table))
+            replace(one, severity="warning")
+            for one in (yield from voids_of(context, stored, table))
         ]
-        voided = {txn for txn, _ in told.voided}
-        for _, txn, _ in told.replaces:
+        voided = {txn for txn, _ in stored.voided}
+        for _, txn, _ in stored.replaces:
             if txn in voided:
                 continue
-            read = ", and rows it had read were changed" if txn in told.touched_reads else ""
+            read = ", and rows it had read were changed" if txn in stored.touched_reads else ""
             findings.append(
                 Finding(
                     "warning",

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
+from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
@@ -25,9 +25,7 @@ from lakevilla.maintenance.doctor_tables import unreadable
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, Missing
 from lakevilla.store.effects import Program, get, parallel
-from lakevilla.store.effects import head as object_info
-
-__all__ = ["ReadDeletes", "look_at_files"]
+from lakevilla.store.effects import stat as object_info
 
 #: Reads all that deletes rows of some files, or raises what is wrong with it.
 ReadDeletes = Callable[[TableInput], Program[object]]
@@ -64,8 +62,8 @@ def look_at_files(
         layout = view.snapshot.layout
         for part in files.to_batches(max_chunksize=_AT_ONCE):
             rows = pa.Table.from_batches([part])
-            told = yield from parallel([_look(location, file) for file in _files(layout, rows)])
-            findings.extend(finding for finding in told if finding is not None)
+            found = yield from parallel([_look(location, file) for file in _files(layout, rows)])
+            findings.extend(finding for finding in found if finding is not None)
             findings.extend((yield from _deletes(read_deletes, layout, location, rows)))
     return list(dict.fromkeys(findings))  # one delete file is of many data files
 
@@ -78,10 +76,10 @@ def _files(layout: Layout, files: pa.Table) -> Iterator[_File]:
 
 def _logged_rows(stats: str | None) -> int | None:
     try:
-        told = None if stats is None else json.loads(stats).get("numRecords")
+        count = None if stats is None else json.loads(stats).get("numRecords")
     except (ValueError, AttributeError):
         return None
-    return told if isinstance(told, int) else None
+    return count if isinstance(count, int) else None
 
 
 def _look(table: str, file: _File) -> Program[Finding | None]:
@@ -121,8 +119,8 @@ def _rows_in_footer(file: _File) -> Program[int | None]:
         # The footer alone, as a file: nobody looks for the pages that it tells of.
         return int(pq.read_metadata(io.BytesIO(_MAGIC + end[-length:])).num_rows)
     except (pa.ArrowException, OSError) as error:
-        told = str(error).strip().splitlines()[0]
-        raise CorruptObject(f"has a footer that can't be read ({told})", key=file.key) from None
+        reason = str(error).strip().splitlines()[0]
+        raise CorruptObject(f"has a footer that can't be read ({reason})", key=file.key) from None
 
 
 def _deletes(

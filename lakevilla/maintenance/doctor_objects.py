@@ -15,8 +15,6 @@ from lakevilla.store.base import Found
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects, parallel
 
-__all__ = ["look_at_objects"]
-
 #: Commit objects asked for in one round.
 _AT_ONCE = 64
 
@@ -30,13 +28,13 @@ def look_at_objects(
     """
     findings = yield from _commits(context, head, known)
     listed = yield from list_objects(KEYS_PREFIX)
-    told = yield from parallel(
+    found = yield from parallel(
         [
             *[_key(info.key) for info in listed],
             *[_lake_file(context, head, location) for location in tables],
         ]
     )
-    findings.extend(finding for finding in told if finding is not None)
+    findings.extend(finding for finding in found if finding is not None)
     return findings
 
 
@@ -47,8 +45,8 @@ def _commits(context: Context, head: Head, known: Container[str]) -> Program[lis
     read = [one for one in kept if _key_of(one) in there]
     findings: list[Finding] = []
     for first in range(0, len(read), _AT_ONCE):
-        told = yield from parallel([_commit(one) for one in read[first : first + _AT_ONCE]])
-        findings.extend(finding for finding in told if finding is not None)
+        found = yield from parallel([_commit(one) for one in read[first : first + _AT_ONCE]])
+        findings.extend(finding for finding in found if finding is not None)
     missing = [one for one in kept if _key_of(one) not in there]
     return findings + ((yield from _missing(context, head, missing)) if missing else [])
 
@@ -62,8 +60,10 @@ def _commit(commit: CommitSummary) -> Program[Finding | None]:
     try:
         read_commit(key, outcome.body)
     except LakeVillaError as error:
-        told = f"commit {commit.sequence} of the lake can't be looked at or redone any more"
-        return Finding("error", error.kind, f"{error.message}; {told}", txn_id=commit.txn, key=key)
+        message = f"commit {commit.sequence} of the lake can't be looked at or redone any more"
+        return Finding(
+            "error", error.kind, f"{error.message}; {message}", txn_id=commit.txn, key=key
+        )
     return None
 
 
@@ -110,8 +110,8 @@ def _key(key: str) -> Program[Finding | None]:
     try:
         decode(key, outcome.body, KeyRecord)
     except LakeVillaError as error:
-        told = f"an idempotency key can't be read: {error.message}"
-        return Finding("error", error.kind, told, key=key)
+        message = f"an idempotency key can't be read: {error.message}"
+        return Finding("error", error.kind, message, key=key)
     return None
 
 
@@ -123,14 +123,14 @@ def _lake_file(context: Context, head: Head, location: str) -> Program[Finding |
         held = yield from context.head()
         if held is None or location not in held.head.tables or held.head.tables[location].dropped:
             return None  # let go since HEAD was read
-        told = f"{key} is missing, so another lake may take table {location}"
-        remedy = "`lakevilla recover` writes it anew"
-        return Finding("error", "lake_file", f"{told}: {remedy}", table=location, key=key)
+        message = f"{key} is missing, so another lake may take table {location}"
+        remedy = "`lakevilla recover` writes it again"
+        return Finding("error", "lake_file", f"{message}: {remedy}", table=location, key=key)
     try:
         owner = decode(key, outcome.body, LakeFile)
     except LakeVillaError as error:
-        told = f"{error.message}; or delete it, and `lakevilla recover` writes it anew"
-        return Finding("error", error.kind, told, table=location, key=key)
+        message = f"{error.message}; or delete it, and `lakevilla recover` writes it again"
+        return Finding("error", error.kind, message, table=location, key=key)
     if not owner.names(head):
         return Finding(
             "error",

@@ -17,8 +17,6 @@ from lakevilla.results import Finding, QueuePlace, TableQueue, TransactionInfo
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import record_key
 
-__all__ = ["QueueReport", "report_queues"]
-
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
@@ -34,7 +32,7 @@ def report_queues(context: Context, head: Head) -> Program[QueueReport]:
     places = yield from look(context, head)
     known = yield from describe(context, head, places.records)
     yield from load_names(head)
-    names = shown_names(head.names)
+    names = shown_names(head)
     reserved: dict[str, list[str]] = {}
     for reservation in head.reserved:
         for table in reservation.tables:
@@ -101,7 +99,7 @@ def _severity(error: LakeVillaError) -> Literal["warning", "error"]:
 def _reservations(head: Head, known: Mapping[str, TransactionInfo]) -> Iterable[Finding]:
     for reservation in head.reserved:
         info = known.get(reservation.txn)
-        alive = "" if info is not None else "; it has no record any more, so nobody heeds it"
+        alive = "" if info is not None else "; it has no record any more, so nobody waits for it"
         tables = ", ".join(reservation.tables)
         yield Finding(
             "note",
@@ -156,7 +154,7 @@ def _silent(
                 "silent",
                 f"transaction {txn} ({info.owner}) holds places and has not renewed its record for "
                 f"{since:.0f} s, by the store's clock; its lease is {lease:g} s: if its client is "
-                "dead, whoever waits for it gives its places up, and so does `lakevilla recover`",
+                "dead, those who wait for it give up its places, and so does `lakevilla recover`",
                 txn_id=txn,
                 key=record_key(txn),
             )
@@ -186,7 +184,7 @@ def _saved(places: Places, known: Mapping[str, TransactionInfo]) -> Iterable[Fin
             yield Finding(
                 "note",
                 "saved",
-                f"transaction {txn} is saved: `lake.resume` goes on with it, "
+                f"transaction {txn} is saved: `lake.resume` continues it, "
                 "`lakevilla abort` ends it",
                 txn_id=txn,
                 key=record_key(txn),

@@ -12,8 +12,6 @@ from lakevilla.lake.view import build_view
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program
 
-__all__ = ["opened", "unreadable"]
-
 
 def opened(context: Context, head: Head, location: str) -> Program[Tail | Finding]:
     """A table's newest version, or what keeps everybody from it.
@@ -27,8 +25,8 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
             return Finding(
                 "error",
                 "table_lost",
-                f"table {location} was deleted, or made anew, by another client: "
-                "`unregister` lets it go, `register` takes it in again",
+                f"table {location} was deleted, or created again, by another client: "
+                "`unregister` it, then `register` the new one",
                 table=location,
             )
         if (yield from _is_set_back(context, head, tail)):
@@ -37,7 +35,7 @@ def opened(context: Context, head: Head, location: str) -> Program[Tail | Findin
                 "corrupt_object",
                 f"{HEAD_KEY} (global version {head.sequence}) is older than the log of table "
                 f"{location}, which holds a later commit of this lake: HEAD was set back; "
-                "bring back the newest one",
+                "restore the newest one",
                 table=location,
             )
         yield from (yield from build_view(context, head, location, tail)).snapshot.files()

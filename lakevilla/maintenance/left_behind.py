@@ -12,19 +12,17 @@ from typing import TypeVar
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, read_commit
-from lakevilla.global_log.head import PAGES_PREFIX, NameMap, Page, TableMap, TableState
+from lakevilla.global_log.head import NOWHERE, PAGES_PREFIX, NameMap, Page, TableMap, TableState
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
 from lakevilla.global_log.repo import LakeFile, claim_of
 from lakevilla.ids import NO_TXN
-from lakevilla.maintenance.recovery import is_external
 from lakevilla.results import Finding
 from lakevilla.store.base import Found, ObjectInfo
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects, parallel
-
-__all__ = ["Decision", "LeftBehind", "look_for"]
+from lakevilla.store.location import is_external
 
 T = TypeVar("T")
 
@@ -70,7 +68,7 @@ class LeftBehind:
 
     def ours(self, root: str) -> dict[str, LakeFile]:
         """The tables that are claimed for a lake at ``root``."""
-        return {where: claim for where, claim in self.claims.items() if claim.root == root}
+        return {location: claim for location, claim in self.claims.items() if claim.root == root}
 
     def meet_id(self, txn: str) -> None:
         self.newest_id = max(self.newest_id, txn)
@@ -127,8 +125,8 @@ def _damaged(left: LeftBehind, key: str, error: LakeVillaError) -> None:
     """Raises what a newer LakeVilla wrote: nobody here can tell what it means."""
     if isinstance(error, UnsupportedFormat):
         raise error
-    told = f"{error.message}; what it says is left out"
-    left.findings.append(Finding("warning", error.kind, told, key=key))
+    message = f"{error.message}; what it says is left out"
+    left.findings.append(Finding("warning", error.kind, message, key=key))
 
 
 def _read_pages(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:
@@ -164,7 +162,7 @@ def _read_leaves(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]
             continue
         left.names.update(names)
         left.states.update(states)
-        left.named.update(states, names.values())
+        left.named.update(states, set(names.values()) - {NOWHERE})
         for state in states.values():
             for ref in state.pending:
                 left.sequence = max(left.sequence, ref.sequence)

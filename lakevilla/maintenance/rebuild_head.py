@@ -1,4 +1,4 @@
-"""A lost HEAD made anew from what is left (docs/design/0021-head-lost.md).
+"""A lost HEAD rebuilt from what is left (docs/design/0021-head-lost.md).
 
 Never by guess: what a log holds is the table's state, and nothing is published. What could
 not be told is in the report, and nothing is deleted until somebody has looked at it.
@@ -15,6 +15,7 @@ from lakevilla.formats.base import Entry
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import (
     HEAD_KEY,
+    NOWHERE,
     CommitSummary,
     Head,
     TableState,
@@ -44,8 +45,6 @@ from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 from lakevilla.tables.claims import restore_claims
 from lakevilla.tables.registration import replace_until_stored
-
-__all__ = ["confirm_head", "rebuild_head"]
 
 #: So far above every number found, that none which was not found is given away again.
 _MARGIN = 1000
@@ -80,7 +79,7 @@ def rebuild_head(context: Context) -> Program[Report]:
     """
     present, condition = yield from _present()
     if present is not None and present.unconfirmed:
-        return _report([_told_confirm(present, "was made anew already")])
+        return _report([_confirmation(present, "was created again already")])
     left = yield from look_for()
     if left.heads and not (present is not None and present.as_log):
         return (yield from _restored_log(context, left, condition))
@@ -100,7 +99,9 @@ def rebuild_head(context: Context) -> Program[Report]:
         yield from load_tables(present)
         yield from load_names(present)
         former |= {present.lake_id, *present.former}
-        left.named.update(where for where, state in present.tables.items() if not state.dropped)
+        left.named.update(
+            location for location, state in present.tables.items() if not state.dropped
+        )
     if not (former or left.commits or left.sequence):
         raise InvalidOperation(f"{context.root} holds nothing of a lake: nothing to rebuild")
     rebuilt = yield from _tables(context, left, claims, sorted(former))
@@ -110,12 +111,12 @@ def rebuild_head(context: Context) -> Program[Report]:
     outcome = yield from put(HEAD_KEY, encode(head), condition)
     if not isinstance(outcome, Stored):
         why = outcome.reason if isinstance(outcome, Unknown) else "another client stored one"
-        raise StoreError(f"{HEAD_KEY} was not made anew ({why}): look at it with `doctor`")
+        raise StoreError(f"{HEAD_KEY} was not rebuilt ({why}): look at it with `doctor`")
     context.held = HeldHead(head, outcome.token)
     yield from _settle_keys(context, left, rebuilt)
-    findings = [_told_confirm(head, f"was made anew, of {len(rebuilt.states)} tables")]
-    findings += left.findings + rebuilt.findings + _told_commits(left, rebuilt)
-    findings += _told_drops(left, rebuilt)
+    findings = [_confirmation(head, f"was rebuilt from {len(rebuilt.states)} tables")]
+    findings += left.findings + rebuilt.findings + _lost_commits(left, rebuilt)
+    findings += _lost_drops(left, rebuilt)
     findings += yield from restore_claims(context, head)
     return _report(findings)
 
@@ -153,7 +154,7 @@ def _refuse_sound(context: Context, present: Head, former: set[str]) -> None:
     strangers = former - {present.lake_id, *present.former}
     if present.root != context.root or not strangers:
         raise _nothing_to_rebuild()
-    waiting = [where for where, state in present.tables.at_hand().items() if state.pending]
+    waiting = [location for location, state in present.tables.at_hand().items() if state.pending]
     if waiting:
         raise InvalidOperation(
             f"{HEAD_KEY} has decided commits that are not in the log of table {waiting[0]}: "
@@ -177,7 +178,7 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
         missing = next(n for n, there in enumerate(left.heads, 1) if n != there)
         key = entry_key(HEADS_PREFIX, missing)
         raise CorruptObject(
-            f"{key} is missing although later ones are there: bring it back from a copy, then "
+            f"{key} is missing although later ones are there: restore it from a copy, then "
             "rebuild again",
             key=key,
         )
@@ -190,18 +191,18 @@ def _restored_log(context: Context, left: LeftBehind, condition: Condition) -> P
     key = entry_key(HEADS_PREFIX, left.heads[-1])
     found = yield from get(key)
     if not isinstance(found, Found):
-        raise CorruptObject(f"{key} is missing: bring it back from a copy", key=key)
+        raise CorruptObject(f"{key} is missing: restore it from a copy", key=key)
     newest = decode(key, found.body, Head)
     first = empty_head(newest.lake_id, newest.root, context.ids.nonce(), FORMAT, as_log=True)
     outcome = yield from put(HEAD_KEY, encode(first), ABSENT)
     if not isinstance(outcome, Stored):
         raise StoreError(f"could not store {HEAD_KEY}, or another client did: look at it again")
     context.held = yield from load_head()
-    told = (
-        f"{HEAD_KEY}, the first of the log of HEADs, was written anew; the newest, {key} (global "
+    message = (
+        f"{HEAD_KEY}, the first of the log of HEADs, was written again; the newest, {key} (global "
         f"version {newest.sequence}), was there: nothing is lost"
     )
-    return _report([Finding("note", "head_restored", told, key=HEAD_KEY)])
+    return _report([Finding("note", "head_restored", message, key=HEAD_KEY)])
 
 
 # -- tables -----------------------------------------------------------------------
@@ -217,8 +218,8 @@ def _tables(
                 "warning",
                 "table_left_out",
                 f"table {location} was in the lake once, and its lake.json is not there or names "
-                "another lake: it was let go, or the file was deleted; if it belongs here, "
-                "`register` takes it in",
+                "another lake: it was unregistered, or the file was deleted; if it belongs here, "
+                "`register` it",
                 table=location,
             )
         )
@@ -239,8 +240,8 @@ def _tables(
             format=one.snapshot.format,
             catalog=one.snapshot.catalog,
         )
-        told = [one.snapshot.application_version(f"lakevilla/{lake}") for lake in former]
-        left.sequence = max([left.sequence, *(version or 0 for version in told)])
+        versions = [one.snapshot.application_version(f"lakevilla/{lake}") for lake in former]
+        left.sequence = max([left.sequence, *(version or 0 for version in versions)])
         if dropped:
             message = f"table {location} was dropped from the lake: `register` revives it"
             rebuilt.findings.append(Finding("note", "dropped", message, table=location))
@@ -259,14 +260,14 @@ def _table(
         tail = yield from open_tail(context, location, missing_ok=True)
         tail = yield from probe(context, tail)
     except LakeVillaError as error:
-        told = f"table {location} is left out: {error.message}; then `register` takes it in"
-        return Finding("error", error.kind, told, table=location)
+        message = f"table {location} is left out: {error.message}; then `register` takes it in"
+        return Finding("error", error.kind, message, table=location)
     if tail.tip < 0:
-        told = (
+        message = (
             f"table {location} is left out: it has no log; it was dropped with its data, or was "
             "created and not yet published"
         )
-        return Finding("warning", "table_left_out", told, table=location)
+        return Finding("warning", "table_left_out", message, table=location)
     return tail
 
 
@@ -278,8 +279,8 @@ def _look_through_logs(context: Context, left: LeftBehind, rebuilt: _Rebuilt) ->
         try:
             entries: list[Entry] = yield from table_entries(context, location, _ENTRIES)
         except LakeVillaError as error:
-            told = f"the log of table {location} could not be looked through: {error.message}"
-            rebuilt.findings.append(Finding("warning", error.kind, told, table=location))
+            message = f"the log of table {location} could not be looked through: {error.message}"
+            rebuilt.findings.append(Finding("warning", error.kind, message, table=location))
             continue
         rebuilt.published[location] = {txn for entry in entries for txn in entry.txn_ids}
 
@@ -334,27 +335,35 @@ def _composed(
 
 def _names(left: LeftBehind, rebuilt: _Rebuilt, present: Head | None) -> dict[str, str | None]:
     names = {} if present is None else dict(present.names.items())
-    names.update((name, where) for name, where in left.names.items() if name not in names)
+    names.update((name, location) for name, location in left.names.items() if name not in names)
     for location, claim in left.claims.items():
         for name in claim.aliases:
             names.setdefault(name, location)
+        if claim.renamed:
+            names.setdefault(location, NOWHERE)
     live = {location for location, state in rebuilt.states.items() if not state.dropped}
-    kept: dict[str, str | None] = {name: where for name, where in names.items() if where in live}
+    kept: dict[str, str | None] = {
+        name: location
+        for name, location in names.items()
+        if (name if location == NOWHERE else location) in live
+    }
     return kept
 
 
 # -- what could not be told -------------------------------------------------------
 
 
-def _told_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
+def _lost_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
     """Commit objects that no log holds, each transaction once."""
     findings = []
     found: dict[str, tuple[str, CommitObject]] = {}
     for key, commit in left.commits:
         found[commit.txn] = key, commit
     for txn, (key, commit) in sorted(found.items()):
-        tables = [where for where, part in commit.tables.items() if not part.change.is_empty]
-        lacking = [where for where in tables if not _is_published(left, rebuilt, where, txn)]
+        tables = [location for location, part in commit.tables.items() if not part.change.is_empty]
+        lacking = [
+            location for location in tables if not _is_published(left, rebuilt, location, txn)
+        ]
         if not lacking:
             continue
         sure = txn in left.decided or len(lacking) < len(tables)
@@ -374,7 +383,7 @@ def _told_commits(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
     return findings
 
 
-def _told_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
+def _lost_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
     """Tables that are in the lake again, though a commit object drops them and no page tells."""
     findings = []
     for _, commit in sorted(left.commits, key=lambda held: held[1].txn):
@@ -388,7 +397,7 @@ def _told_drops(left: LeftBehind, rebuilt: _Rebuilt) -> list[Finding]:
                         "warning",
                         "maybe_dropped",
                         f"table {location} is in the lake, and transaction {commit.txn} drops it: "
-                        "it can't be told whether that was decided, and the table not registered "
+                        "it is not known whether that was decided, and the table not registered "
                         "since; if it was dropped, `drop_table` it again",
                         table=location,
                         txn_id=commit.txn,
@@ -409,8 +418,8 @@ def _is_published(left: LeftBehind, rebuilt: _Rebuilt, location: str, txn: str) 
 
 def _published_up_to(left: LeftBehind, tail: Tail) -> int:
     lakes = {claim.lake_id for claim in left.claims.values()}
-    told = [tail.snapshot.application_version(f"lakevilla/{lake}") for lake in lakes]
-    return max((version for version in told if version is not None), default=-1)
+    versions = [tail.snapshot.application_version(f"lakevilla/{lake}") for lake in lakes]
+    return max((version for version in versions if version is not None), default=-1)
 
 
 def _settle_keys(context: Context, left: LeftBehind, rebuilt: _Rebuilt) -> Program[None]:
@@ -428,8 +437,8 @@ def _is_applied(rebuilt: _Rebuilt, record: KeyRecord) -> bool:
     """Whether a table's log holds the pair's version: Delta's ``txn`` action."""
     if record.version is None:
         return False
-    told = [tail.snapshot.application_version(record.key) for tail in rebuilt.tails.values()]
-    return any(version is not None and version >= record.version for version in told)
+    versions = [tail.snapshot.application_version(record.key) for tail in rebuilt.tails.values()]
+    return any(version is not None and version >= record.version for version in versions)
 
 
 def _settle(context: Context, name: str, held: HeldKey) -> Program[None]:
@@ -439,7 +448,7 @@ def _settle(context: Context, name: str, held: HeldKey) -> Program[None]:
     yield from put_key(name, held, record)
 
 
-def _told_confirm(head: Head, what: str) -> Finding:
+def _confirmation(head: Head, what: str) -> Finding:
     return Finding(
         "warning" if head.unconfirmed else "note",
         "head_rebuilt",

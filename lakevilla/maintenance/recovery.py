@@ -23,11 +23,10 @@ from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
 from lakevilla.store.effects import Program, Put, delete, list_objects, parallel
+from lakevilla.store.location import is_external
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.tables.claims import restore_claims
 from lakevilla.tables.registration import replace_until_stored
-
-__all__ = ["abort", "adopt_lake", "checkpoint", "is_external", "recover", "unconfirmed"]
 
 
 def recover(context: Context, owner: str = "") -> Program[Report]:
@@ -42,7 +41,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
     are places that may be theirs. Those of ``owner`` are left alone.
 
     All is well if nobody has anything left to do: no table is unreadable, and no HEAD that was
-    made anew waits for a person.
+    created again waits for a person.
     """
     held = yield from context.head()
     if held is None:
@@ -72,11 +71,11 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
 
 
 def unconfirmed(head: Head) -> Finding:
-    """That HEAD was made anew, and nobody has confirmed that it is right."""
+    """That HEAD was rebuilt, and nobody has confirmed that it is right."""
     return Finding(
         "warning",
         "head_rebuilt",
-        f"{HEAD_KEY} was lost and made anew as global version {head.rebuilt}; gc and "
+        f"{HEAD_KEY} was lost and rebuilt as global version {head.rebuilt}; gc and "
         "vacuum delete nothing until `lakevilla recover ROOT --confirm-head` says that "
         "somebody has read the report of `--rebuild-head`",
         key=HEAD_KEY,
@@ -116,14 +115,14 @@ def _publish(
 
 
 def _unreadable(
-    context: Context, head: Head, told: Container[str | None]
+    context: Context, head: Head, reported: Container[str | None]
 ) -> Program[list[Finding]]:
     """What there is to tell of tables that nobody can read, with something pending or not."""
     yield from load_tables(head)
     locations = [
         location
         for location, state in head.tables.items()
-        if not (state.dropped or location in told)
+        if not (state.dropped or location in reported)
     ]
     found = yield from parallel([opened(context, head, location) for location in locations])
     return [one for one in found if isinstance(one, Finding)]
@@ -241,7 +240,3 @@ def adopt_lake(context: Context) -> Program[None]:
     owner = LakeFile(FORMAT, context.ids.nonce(), head.lake_id, head.root)
     yield from load_tables(head)
     yield from parallel([Put(lake_key(location), encode(owner), ANY) for location in head.tables])
-
-
-def is_external(location: str) -> bool:
-    return "://" in location or location.startswith("/")

@@ -21,8 +21,6 @@ from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import TxnRecord
 from lakevilla.tables.registration import replace_until_stored
 
-__all__ = ["Swept", "drop_reservations", "give_up_places", "still_there"]
-
 #: Looks at the records in one lease; a live owner shows itself in the third at the latest.
 _LOOKS = 6
 _NAMED = 5
@@ -68,7 +66,7 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
     ended = {txn for txn in holders if txn not in places.records.listed or head.is_fenced(txn)}
     void = [one for one in held if one.txn in ended]
     yield from free([(one.table, one.listed.number) for one in void])
-    swept.findings.extend(_told(void, "void", "of transactions that have ended"))
+    swept.findings.extend(_freed(void, "void", "of transactions that have ended"))
     held = [one for one in held if one.txn not in ended]
 
     records = places.records.records
@@ -76,16 +74,16 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
     watched = {txn: places.records.listed[txn] for txn in holders - ended - own}
     # Markers never change: one that can't be read and is still there after a lease is old.
     damaged = any(one.txn is None for one in held)
-    dead, gone, silent = yield from _watch(context, watched, records, waits=damaged)
+    dead, ended_since, silent = yield from _watch(context, watched, records, waits=damaged)
     swept.stale.update(dead)
-    over = {None, *dead, *gone}
+    over = {None, *dead, *ended_since}
     given_up = yield from _delete([one for one in held if one.txn in over])
-    for kind, txns, told in (
+    for kind, txns, whose in (
         ("stale", dead, "of transactions that have shown no sign of life for their lease"),
-        ("void", gone, "of transactions that have ended"),
+        ("void", ended_since, "of transactions that have ended"),
         ("unreadable", {None}, "whose markers can't be read"),
     ):
-        swept.findings.extend(_told([one for one in given_up if one.txn in txns], kind, told))
+        swept.findings.extend(_freed([one for one in given_up if one.txn in txns], kind, whose))
     for txn in sorted(silent):
         swept.findings.append(
             Finding(
@@ -99,12 +97,12 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
             )
         )
     reserving = {reservation.txn for reservation in head.reserved}
-    context.departed.update(reserving & {*ended, *dead, *gone})
+    context.departed.update(reserving & {*ended, *dead, *ended_since})
     if reserving & context.departed:
         yield from drop_reservations(context, context.departed)
         for txn in sorted(reserving & context.departed):
-            told = f"the reservation of transaction {txn} was taken out of HEAD"
-            swept.findings.append(Finding("note", "reserved", told, txn_id=txn))
+            message = f"the reservation of transaction {txn} was taken out of HEAD"
+            swept.findings.append(Finding("note", "reserved", message, txn_id=txn))
     return swept
 
 
@@ -119,11 +117,11 @@ def still_there(table: str, seen: Iterable[Listed]) -> Program[list[int]]:
     ]
 
 
-def drop_reservations(context: Context, gone: Collection[str]) -> Program[None]:
+def drop_reservations(context: Context, departed: Collection[str]) -> Program[None]:
     """Take the reservations of those that are gone out of HEAD."""
 
     def change(head: Head) -> Program[Head | None]:
-        rest = tuple(one for one in head.reserved if one.txn not in gone)
+        rest = tuple(one for one in head.reserved if one.txn not in departed)
         if rest == head.reserved:
             return None
         yield from ()
@@ -148,7 +146,7 @@ def _watch(
     began = {txn: info.token for txn, info in watched.items()}
     open_ = dict(began)
     dead: set[str] = set()
-    gone: set[str] = set()
+    ended: set[str] = set()
     now = context.clock.elapsed()
     deadline = now + lease
     while True:
@@ -157,15 +155,15 @@ def _watch(
                 dead.add(txn)
                 del open_[txn]
         if now >= deadline or not (open_ or waits):
-            return dead, gone, set(open_)
+            return dead, ended, set(open_)
         yield from sleep(min(lease / _LOOKS, max(deadline - now, 0.001)))
         listed = yield from list_records()
         now = context.clock.elapsed()
         for txn in list(open_):
             info = listed.get(txn)
             if info is None:
-                leases.gone(txn)
-                gone.add(txn)
+                leases.forget(txn)
+                ended.add(txn)
                 del open_[txn]
             elif not same_object(info.token, began[txn]):
                 del open_[txn]  # alive
@@ -190,11 +188,11 @@ def _newer(places: Places) -> Iterable[Finding]:
         for listed, marker in markers:
             if isinstance(marker, Unreadable) and marker.newer:
                 key = marker_key(table, listed.number)
-                told = f"{key} was left alone: {marker.error.message}"
-                yield Finding("warning", marker.error.kind, told, table=table, key=key)
+                message = f"{key} was left alone: {marker.error.message}"
+                yield Finding("warning", marker.error.kind, message, table=table, key=key)
 
 
-def _told(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
+def _freed(held: Iterable[_Held], kind: str, whose: str) -> Iterable[Finding]:
     """One finding a table, which names some of the transactions."""
     tables: dict[str, list[_Held]] = {}
     for one in held:

@@ -26,20 +26,8 @@ from lakevilla.settings import MOST_LEASE_SECONDS
 from lakevilla.store.base import Found, Missing, ObjectInfo
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects, parallel
-from lakevilla.store.effects import head as object_info
+from lakevilla.store.effects import stat as object_info
 from lakevilla.sublogs.record import TXNS_PREFIX, Edge, Ticket, TxnRecord, record_key
-
-__all__ = [
-    "Places",
-    "Records",
-    "describe",
-    "lease_of",
-    "list_records",
-    "look",
-    "read_records",
-    "transactions",
-    "waits",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +132,7 @@ def describe(context: Context, head: Head, records: Records) -> Program[dict[str
     committed = yield from _committed(head, records.records)
     edges = waits(head, records)
     yield from load_names(head)
-    names = shown_names(head.names)
+    names = shown_names(head)
     infos = {}
     for txn, record in records.records.items():
         waits_for = tuple(sorted({edge.holder for edge in edges if edge.waiter == txn}))
@@ -179,15 +167,15 @@ def waits(head: Head, records: Records) -> frozenset[Edge]:
     Whoever does not wait itself may hold more tickets than its record names, for that is
     brought up to date with the next heartbeat: of it the waiters are believed.
     """
-    told: dict[str, set[Ticket]] = {}
+    recorded: dict[str, set[Ticket]] = {}
     for record in records.records.values():
         for edge in record.edges:
             ticket = Ticket(edge.table, edge.holder_ticket, "write")
-            told.setdefault(edge.holder, set()).add(ticket)
+            recorded.setdefault(edge.holder, set()).add(ticket)
     exact = {
         txn: record
         if record.edges
-        else msgspec.structs.replace(record, tickets=(*record.tickets, *told.get(txn, ())))
+        else msgspec.structs.replace(record, tickets=(*record.tickets, *recorded.get(txn, ())))
         for txn, record in records.records.items()
     }
     return live_edges(exact, _reserved(head))

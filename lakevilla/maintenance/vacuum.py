@@ -25,11 +25,11 @@ number from a transaction each, on a guarded table by way of HEAD. The event
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lakevilla.errors import ConflictError, InvalidOperation
-from lakevilla.formats.base import Snapshot
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.files import file_key
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import check_lake, commits_since, load_tables
 from lakevilla.ids import started_at
@@ -42,8 +42,6 @@ from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.tables.nested_tables import is_within, nested_tables
-
-__all__ = ["vacuum"]
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: What a version is made of before it is published, beside data files.
@@ -94,14 +92,7 @@ def vacuum(
     least = table_format.file_retention_seconds(view.snapshot)
     wanted = least if retention_seconds is None else retention_seconds
     if enforce_retention and wanted < least:
-        raise InvalidOperation(
-            f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
-            f"table's {least / 3600:g} ({table_format.file_retention_source}), so readers and "
-            "writers that are at work may lose files: ask for more, or, if there are none, switch "
-            "this check off: `--no-enforce` on the command line, in Python "
-            "enforce_retention_duration=False",
-            table=location,
-        )
+        raise _too_short(location, wanted, least, table_format.file_retention_source)
     table_format.check_cleanable(view.snapshot, (info.key for info in listed))
     now = context.clock.now()
     before = now - wanted
@@ -121,40 +112,62 @@ def vacuum(
         named |= {file_key(location, path) for path in paths}
     pending = yield from needed_files(context, location, view.placement.overlay)
     named |= {file_key(location, path) for path in pending}
-    # What is named and not listed may lie here all the same, under another spelling.
-    there = {info.key for info in listed}
-    bases = {key.rsplit("/", 1)[-1] for key in named - there}
     nested = nested_tables(location, [info.key for info in listed], head)
-    inside = len(location) + 1
-    doomed = [
+    old = [info for info in listed if info.modified_seconds < before]
+    unnamed = [
         info
-        for info in listed
-        if info.modified_seconds < before
-        and info.key not in named
-        and info.key.startswith(f"{location}/")
-        and not _is_hidden(path := info.key[inside:])
-        and table_format.may_name(path)
-        and not is_within(info.key, nested)
-        and info.key.rsplit("/", 1)[-1] not in bases
+        for info in _not_named(location, old, named, {info.key for info in listed})
+        if table_format.may_name(info.key[len(location) + 1 :]) and not is_within(info.key, nested)
     ]
-    doomed = yield from _nobodys(context, head, doomed)
+    doomed = yield from _nobodys(context, head, unnamed)
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
-        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, inside)]
+        doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
     if not dry_run:
-        for start in range(0, len(doomed), _AT_ONCE):
-            some = doomed[start : start + _AT_ONCE]
-            yield from parallel([delete(info.key) for info in some])
-        size = sum(info.size for info in doomed)
-        context.notify(
-            Event(
-                "vacuum",
-                None,
-                f"vacuum deleted {len(doomed)} files of table {location} ({size} bytes)",
-                {"table": location, "files": len(doomed), "bytes": size},
-            )
+        yield from _delete(context, location, doomed)
+    return sorted(info.key[len(location) + 1 :] for info in doomed)
+
+
+def _too_short(location: str, wanted: float, least: float, source: str) -> InvalidOperation:
+    return InvalidOperation(
+        f"vacuum of table {location}: a retention of {wanted / 3600:g} hours is below the "
+        f"table's {least / 3600:g} ({source}), so readers and "
+        "writers that are at work may lose files: ask for more, or, if there are none, switch "
+        "this check off: `--no-enforce` on the command line, in Python "
+        "enforce_retention_duration=False",
+        table=location,
+    )
+
+
+def _not_named(
+    location: str, files: Iterable[ObjectInfo], named: set[str], there: set[str]
+) -> list[ObjectInfo]:
+    """The files of the table that no state of it names."""
+    # What is named and not listed may lie here all the same, under another spelling.
+    bases = {key.rsplit("/", 1)[-1] for key in named - there}
+    return [
+        info
+        for info in files
+        if info.key not in named
+        and info.key.startswith(f"{location}/")
+        and not _is_hidden(info.key[len(location) + 1 :])
+        and info.key.rsplit("/", 1)[-1] not in bases
+    ]
+
+
+def _delete(context: Context, location: str, doomed: Sequence[ObjectInfo]) -> Program[None]:
+    for start in range(0, len(doomed), _AT_ONCE):
+        some = doomed[start : start + _AT_ONCE]
+        yield from parallel([delete(info.key) for info in some])
+    size = sum(info.size for info in doomed)
+    context.notify(
+        Event(
+            "vacuum",
+            None,
+            f"vacuum deleted {len(doomed)} files of table {location} ({size} bytes)",
+            {"table": location, "files": len(doomed), "bytes": size},
         )
-    return sorted(info.key[inside:] for info in doomed)
+    )
 
 
 def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
@@ -173,7 +186,7 @@ def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]
     )
 
 
-def _states(context: Context, location: str, view: View) -> Program[list[Snapshot]]:
+def _states(context: Context, location: str, view: View) -> Program[list[TableSnapshot]]:
     """The table as HEAD tells it, and as its log alone does where that is another state.
 
     What is decided and not published is not yet gone for those who read the log alone.

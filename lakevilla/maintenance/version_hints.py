@@ -18,8 +18,6 @@ from lakevilla.lake.tail import Tail
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 
-__all__ = ["announce_tables", "report_behind"]
-
 #: How often a hint is written, while others commit or the store refuses.
 _ATTEMPTS = 3
 

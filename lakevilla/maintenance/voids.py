@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.files import file_key
 from lakevilla.global_log.commits import CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.lake.context import Context
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Operation, given_files
-
-__all__ = ["voids_in", "voids_of"]
 
 #: Files that a message names; the commit object names them all.
 _NAMED = 5
@@ -26,16 +24,16 @@ def voids_in(
     findings: list[Finding] = []
     for summary in commits:
         if summary.kind == "reconcile" and location in summary.tables:
-            told = yield from context.commit_object(summary.txn, summary.hash)
-            findings += yield from voids_of(context, told, location)
+            commit = yield from context.commit_object(summary.txn, summary.hash)
+            findings += yield from voids_of(context, commit, location)
     return findings
 
 
-def voids_of(context: Context, told: CommitObject, location: str) -> Program[list[Finding]]:
+def voids_of(context: Context, commit: CommitObject, location: str) -> Program[list[Finding]]:
     """What a reconcile commit could not replay: whose it was, what it did, where its files are."""
     findings = []
-    hashes = {txn: digest for _, txn, digest in told.replaces}
-    for txn, reason in told.voided:
+    hashes = {txn: digest for _, txn, digest in commit.replaces}
+    for txn, reason in commit.voided:
         digest = hashes.get(txn, "")
         key = commit_key(txn, digest)
         lost = (
@@ -49,7 +47,7 @@ def voids_of(context: Context, told: CommitObject, location: str) -> Program[lis
             pass  # lost or damaged: then that is all there is to say
         else:
             mine = [operation for operation in commit.operations if operation.table == location]
-            lost = f"lost is its {_told(mine, location)}; all that is known of it is in {key}"
+            lost = f"lost is its {_described(mine, location)}; all that is known of it is in {key}"
             before = {earlier for earlier, _ in commit.voided}
             owners = [t for _, t, _ in commit.replaces if t not in before] or [txn]
         findings += [
@@ -67,7 +65,7 @@ def voids_of(context: Context, told: CommitObject, location: str) -> Program[lis
     return findings
 
 
-def _told(operations: Sequence[Operation], location: str) -> str:
+def _described(operations: Sequence[Operation], location: str) -> str:
     name = ", ".join(type(operation).__name__.lower() for operation in operations)
     keys = [file_key(location, file.path) for one in operations for file in given_files(one)]
     if not keys:

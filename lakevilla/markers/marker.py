@@ -20,19 +20,6 @@ from lakevilla.store.base import Token
 from lakevilla.store.codec import decode
 from lakevilla.sublogs.record import RESERVATION, Access
 
-__all__ = [
-    "LAST_TICKET",
-    "MARKERS_DIR",
-    "Listed",
-    "Marker",
-    "Present",
-    "Unreadable",
-    "marker_key",
-    "markers_prefix",
-    "read_marker",
-    "ticket_of",
-]
-
 MARKERS_DIR = "_lakevilla/markers"
 
 #: A name with a higher number is no ticket: no queue gets that far.

@@ -29,20 +29,6 @@ from enum import StrEnum
 from lakevilla.markers.marker import Present, Unreadable
 from lakevilla.sublogs.record import Access, Ticket
 
-__all__ = [
-    "INITIAL",
-    "TERMINAL",
-    "TRANSITIONS",
-    "Event",
-    "InvalidTransition",
-    "State",
-    "advance",
-    "ahead",
-    "covers",
-    "diagram",
-    "passes",
-]
-
 
 class State(StrEnum):
     """Where a ticket is in its life."""
@@ -56,7 +42,7 @@ class State(StrEnum):
     ABORTED = "aborted"
 
 
-class Event(StrEnum):
+class Happening(StrEnum):
     """What happens to a ticket; the values are the diagram's labels."""
 
     TAKEN = "number taken, try the next"
@@ -75,37 +61,37 @@ class Event(StrEnum):
 INITIAL = State.PLACING
 
 #: Every transition there is.
-TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
+TRANSITIONS: Mapping[State, Mapping[Happening, State]] = {
     State.PLACING: {
-        Event.TAKEN: State.PLACING,
-        Event.PLACED_BEHIND: State.WAITING,
-        Event.PLACED_FIRST: State.FIRST,
-        Event.ABORTED: State.ABORTED,
+        Happening.TAKEN: State.PLACING,
+        Happening.PLACED_BEHIND: State.WAITING,
+        Happening.PLACED_FIRST: State.FIRST,
+        Happening.ABORTED: State.ABORTED,
     },
     State.WAITING: {
-        Event.REACHED: State.FIRST,
-        Event.GAVE_WAY: State.SHIFTED,
-        Event.COMMITTED: State.FREED,
-        Event.SWEPT: State.STALE,
-        Event.ABORTED: State.ABORTED,
+        Happening.REACHED: State.FIRST,
+        Happening.GAVE_WAY: State.SHIFTED,
+        Happening.COMMITTED: State.FREED,
+        Happening.SWEPT: State.STALE,
+        Happening.ABORTED: State.ABORTED,
     },
     State.FIRST: {
-        Event.OVERTAKEN: State.WAITING,
-        Event.GAVE_WAY: State.SHIFTED,
-        Event.COMMITTED: State.FREED,
-        Event.SWEPT: State.STALE,
-        Event.ABORTED: State.ABORTED,
+        Happening.OVERTAKEN: State.WAITING,
+        Happening.GAVE_WAY: State.SHIFTED,
+        Happening.COMMITTED: State.FREED,
+        Happening.SWEPT: State.STALE,
+        Happening.ABORTED: State.ABORTED,
     },
     State.SHIFTED: {
-        Event.TAKEN: State.SHIFTED,
-        Event.PLACED_BEHIND: State.WAITING,
-        Event.PLACED_FIRST: State.FIRST,
-        Event.ABORTED: State.ABORTED,
+        Happening.TAKEN: State.SHIFTED,
+        Happening.PLACED_BEHIND: State.WAITING,
+        Happening.PLACED_FIRST: State.FIRST,
+        Happening.ABORTED: State.ABORTED,
     },
     State.STALE: {
-        Event.WOKE: State.PLACING,
-        Event.ENDED: State.FREED,
-        Event.ABORTED: State.ABORTED,
+        Happening.WOKE: State.PLACING,
+        Happening.ENDED: State.FREED,
+        Happening.ABORTED: State.ABORTED,
     },
     State.FREED: {},
     State.ABORTED: {},
@@ -117,7 +103,7 @@ TERMINAL = frozenset(state for state, row in TRANSITIONS.items() if not row)
 class InvalidTransition(AssertionError):
     """The protocol is at fault, never its input: nothing that lies in a store leads here."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: State, event: Happening) -> None:
         allowed = ", ".join(e.name for e in TRANSITIONS[state]) or "nothing"
         super().__init__(f"a ticket that is {state} allows {allowed}, not {event.name}")
         self.state = state
@@ -127,7 +113,7 @@ class InvalidTransition(AssertionError):
         return (type(self), (self.state, self.event))
 
 
-def advance(state: State, event: Event) -> State:
+def advance(state: State, event: Happening) -> State:
     """The state after ``event``.
 
     Raises

@@ -28,18 +28,6 @@ from lakevilla.store.effects import Program, delete, get, list_objects, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION, Access, Ticket
 
-__all__ = [
-    "PLACES_TRIED",
-    "Listed",
-    "Placed",
-    "Unreadable",
-    "free",
-    "list_markers",
-    "load_markers",
-    "place",
-    "withdraw",
-]
-
 #: So many others may take a ticket between our list and our marker.
 PLACES_TRIED = 256
 
@@ -184,7 +172,7 @@ def withdraw(txn: str, doubtful: Iterable[tuple[str, int]]) -> Program[None]:
     is deleted, by us or by whoever sweeps it.
     """
     places = list(doubtful)
-    outcomes = yield from parallel([get(marker_key(*where)) for where in places])
+    outcomes = yield from parallel([get(marker_key(*place)) for place in places])
     ours: list[tuple[str, int]] = []
     for (location, number), outcome in zip(places, outcomes, strict=True):
         if isinstance(outcome, Found):

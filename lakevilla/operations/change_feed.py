@@ -13,24 +13,22 @@ from collections.abc import Sequence
 import msgspec
 
 from lakevilla.engines.base import FileNamer, TableInput
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import ChangeFile
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.lake.row_changes import only
 from lakevilla.store.effects import Program
 
-__all__ = ["in_one_entry", "is_mixed"]
-
 
 def is_mixed(changes: Sequence[Change]) -> bool:
     """Whether some of the changes have change files, and others that touch rows have none."""
-    told = any(change.change_files for change in changes)
-    return told and any(c.changes_data and not c.change_files for c in changes)
+    listed = any(change.change_files for change in changes)
+    return listed and any(c.changes_data and not c.change_files for c in changes)
 
 
 def in_one_entry(
-    context: Context, before: Snapshot, changes: Sequence[Change], name: FileNamer
+    context: Context, before: TableSnapshot, changes: Sequence[Change], name: FileNamer
 ) -> Program[tuple[Change, dict[str, bytes]]]:
     """The changes as one, with change files for all of them where any has some.
 
@@ -48,25 +46,29 @@ def in_one_entry(
     whole = compose(changes)
     if not is_mixed(changes):
         return whole, {}
-    told: list[ChangeFile] = []
+    listed: list[ChangeFile] = []
     bodies: dict[str, bytes] = {}
     for change in changes:
         after = before.apply(change)
         if change.change_files or not change.changes_data:
-            told.extend(change.change_files)
+            listed.extend(change.change_files)
         else:
-            gone = yield from only(before, None, [file.ref for file in change.removes])
-            came = yield from only(after, None, [file.ref for file in change.adds])
+            removed = yield from only(before, None, [file.ref for file in change.removes])
+            added = yield from only(after, None, [file.ref for file in change.adds])
             written: list[tuple[ChangeFile, bytes | None]] = []
-            if gone.num_rows:
-                table = TableInput(before.layout, gone)
-                written.extend((yield from context.engine.tell(table, "delete", name)))
-            if came.num_rows:
-                table = TableInput(after.layout, came)
-                written.extend((yield from context.engine.tell(table, "insert", name)))
+            if removed.num_rows:
+                table = TableInput(before.layout, removed)
+                written.extend(
+                    (yield from context.engine.write_change_files(table, "delete", name))
+                )
+            if added.num_rows:
+                table = TableInput(after.layout, added)
+                written.extend(
+                    (yield from context.engine.write_change_files(table, "insert", name))
+                )
             for file, body in written:
-                told.append(file)
+                listed.append(file)
                 if body is not None:
                     bodies[f"{after.location}/{file.path}"] = body
         before = after
-    return msgspec.structs.replace(whole, change_files=tuple(told)), bodies
+    return msgspec.structs.replace(whole, change_files=tuple(listed)), bodies

@@ -11,16 +11,13 @@ from lakevilla.engines.base import TableInput, projection
 from lakevilla.errors import VersionNotFound
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change
-from lakevilla.formats.files import DataFile, RemovedFile, files_from_structs
+from lakevilla.formats.files import DataFile, RemovedFile, file_key, files_from_structs
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.lake.context import Context
 from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel
-
-__all__ = ["CHANGE_COLUMNS", "Reading", "changed_rows", "stamped"]
+from lakevilla.store.effects import Stat as HeadOf
 
 _TYPE = pa.field("_change_type", pa.string(), nullable=False)
 #: What each row of a change says beside the table's own columns.
@@ -73,14 +70,14 @@ def changed_rows(reading: Reading, change: Change) -> Program[list[pa.Table]]:
     """The rows of one change, with ``_change_type``."""
     layout = reading.layout
     if change.change_files and not layout.by_field_id:
-        told = replace(
+        shown = replace(
             layout, schema=layout.schema.append(_TYPE), physical=layout.physical.append(_TYPE)
         )
         files = [
             DataFile(file.path, file.size, 0, file.partition_values) for file in change.change_files
         ]
         columns = [*projection(layout, reading.columns).names, _TYPE.name]
-        return [(yield from _scanned(reading, told, files, columns))]
+        return [(yield from _scanned(reading, shown, files, columns))]
     added = [file for file in change.adds if file.data_change]
     removed = [_as_data(file) for file in change.removes if file.data_change]
     if added and removed:

@@ -18,7 +18,7 @@ from lakevilla.engines.base import projection
 from lakevilla.errors import InvalidOperation, VersionNotFound
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile, data_files, file_refs, removal
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
@@ -28,8 +28,6 @@ from lakevilla.lake.table_log import entry_at, open_tail, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.operations.changed_rows import CHANGE_COLUMNS, Reading, changed_rows, stamped
 from lakevilla.store.effects import Program
-
-__all__ = ["changes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +124,15 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
     left = list(commits[start:])
     while left:
         lowest = left[-1].sequence
-        told: list[CommitSummary] = []
+        known: list[CommitSummary] = []
         while left and left[-1].sequence >= lowest:
             commit = left.pop()
-            told.append(commit)
+            known.append(commit)
             lowest = min(lowest, since_left.get(commit.sequence, lowest))
             if commit.kind == "reconcile":
                 kept = [sequence for sequence in commit.replaces if sequence > since]
                 lowest = min(lowest, commit.sequence - 1, *kept)
-        steps.append(_Step(tuple(reversed(told))))
+        steps.append(_Step(tuple(reversed(known))))
     return list(reversed(steps))
 
 
@@ -164,7 +162,7 @@ def _changed(
     return found
 
 
-def _whole(snapshot: Snapshot) -> Program[Change]:
+def _whole(snapshot: TableSnapshot) -> Program[Change]:
     files = yield from snapshot.files()
     return Change(adds=tuple(data_files(files)))
 
@@ -183,8 +181,8 @@ def _net(
     new = yield from view_at(context, after, location)
     was = yield from old.snapshot.files()
     now = yield from new.snapshot.files()
-    came, went = _apart(now, was), _apart(was, now)
-    return Change(adds=tuple(came), removes=tuple(removal(file) for file in went))
+    added, removed = _apart(now, was), _apart(was, now)
+    return Change(adds=tuple(added), removes=tuple(removal(file) for file in removed))
 
 
 def _apart(files: pa.Table, others: pa.Table) -> list[DataFile]:
@@ -205,7 +203,7 @@ def _foreign(
     for version in range(touch.first, touch.published + 1):
         entry = yield from entry_at(context, tail, version)
         if entry is None:
-            raise _gone(location, commit.sequence, f"log entry {version} was cleaned up")
+            raise _forgotten(location, commit.sequence, f"log entry {version} was cleaned up")
         if application in entry.applications:
             continue  # ours, told at its own commit
         change = entry.change
@@ -218,7 +216,7 @@ def _foreign(
 
 
 def _completed(
-    before: Snapshot, removes: Iterable[RemovedFile]
+    before: TableSnapshot, removes: Iterable[RemovedFile]
 ) -> Program[tuple[RemovedFile, ...]]:
     """The removals with sizes and partition values, which their writers may leave out."""
     removes = tuple(removes)
@@ -239,7 +237,7 @@ def _completed(
     )
 
 
-def _gone(location: str, sequence: int, why: str) -> VersionNotFound:
+def _forgotten(location: str, sequence: int, why: str) -> VersionNotFound:
     return VersionNotFound(
         f"the changes of table {location} by global version {sequence} are not kept: {why}; "
         "ask for those since a newer version",

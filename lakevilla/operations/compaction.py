@@ -11,16 +11,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile, data_files, removal
 from lakevilla.lake.row_changes import only
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize
 
-__all__ = ["moved", "moving_metrics", "still_moved"]
 
-
-def moved(operation: Optimize, snapshot: Snapshot) -> Program[Change]:
+def moved(operation: Optimize, snapshot: TableSnapshot) -> Program[Change]:
     """The bins of which nobody has taken a file away since, nor changed what files must be.
 
     Whatever else others did is no matter: a bin holds the rows of its own files, as
@@ -29,19 +27,19 @@ def moved(operation: Optimize, snapshot: Snapshot) -> Program[Change]:
     """
     if not snapshot.keeps_contract(operation.made_for):
         return Change()
-    files = yield from only(snapshot, None, [ref for one in operation.bins for ref in one.gone])
+    files = yield from only(snapshot, None, [ref for one in operation.bins for ref in one.removed])
     there = {file.ref: file for file in data_files(files)}
-    kept = [one for one in operation.bins if all(ref in there for ref in one.gone)]
+    kept = [one for one in operation.bins if all(ref in there for ref in one.removed)]
     return Change(
         adds=tuple(file for one in kept for file in one.files),
-        removes=tuple(removal(there[r], data_change=False) for one in kept for r in one.gone),
+        removes=tuple(removal(there[r], data_change=False) for one in kept for r in one.removed),
     )
 
 
 def still_moved(operation: Optimize, change: Change) -> Optimize:
     """The operation without the bins that ``change`` has let go."""
-    gone = {file.ref for file in change.removes}
-    bins = tuple(one for one in operation.bins if gone.issuperset(one.gone))
+    removed = {file.ref for file in change.removes}
+    bins = tuple(one for one in operation.bins if removed.issuperset(one.removed))
     return msgspec.structs.replace(operation, bins=bins)
 
 
@@ -64,11 +62,11 @@ def moving_metrics(operation: Optimize, change: Change) -> dict[str, str]:
 
 def _sizes(files: Sequence[DataFile | RemovedFile]) -> str:
     sizes = [file.size or 0 for file in files] or [0]
-    told = {
+    metrics = {
         "avg": sum(sizes) / len(sizes),
         "max": max(sizes),
         "min": min(sizes),
         "totalFiles": len(files),
         "totalSize": sum(sizes),
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(metrics, separators=(",", ":"))

@@ -6,6 +6,7 @@ first run did.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,13 +27,15 @@ from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
 from lakevilla.expressions.tree import Call, Expr, Literal
 from lakevilla.expressions.values import value_of
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import ChangeFile, DataFile, data_files, removal
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.phases import during
 from lakevilla.results import Counts
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
@@ -51,26 +54,16 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     QuerySource,
+    Rename,
     Source,
     StagedSource,
     Update,
 )
 
-__all__ = [
-    "Performed",
-    "check_append_only",
-    "inserted_rows",
-    "merge_spec",
-    "perform",
-    "performed_as",
-    "read_source",
-    "staged_rows",
-]
-
 TRUE = Literal("boolean", "true")
 
 #: The state of another table, for INSERT ... SELECT and merges from a query.
-Lookup = Callable[[str], Program[Snapshot]]
+Lookup = Callable[[str], Program[TableSnapshot]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class Performed:
 
 
 def perform(
-    context: Context, operation: Operation, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+    context: Context, operation: Operation, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
     """Do what ``operation`` says to ``snapshot``.
 
@@ -105,7 +98,7 @@ def perform(
             return _performed(msgspec.structs.replace(wider, adds=files), _inserted(files))
         case Create(change=change):
             return _performed(change, Counts())
-        case Drop():
+        case Drop() | Rename():
             return _performed(Change(), Counts())
         case Guard(on=on):
             format_ = context.formats.of(snapshot)
@@ -116,14 +109,14 @@ def perform(
         case Update(assignments=assignments, where=where):
             bound = bind(where, layout.schema)
             values = bind_assignments(assignments, layout.schema)
-            files = yield from snapshot.files(bound)
+            files = yield from _files(snapshot, bound)
             rewrite = yield from context.engine.update(
                 TableInput(layout, files), values, bound, name
             )
             return _rewritten(layout.location, rewrite)
         case Delete(where=where):
             bound = bind(where, layout.schema)
-            files = yield from snapshot.files(bound)
+            files = yield from _files(snapshot, bound)
             rewrite = yield from context.engine.delete(TableInput(layout, files), bound, name)
             return _rewritten(layout.location, rewrite)
         case Overwrite():
@@ -138,7 +131,12 @@ def perform(
             return Performed(change, counts, {}, moving_metrics(operation, change))
 
 
-def performed_as(operation: Operation, snapshot: Snapshot, performed: Performed) -> Operation:
+def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Table]:
+    with during("metadata", snapshot.layout.location):
+        return (yield from snapshot.files(where))
+
+
+def performed_as(operation: Operation, snapshot: TableSnapshot, performed: Performed) -> Operation:
     """The operation, to be performed again: which fields it has made is noted.
 
     Raises ``InvalidOperation``, see ``binding.outcome``.
@@ -148,7 +146,7 @@ def performed_as(operation: Operation, snapshot: Snapshot, performed: Performed)
     return outcome(operation, snapshot.layout, snapshot.apply(performed.change).layout)
 
 
-def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") -> None:
+def check_append_only(snapshot: TableSnapshot, performed: Performed, verb: str = "") -> None:
     """Refuse to take rows out of a table that only grows."""
     if snapshot.append_only and any(file.data_change for file in performed.change.removes):
         table = snapshot.layout.table
@@ -158,17 +156,16 @@ def check_append_only(snapshot: Snapshot, performed: Performed, verb: str = "") 
         )
 
 
-def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Performed]:
+def _alter(context: Context, operation: Alter, snapshot: TableSnapshot) -> Program[Performed]:
     """Change the table's metadata; a new constraint must hold for the rows that are there."""
-    change = context.formats.of(snapshot).alter(
-        snapshot, add_columns=_schema(operation.add_columns), **operation.request
-    )
+    alteration = TableAlteration(add_columns=_schema(operation.add_columns), **operation.request)
+    change = context.formats.of(snapshot).alter(snapshot, alteration)
     after = snapshot.apply(change).layout
     known = {constraint.name for constraint in snapshot.layout.constraints}
     for constraint in after.constraints:
         if constraint.name in known:
             continue
-        files = yield from snapshot.files()
+        files = yield from _files(snapshot)
         broken = Call("not", (Call("<=>", (constraint.expression, TRUE)),))
         predicate = bind(broken, after.schema)
         rows = yield from context.engine.scan(TableInput(after, files), None, predicate)
@@ -176,35 +173,39 @@ def _alter(context: Context, operation: Alter, snapshot: Snapshot) -> Program[Pe
         if first is not None:
             raise InvalidOperation(
                 f"constraint {constraint.name!r} ({constraint.sql}) does not hold for rows of "
-                f"{after.table}, such as {first.slice(0, 1).to_pylist()[0]}: mend them first",
+                f"{after.table}, such as {first.slice(0, 1).to_pylist()[0]}: correct them first",
                 table=after.table,
             )
     return _performed(change, Counts())
 
 
-def _widened(context: Context, snapshot: Snapshot, columns: bytes | None) -> Change:
-    """The schema change of an append or overwrite with ``schema_mode="merge"``."""
+def _widened(
+    context: Context, snapshot: TableSnapshot, columns: bytes | None, *, replaces: bool = False
+) -> Change:
+    """The schema change that an operation brings along; it replaces the schema or adds to it."""
     schema = _schema(columns)
     if schema is None:
         return Change()
-    return context.formats.of(snapshot).merge_schema(snapshot, schema)
+    format_ = context.formats.of(snapshot)
+    return (format_.replace_schema if replaces else format_.merge_schema)(snapshot, schema)
 
 
 def _overwrite(
-    context: Context, operation: Overwrite, snapshot: Snapshot, name: FileNamer
+    context: Context, operation: Overwrite, snapshot: TableSnapshot, name: FileNamer
 ) -> Program[Performed]:
     layout = snapshot.layout
-    wider = _widened(context, snapshot, operation.columns)
+    replaces = operation.replaces_schema
+    wider = _widened(context, snapshot, operation.columns, replaces=replaces)
     if operation.where is None:
-        files = yield from snapshot.files()
-        gone = data_files(files)
+        files = yield from _files(snapshot)
+        removed = data_files(files)
         change = msgspec.structs.replace(
-            wider, adds=operation.files, removes=tuple(removal(file) for file in gone)
+            wider, adds=operation.files, removes=tuple(removal(file) for file in removed)
         )
-        deleted = sum(_rows(file) for file in gone)
-        return _performed(change, _inserted(operation.files, deleted, len(gone)))
+        deleted = sum(_rows(file) for file in removed)
+        return _performed(change, _inserted(operation.files, deleted, len(removed)))
     where = bind(operation.where, layout.schema)
-    files = yield from snapshot.files(where)
+    files = yield from _files(snapshot, where)
     rewrite = yield from context.engine.delete(TableInput(layout, files), where, name)
     deleted_part = _rewritten(layout.location, rewrite)
     both = [deleted_part.change, Change(adds=operation.files)]
@@ -221,19 +222,21 @@ def _overwrite(
 
 
 def _merge(
-    context: Context, operation: Merge, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+    context: Context, operation: Merge, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
-    layout = snapshot.layout
+    wider = _widened(context, snapshot, operation.columns)
+    layout = snapshot.apply(wider).layout
     source: StagedRows | pa.RecordBatchReader
     if isinstance(operation.source, StagedSource):
         source = staged_rows(operation.source)
     else:
-        told = _telling(operation, lookup)
-        source = (yield from read_source(context, operation.source, told)).to_reader()
+        noting = _telling(operation, lookup)
+        source = (yield from read_source(context, operation.source, noting)).to_reader()
     spec = merge_spec(operation, layout.schema, source.schema)
-    files = yield from snapshot.files()
+    files = yield from _files(snapshot)
     rewrite = yield from context.engine.merge(TableInput(layout, files), source, spec, name)
-    return _rewritten(layout.location, rewrite)
+    merged = _rewritten(layout.location, rewrite)
+    return dataclasses.replace(merged, change=compose([wider, merged.change]))
 
 
 def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeSpec:
@@ -241,7 +244,7 @@ def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeS
     schemas = {operation.source_alias: source, operation.target_alias: target}
     clauses = tuple(
         MergeClause(
-            clause.kind,  # type: ignore[arg-type]
+            clause.kind,
             None if clause.predicate is None else bind(clause.predicate, schemas),
             bind_assignments(clause.assignments, target, schemas),
         )
@@ -253,7 +256,7 @@ def merge_spec(operation: Merge, target: pa.Schema, source: pa.Schema) -> MergeS
 
 
 def _insert(
-    context: Context, operation: Insert, snapshot: Snapshot, name: FileNamer, lookup: Lookup
+    context: Context, operation: Insert, snapshot: TableSnapshot, name: FileNamer, lookup: Lookup
 ) -> Program[Performed]:
     layout = snapshot.layout
     rows = yield from read_source(context, operation.source, _telling(operation, lookup))
@@ -269,12 +272,12 @@ def _insert(
 def _telling(operation: Operation, lookup: Lookup) -> Lookup:
     """``lookup``, refusing tables whose names mean other fields than the query was given for."""
 
-    def told(location: str) -> Program[Snapshot]:
+    def noting(location: str) -> Program[TableSnapshot]:
         snapshot = yield from lookup(location)
         refuse_renamed(operation, location, snapshot.layout)
         return snapshot
 
-    return told
+    return noting
 
 
 def inserted_rows(operation: Insert, layout: Layout, rows: pa.Table) -> pa.RecordBatchReader:
@@ -308,7 +311,7 @@ def read_source(context: Context, source: Source, lookup: Lookup) -> Program[pa.
             inputs = {}
             for alias, location in source.tables.items():
                 snapshot = yield from lookup(location)
-                files = yield from snapshot.files()
+                files = yield from _files(snapshot)
                 inputs[alias] = TableInput(snapshot.layout, files)
             views = {}
             for alias, view in source.views.items():

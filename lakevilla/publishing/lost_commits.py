@@ -1,4 +1,4 @@
-"""Pending commits whose objects are gone: made void, and told (note 0019).
+"""Pending commits whose objects are gone: made void, and told (note 19).
 
 What such a commit did can't be read any more, so it can be neither published nor replayed,
 and all that is decided behind it waits. Only ``recover`` gives it up, never a writer on its
@@ -20,10 +20,8 @@ from lakevilla.lake.table_log import open_tail, opened_again, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.publishing.reconcile import decided, reconcile
 from lakevilla.store.base import Missing, ObjectInfo, Stored
-from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, parallel, put
-
-__all__ = ["void_lost"]
+from lakevilla.store.effects import Stat as HeadOf
 
 _MAX_ATTEMPTS = 50
 

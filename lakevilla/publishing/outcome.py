@@ -24,8 +24,6 @@ from lakevilla.store.base import Missing, Stored
 from lakevilla.store.effects import Program, delete, get, sleep
 from lakevilla.sublogs.record import record_key
 
-__all__ = ["abort", "fence", "find_in_history", "is_forgotten", "outcome", "result_of"]
-
 _MAX_RACES = 100
 
 
@@ -103,7 +101,7 @@ def abort(context: Context, txn_id: str) -> Program[None]:
     if context.held is not None and is_forgotten(context.held.head, txn_id):
         raise InvalidOperation(
             f"transaction {txn_id} ended before the history that is kept: it can't commit any "
-            "more, and whether it has can't be told",
+            "more, and it is not known whether it has",
             txn_id=txn_id,
         )
 

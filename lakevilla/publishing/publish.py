@@ -1,7 +1,7 @@
 """Publishing: bringing decided commits into their tables' logs, exactly once, by anybody.
 
 Entries go in HEAD's order, each with the lake's ``txn`` action: a table whose
-value is at least a commit's sequence has published it (section 8). Exactly once,
+value is at least a commit's sequence has published it (design, section 8). Exactly once,
 because a publisher has read every entry below its own and creates the next
 number only if absent: whoever loses reads what came and goes on.
 """
@@ -28,8 +28,6 @@ from lakevilla.publishing.reconcile import reconcile
 from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.describe import summed
-
-__all__ = ["Published", "publish_table"]
 
 #: Numbers lost to other writers, and unclear answers, before publishing is left to the next client.
 _MAX_ATTEMPTS = 200
@@ -101,7 +99,7 @@ def publish_table(context: Context, head: Head, location: str) -> Program[Publis
             continue
         if context.clock.elapsed() - looked > limit and looked_again < attempt:
             # Since then the table may have been dropped, its data deleted, and another made in
-            # its place: to that log this entry must not come (0013).
+            # its place: to that log this entry must not come (note 13).
             looked, looked_again = context.clock.elapsed(), attempt
             held = yield from context.head()
             head = head if held is None else held.head

@@ -17,8 +17,6 @@ from lakevilla.lake.lanes import Lane, Member, pass_through
 from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.store.effects import Program
 
-__all__ = ["Wish", "publish_once"]
-
 #: Any number of wishes is granted by one walk of the log.
 _MOST = 1_000_000
 

@@ -5,27 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = [
-    "ABSENT",
-    "ANY",
-    "Absent",
-    "AnyVersion",
-    "Condition",
-    "Failure",
-    "Found",
-    "GetOutcome",
-    "Match",
-    "Missing",
-    "ObjectInfo",
-    "PutOutcome",
-    "Refused",
-    "Store",
-    "Stored",
-    "Token",
-    "Unchanged",
-    "Unknown",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -128,6 +107,7 @@ class Failure:
     ``ambiguous``: a write may have taken effect. ``throttled``: the store asks
     to slow down. ``conflict``: 409, another conditional write was under way.
     ``permanent``: trying again will not help (credentials, no such bucket).
+    ``of_store``: it says nothing of the object asked for, as no request would get through.
     """
 
     reason: str
@@ -135,6 +115,7 @@ class Failure:
     throttled: bool = False
     conflict: bool = False
     permanent: bool = False
+    of_store: bool = False
 
 
 class Store(Protocol):
@@ -165,6 +146,9 @@ class Store(Protocol):
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
         """All objects below ``prefix`` (a directory, recursive), in no particular order."""
+
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        """What lies in a directory itself; the names of directories end in a slash."""
 
     def delete(self, key: str) -> Failure | None:
         """Delete an object; deleting an absent one succeeds."""

@@ -45,8 +45,6 @@ from lakevilla.store.base import (
 from lakevilla.store.effects import Get, Put, Sleep
 from lakevilla.store.readback import Attempts, Backoff, Request, expand, failed, repeat, same_object
 
-__all__ = ["ReliedOn", "expand_checked"]
-
 #: Whether what is read at a key decides something, so that it must have settled first.
 ReliedOn = Callable[[str], bool]
 

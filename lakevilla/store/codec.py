@@ -13,8 +13,6 @@ from lakevilla.errors import CorruptObject, UnsupportedFormat
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-__all__ = ["FORMAT", "decode", "encode"]
-
 #: The newest format version that this library writes and reads.
 FORMAT = 1
 

@@ -8,10 +8,8 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, Missing
-from lakevilla.store.effects import get, head
+from lakevilla.store.effects import get, stat
 from lakevilla.store.runner import Runner
-
-__all__ = ["DataFiles"]
 
 
 class DataFiles:
@@ -52,7 +50,7 @@ class DataFiles:
             except FileNotFoundError:
                 raise _missing(key) from None
         if size is None:
-            info = self._runner.run(head(key))
+            info = self._runner.run(stat(key))
             if isinstance(info, Missing):
                 raise _missing(key)
             size = info.size

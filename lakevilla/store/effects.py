@@ -23,29 +23,6 @@ from lakevilla.store.gate import Gate
 
 T = TypeVar("T")
 
-__all__ = [
-    "Await",
-    "Delete",
-    "Effect",
-    "Get",
-    "Head",
-    "List",
-    "Parallel",
-    "Program",
-    "Put",
-    "PutFile",
-    "Sleep",
-    "delete",
-    "get",
-    "head",
-    "list_objects",
-    "parallel",
-    "put",
-    "put_file",
-    "sleep",
-    "wait_at",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Get:
@@ -79,7 +56,7 @@ class PutFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Stat:
     """Describe; resumes with ``ObjectInfo`` or ``Missing``."""
 
     key: str
@@ -94,7 +71,17 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class ListNames:
+    """List what lies in a directory itself; resumes with a list of names, sorted.
+
+    Those of directories end in a slash: nothing is listed that lies further down.
+    """
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
     """Delete; an absent key is fine."""
 
     key: str
@@ -125,7 +112,7 @@ class Parallel:
     parts: tuple[Effect | Program[Any], ...]
 
 
-Effect = Get | Put | PutFile | Head | List | Delete | Sleep | Await | Parallel
+Effect = Get | Put | PutFile | Stat | List | ListNames | DeleteObject | Sleep | Await | Parallel
 Program = Generator[Effect, Any, T]
 
 
@@ -143,16 +130,20 @@ def put_file(key: str, path: str) -> Program[None]:
     yield PutFile(key, path)
 
 
-def head(key: str) -> Program[ObjectInfo | Missing]:
-    return cast(ObjectInfo | Missing, (yield Head(key)))
+def stat(key: str) -> Program[ObjectInfo | Missing]:
+    return cast(ObjectInfo | Missing, (yield Stat(key)))
 
 
 def list_objects(prefix: str, start_after: str | None = None) -> Program[Sequence[ObjectInfo]]:
     return cast(Sequence[ObjectInfo], (yield List(prefix, start_after)))
 
 
+def list_names(prefix: str) -> Program[Sequence[str]]:
+    return cast(Sequence[str], (yield ListNames(prefix)))
+
+
 def delete(key: str) -> Program[None]:
-    yield Delete(key)
+    yield DeleteObject(key)
 
 
 def sleep(seconds: float) -> Program[None]:

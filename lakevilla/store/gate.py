@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Gate"]
-
 
 class Gate:
     """Shut until somebody opens it, and open from then on.
@@ -16,20 +14,20 @@ class Gate:
     list in between, so that opening it anew finishes what Ctrl-C has cut short.
     """
 
-    __slots__ = ("_tell", "is_open")
+    __slots__ = ("_listeners", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False
-        self._tell: list[Callable[[], object]] = []
+        self._listeners: list[Callable[[], object]] = []
 
     def open(self) -> None:
         """Let everybody through."""
         self.is_open = True
-        for tell in list(self._tell):
-            tell()
+        for listener in list(self._listeners):
+            listener()
 
-    def when_open(self, tell: Callable[[], object]) -> None:
+    def when_open(self, listener: Callable[[], object]) -> None:
         """Call ``tell``, from any thread and maybe twice, once the gate is open."""
-        self._tell.append(tell)
+        self._listeners.append(listener)
         if self.is_open:
-            tell()
+            listener()

@@ -16,20 +16,10 @@ from urllib.parse import unquote
 from lakevilla.errors import InvalidOperation, StoreError
 from lakevilla.settings import is_unicode
 
-__all__ = [
-    "CATALOG",
-    "Location",
-    "check_key",
-    "is_in_catalog",
-    "is_plain",
-    "normalise_location",
-    "parse_location",
-    "refuse_half_scheme",
-    "root_location",
-]
-
 #: The scheme of keys that a catalog answers for.
 CATALOG = "catalog"
+#: Where stores are put to the test, below a lake's root.
+PROBES_PREFIX = "_lakevilla/probe/"
 
 
 _SCHEMES = {
@@ -46,6 +36,9 @@ _SCHEMES = {
     "file": "file",
     "memory": "memory",
 }
+
+#: Of file systems that some platforms name by one slash.
+_FOREIGN_SCHEMES = frozenset({"dbfs", "hdfs", "viewfs", "wasb", "wasbs", "http", "https"})
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(.*)", re.DOTALL)
 
@@ -76,6 +69,11 @@ class Location:
     def store(self) -> Location:
         """The bucket, container or file system that holds it."""
         return Location(self.scheme, self.authority, "")
+
+
+def is_external(location: str) -> bool:
+    """Whether a location, or what a caller gives, is an address and no path under the root."""
+    return "://" in location or location.startswith("/")
 
 
 def parse_location(text: str) -> Location:
@@ -193,6 +191,11 @@ def refuse_half_scheme(text: str) -> None:
     InvalidOperation
     """
     scheme, colon, path = text.partition(":")
+    if colon and scheme.lower() in _FOREIGN_SCHEMES and not path.startswith("//"):
+        raise InvalidOperation(
+            f"location {text!r} is no directory here: give the URI of the object store, such as "
+            "s3://bucket/path, or the path where it is mounted"
+        )
     if colon and scheme.lower() in _SCHEMES and not path.startswith("//"):
         raise InvalidOperation(
             f"location {text!r} is half a URI: write {scheme}://{path.lstrip('/')}, with two "

@@ -20,8 +20,6 @@ from lakevilla.store.effects import Await, Effect, Parallel, Program, Sleep
 from lakevilla.store.pool import submit
 from lakevilla.store.readback import Request
 
-__all__ = ["CarryOut", "run_parallel"]
-
 #: The thread that waits looks up so often whether it was interrupted.
 _LOOKS_UP_SECONDS = 0.5
 

@@ -16,8 +16,6 @@ import threading
 import time  # noqa: TID251 - the wait at exit is real and bounded
 from collections.abc import Callable
 
-__all__ = ["POOL_SIZE", "submit"]
-
 #: As many as the widest ``Parallel`` that is worth having (measured: 128 PUTs
 #: of 60 ms end after 77 ms).
 POOL_SIZE = 128

@@ -18,9 +18,8 @@ from lakevilla.store.base import (
     Token,
     Unknown,
 )
-from lakevilla.store.effects import Delete, Effect, Program, get, parallel, put
-
-__all__ = ["probe", "probe_plain"]
+from lakevilla.store.effects import DeleteObject, Effect, Program, get, parallel, put
+from lakevilla.store.location import PROBES_PREFIX
 
 
 def probe(ids: Ids) -> Program[bool]:
@@ -37,7 +36,7 @@ def probe(ids: Ids) -> Program[bool]:
         It does not let us write, or nobody can tell.
     """
     # In one directory for all: a local one keeps its lock file when the probe is over.
-    name = f"_lakevilla/probe/{ids.nonce()}"
+    name = f"{PROBES_PREFIX}{ids.nonce()}"
     present, absent = f"{name}-present", f"{name}-absent"
 
     def body() -> bytes:
@@ -82,7 +81,7 @@ def probe(ids: Ids) -> Program[bool]:
         _refuse_unknown(stale)
         return isinstance(stale, Refused)
 
-    clean: list[Effect] = [Delete(present), Delete(absent)]
+    clean: list[Effect] = [DeleteObject(present), DeleteObject(absent)]
     try:
         replaces = yield from checks()
     except Exception:
@@ -102,10 +101,10 @@ def probe_plain(ids: Ids) -> Program[None]:
     StoreError
         The store does not let us write at all: conditions are not what is wrong.
     """
-    key, body = f"_lakevilla/probe/{ids.nonce()}-plain", f'{{"probe":"{ids.nonce()}"}}'.encode()
+    key, body = f"{PROBES_PREFIX}{ids.nonce()}-plain", f'{{"probe":"{ids.nonce()}"}}'.encode()
     yield from put(key, body, ANY)
     seen = yield from get(key)
-    yield Delete(key)
+    yield DeleteObject(key)
     if not isinstance(seen, Found) or seen.body != body:
         raise UnsafeStore(
             "the store failed the check that a write is read back at once, so nothing can be "

@@ -35,23 +35,11 @@ from lakevilla.store.base import (
     Unchanged,
     Unknown,
 )
-from lakevilla.store.effects import Delete, Get, Head, List, Put, PutFile, Sleep
-
-__all__ = [
-    "Attempts",
-    "Backoff",
-    "Request",
-    "classify",
-    "describe",
-    "expand",
-    "failed",
-    "repeat",
-    "same_object",
-]
-
+from lakevilla.store.effects import DeleteObject, Get, List, ListNames, Put, PutFile, Sleep, Stat
+from lakevilla.store.location import PROBES_PREFIX
 
 #: What is asked of a store. Inside ``expand`` each stands for one attempt.
-Request = Get | Put | PutFile | Head | List | Delete
+Request = Get | Put | PutFile | Stat | List | ListNames | DeleteObject
 
 #: Yields single attempts, is sent what ``Store`` returned for them (None for a
 #: ``Sleep``), and returns what the program that yielded the effect is sent.
@@ -106,7 +94,7 @@ def repeat(effect: Request, backoff: Backoff) -> Attempts:
             if isinstance(effect, List):
                 # No store promises an order (S3 Express has none).
                 return sorted(cast(Sequence[ObjectInfo], outcome), key=lambda info: info.key)
-            return outcome
+            return sorted(outcome) if isinstance(effect, ListNames) else outcome
         if outcome.permanent or backoff.exhausted():
             raise failed(effect, outcome, backoff)
         yield backoff.pause(outcome)
@@ -223,22 +211,32 @@ _VERBS: dict[type, str] = {
     Get: "get",
     Put: "put",
     PutFile: "upload",
-    Head: "head",
+    Stat: "head",
     List: "list",
-    Delete: "delete",
+    ListNames: "list",
+    DeleteObject: "delete",
 }
 
 
 def describe(effect: Request) -> str:
     """The request for a message: verb and key, without what could be secret in a URI."""
-    key = effect.prefix if isinstance(effect, List) else effect.key
+    key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
+    if key.startswith(PROBES_PREFIX):
+        key = f"{PROBES_PREFIX}..."  # which of its objects says nothing
     if "://" in key:
         key = re.sub(r"://[^/@]*@(?!.*\.dfs\.)", "://", key).partition("?")[0]
     return f"{_VERBS[type(effect)]} {key!r}"
 
 
 def failed(effect: Request, failure: Failure, backoff: Backoff) -> StoreError:
-    """The error of a request that failed for good."""
+    """The error of a request that failed for good.
+
+    What is wrong with the store as a whole is told without the object that happened to be first.
+    """
+    if failure.of_store:
+        once = failure.permanent or backoff.attempts == 1
+        tried = "" if once else f"; tried {backoff.attempts} times"
+        return StoreError(f"{failure.reason}{tried}", permanent=failure.permanent)
     if failure.permanent:
         return StoreError(
             f"the store turned down {describe(effect)}: {failure.reason}", permanent=True

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar, assert_never
 
 from lakevilla.errors import StoreError, UnsafeStore
 from lakevilla.ids import Ids
+from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure, Match, Store
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
-    Delete,
+    DeleteObject,
     Effect,
     Get,
-    Head,
     List,
+    ListNames,
     Parallel,
     Program,
     Put,
     PutFile,
     Sleep,
+    Stat,
 )
 from lakevilla.store.location import is_in_catalog
 from lakevilla.store.parallel import run_parallel
@@ -34,14 +39,12 @@ from lakevilla.store.readback import Attempts, Request, expand
 
 T = TypeVar("T")
 
-__all__ = ["Counts", "RequestCounter", "Runner"]
-
 #: A thread that waits for others looks up so often whether it was interrupted.
 _LOOKS_UP_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class Counts:
+class Requests:
     """Requests by verb: every attempt counts, a read-back too."""
 
     get: int = 0
@@ -54,8 +57,8 @@ class Counts:
     def total(self) -> int:
         return self.get + self.put + self.head + self.list + self.delete
 
-    def minus(self, earlier: Counts) -> Counts:
-        return Counts(
+    def minus(self, earlier: Requests) -> Requests:
+        return Requests(
             self.get - earlier.get,
             self.put - earlier.put,
             self.head - earlier.head,
@@ -69,20 +72,20 @@ class RequestCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = Counts()
+        self._counts = Requests()
 
     def add(self, verb: Literal["get", "put", "head", "list", "delete"]) -> None:
         with self._lock:
             setattr(self._counts, verb, getattr(self._counts, verb) + 1)
 
-    def snapshot(self) -> Counts:
+    def snapshot(self) -> Requests:
         with self._lock:
-            return self._counts.minus(Counts())
+            return self._counts.minus(Requests())
 
     @contextlib.contextmanager
-    def counting(self) -> Iterator[Counts]:
+    def counting(self) -> Iterator[Requests]:
         """Counts of the requests made inside the block, complete when it ends."""
-        before, within = self.snapshot(), Counts()
+        before, within = self.snapshot(), Requests()
         try:
             yield within
         finally:
@@ -107,7 +110,7 @@ class Runner:
     checked : callable, optional
         The store has no conditional writes: check instead, and let what is read at the
         keys that this names settle first. None: the store decides.
-    where : str
+    place : str
         The lake's root and endpoint, with which errors begin: keys are relative to it.
 
     Attributes
@@ -128,10 +131,10 @@ class Runner:
         settings: Settings,
         on_failure: Callable[[Request, Failure], None] | None = None,
         checked: ReliedOn | None = None,
-        where: str = "",
+        place: str = "",
     ) -> None:
         self.store = store
-        self.where = where
+        self.place = place
         self.checked = checked
         self.replaces = True
         self.requests = RequestCounter()
@@ -167,9 +170,17 @@ class Runner:
         finally:
             program.close()
 
+    def without_retries(self) -> Runner:
+        """The same, but that a request that fails is not made again."""
+        single = copy.copy(self)
+        single._settings = dataclasses.replace(self._settings, retry_limit=1)
+        return single
+
     def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Parallel):
-            return run_parallel(effect, self._request)
+            meter = running()
+            request = self._request if meter is None else partial(self._metered, meter)
+            return run_parallel(effect, request)
         if isinstance(effect, Sleep):
             time.sleep(max(0.0, effect.seconds))
             return None
@@ -182,12 +193,21 @@ class Runner:
                 with contextlib.suppress(queue.Empty):
                     opened.get(timeout=_LOOKS_UP_SECONDS)
             return None
+        meter = running()
+        if meter is not None:
+            return self._metered(meter, effect, time.sleep)
         return self._request(effect, time.sleep)
+
+    def _metered(self, meter: Meter, effect: Request, pause: Callable[[float], object]) -> Any:
+        """A request that counts for the running verb: a thread of the pool is in none."""
+        answer = self._request(effect, pause)
+        meter.add(requests=1, deleted=int(isinstance(effect, DeleteObject)))
+        return answer
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
         """One request with its retries and read-backs, in this thread."""
         # What the store can do says nothing of a catalog, which has its own compare-and-swap.
-        key = effect.prefix if isinstance(effect, List) else effect.key
+        key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
         in_catalog = is_in_catalog(key)
         if isinstance(effect, Put) and isinstance(effect.condition, Match) and not in_catalog:
             self._check_replaces(effect.key)
@@ -203,9 +223,11 @@ class Runner:
             except StopIteration as end:
                 return end.value
             except StoreError as error:
-                if in_catalog or not self.where:
+                # A table elsewhere has an absolute key: there it is that the request went to.
+                place = "/".join(key.split("/", 3)[:3]) if "://" in key else self.place
+                if in_catalog or not place:
                     raise
-                message = f"{self.where}: {error.message}"
+                message = f"{place}: {error.message}"
                 raise StoreError(message, permanent=error.permanent) from None
             if isinstance(attempt, Sleep):
                 pause(attempt.seconds)
@@ -235,13 +257,16 @@ class Runner:
             case PutFile(key, path):
                 self.requests.add("put")
                 return self.store.put_file(key, path)
-            case Head(key):
+            case Stat(key):
                 self.requests.add("head")
                 return self.store.head(key)
             case List(prefix, start_after):
                 self.requests.add("list")
                 return self.store.list(prefix, start_after)
-            case Delete(key):
+            case ListNames(prefix):
+                self.requests.add("list")
+                return self.store.list_names(prefix)
+            case DeleteObject(key):
                 self.requests.add("delete")
                 return self.store.delete(key)
             case _:

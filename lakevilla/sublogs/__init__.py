@@ -1,5 +1,4 @@
 """What a transaction did and how to do it again: operations, records, saved sublogs.
 
-Operations are frozen values that any client can replay on a newer state. May
-import formats, expressions, store and what stands above them.
+Operations are frozen values that any client can replay on a newer state.
 """

@@ -14,13 +14,14 @@ from typing import Any
 
 import msgspec
 
+from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import Scope, bind, exact
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns
 from lakevilla.formats.fields import (
-    GONE,
+    REMOVED,
     Ids,
     Path,
     fields,
@@ -39,7 +40,6 @@ from lakevilla.sublogs.operations import (
     Delete,
     Insert,
     Merge,
-    MergeClauseRecord,
     Named,
     Operation,
     Overwrite,
@@ -48,21 +48,6 @@ from lakevilla.sublogs.operations import (
     Source,
     Update,
 )
-
-__all__ = [
-    "Moves",
-    "evolves",
-    "locate",
-    "moves",
-    "outcome",
-    "refuse_renamed",
-    "renumber",
-    "renumber_read",
-    "tie",
-    "tie_predicate",
-    "unsettled",
-    "withdrawn",
-]
 
 #: Per table, ids that columns have by now instead of those that they were tied by.
 Moves = dict[str, dict[Ids, Ids]]
@@ -109,7 +94,7 @@ def tie(operation: Operation, layout: Layout, sources: Mapping[str, Layout]) -> 
     return operation
 
 
-def _tied_clause(clause: MergeClauseRecord, layout: Layout, alias: str) -> MergeClauseRecord:
+def _tied_clause(clause: MergeClause, layout: Layout, alias: str) -> MergeClause:
     predicate = clause.predicate
     return msgspec.structs.replace(
         clause,
@@ -166,6 +151,7 @@ def _columns_of(request: Mapping[str, Any]) -> list[str]:
     return [
         *request.get("drop_columns", ()),
         *request.get("rename_columns", {}),
+        *request.get("change_types", {}),
         *request.get("drop_not_null", ()),
     ]
 
@@ -210,7 +196,7 @@ def locate(operation: Operation, layout: Layout) -> Operation:
     return operation
 
 
-def _located_clause(clause: MergeClauseRecord, layout: Layout) -> MergeClauseRecord:
+def _located_clause(clause: MergeClause, layout: Layout) -> MergeClause:
     predicate = clause.predicate
     return msgspec.structs.replace(
         clause,
@@ -234,7 +220,7 @@ def _refuse_overtaken(known: Mapping[str, Ids], layout: Layout) -> None:
         if path is None or ids_of(layout, path) != ids:
             raise InvalidOperation(
                 f"column {name} of table {layout.table} was renamed to {now} by another commit: "
-                "change the schema that there is",
+                "change the present schema",
                 table=layout.table,
             )
 
@@ -264,8 +250,8 @@ def _refuse_renamed(names: Named, layout: Layout, what: str) -> None:
     for path, ids in names:
         if ids_of(layout, path) != ids:
             raise InvalidOperation(
-                f"column {'.'.join(path)} of table {layout.table} was dropped, renamed or made "
-                f"anew since {what} was given: run it again on the columns that there are",
+                f"column {'.'.join(path)} of table {layout.table} was dropped, renamed or created "
+                f"again since {what} was given: run it again on its present columns",
                 table=layout.table,
             )
 
@@ -275,7 +261,7 @@ def _refuse_renamed(names: Named, layout: Layout, what: str) -> None:
 
 def evolves(operation: Operation) -> bool:
     """Whether the operation may change its table's columns."""
-    if isinstance(operation, Append | Overwrite):
+    if isinstance(operation, Append | Overwrite | Merge):
         return operation.columns is not None
     return isinstance(operation, Alter)
 
@@ -288,7 +274,11 @@ def outcome(operation: Operation, before: Layout, after: Layout) -> Operation:
     Raises ``InvalidOperation``.
     """
     match operation:
-        case Append(columns=bytes(), added=known) | Overwrite(columns=bytes(), added=known):
+        case (
+            Append(columns=bytes(), added=known)
+            | Overwrite(columns=bytes(), added=known)
+            | Merge(columns=bytes(), added=known)
+        ):
             return msgspec.structs.replace(operation, added=_added(known, before, after))
         case Alter(request=request, fields=known):
             added = _added(known.added, before, after)
@@ -327,11 +317,11 @@ def withdrawn(operation: Operation) -> dict[Ids, Ids]:
 
 def _between(before: Named, after: Named) -> dict[Ids, Ids]:
     now = dict(after)
-    return {ids: now.get(path, GONE) for path, ids in before if now.get(path, GONE) != ids}
+    return {ids: now.get(path, REMOVED) for path, ids in before if now.get(path, REMOVED) != ids}
 
 
 def _added_by(operation: Operation) -> Named:
-    return operation.added if isinstance(operation, Alter | Append | Overwrite) else ()
+    return operation.added if isinstance(operation, Alter | Append | Overwrite | Merge) else ()
 
 
 def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
@@ -342,7 +332,9 @@ def unsettled(published: Layout, seen: Layout, now: Layout) -> dict[Ids, Ids]:
     """
     settled = {ids for _, ids in fields(published)}
     return {
-        ids: GONE for path, ids in fields(seen) if ids not in settled and path_of(now, ids) != path
+        ids: REMOVED
+        for path, ids in fields(seen)
+        if ids not in settled and path_of(now, ids) != path
     }
 
 
@@ -384,7 +376,7 @@ def renumber(operation: Operation, all_moves: Mapping[str, Mapping[Ids, Ids]]) -
     return operation
 
 
-def _renumbered_clause(clause: MergeClauseRecord, moved: Mapping[Ids, Ids]) -> MergeClauseRecord:
+def _renumbered_clause(clause: MergeClause, moved: Mapping[Ids, Ids]) -> MergeClause:
     predicate = clause.predicate
     return msgspec.structs.replace(
         clause,

@@ -18,19 +18,18 @@ from lakevilla.sublogs.operations import (
     Operation,
     Optimize,
     Overwrite,
+    Rename,
     Update,
 )
-
-__all__ = ["describe", "summed"]
 
 
 def describe(operations: Sequence[Operation]) -> tuple[str, dict[str, str]]:
     """``operation`` and ``operationParameters`` for what was done to one table."""
-    told = [_one(operation) for operation in operations]
-    if len(told) == 1:
-        return told[0]
+    described = [_one(operation) for operation in operations]
+    if len(described) == 1:
+        return described[0]
     return "TRANSACTION", {
-        "operations": json.dumps([{"operation": name, **rest} for name, rest in told])
+        "operations": json.dumps([{"operation": name, **rest} for name, rest in described])
     }
 
 
@@ -72,6 +71,8 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
             return "GUARD" if on else "UNGUARD", {}
         case Drop():
             return "DROP TABLE", {}
+        case Rename(old=old, new=new):
+            return "RENAME TABLE", {"from": old, "to": new}
         case Optimize(parameters=parameters):
             return "OPTIMIZE", parameters
     raise AssertionError(operation)

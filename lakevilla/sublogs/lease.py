@@ -16,8 +16,6 @@ from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.store.readback import same_object
 
-__all__ = ["MOST_OBSERVED", "Leases", "Renewable"]
-
 #: What is remembered at most; far more than wait for each other in any one lake.
 MOST_OBSERVED = 65_536
 
@@ -103,7 +101,7 @@ class Leases:
         seen = self._observed.get(txn)
         return seen is not None and seen.stale and now - seen.last <= self._own_seconds
 
-    def gone(self, txn: str) -> None:
+    def forget(self, txn: str) -> None:
         """Forget it: its record, or marker, was found deleted."""
         self._observed.pop(txn, None)
 
@@ -125,5 +123,5 @@ class Leases:
             # A copy: other threads add to it meanwhile.
             for txn, seen in self._observed.copy().items():
                 if now - seen.last > 2 * self._own_seconds:
-                    self.gone(txn)
+                    self.forget(txn)
         return len(self._observed) < MOST_OBSERVED

@@ -11,38 +11,11 @@ from typing import Any, Union
 
 import msgspec
 
+from lakevilla.engines.base import MergeClause
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change
 from lakevilla.formats.fields import Ids, Path
 from lakevilla.formats.files import DataFile, FileRef
-
-__all__ = [
-    "Alter",
-    "AlteredFields",
-    "Append",
-    "Bin",
-    "Create",
-    "Delete",
-    "Drop",
-    "Guard",
-    "InlineSource",
-    "Insert",
-    "Merge",
-    "MergeClauseRecord",
-    "Named",
-    "Operation",
-    "Optimize",
-    "Overwrite",
-    "QuerySource",
-    "ReadRecord",
-    "Source",
-    "StagedSource",
-    "Update",
-    "given_files",
-    "is_blind",
-    "staged_keys",
-    "tables_read",
-]
 
 
 class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
@@ -84,8 +57,8 @@ Named = tuple[tuple[Path, Ids], ...]
 class Append(msgspec.Struct, frozen=True, tag="append", omit_defaults=True):
     """Add rows. The files are the source: they are valid in any order, so they stay physical.
 
-    ``evolves``: the append also widened the schema (``schema_mode="merge"``),
-    ``columns`` as an Arrow schema message; ``added`` are the fields that it made of them.
+    ``columns``: the append also widened the schema by these (``schema_mode="merge"``), an
+    Arrow schema message; ``added`` are the fields that it made of them.
     """
 
     table: str
@@ -109,13 +82,18 @@ class Insert(msgspec.Struct, frozen=True, tag="insert", omit_defaults=True):
 
 
 class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True):
-    """Replace the rows for which ``where`` is true by those in ``files``."""
+    """Replace the rows for which ``where`` is true by those in ``files``.
+
+    ``replaces_schema``: ``columns`` are all that the table has from then on, not those that it
+    gets besides.
+    """
 
     table: str
     files: tuple[DataFile, ...]
     where: Expr | None = None
     columns: bytes | None = None
     added: Named = ()
+    replaces_schema: bool = False
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
@@ -134,25 +112,22 @@ class Delete(msgspec.Struct, frozen=True, tag="delete"):
     where: Expr
 
 
-class MergeClauseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One WHEN clause, as ``engines.base.MergeClause`` holds it."""
-
-    kind: str
-    predicate: Expr | None = None
-    assignments: dict[str, Expr] = {}
-    fields: dict[str, Ids] = {}
-
-
 class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
-    """Merge a stored source; ``sources`` as of an insert."""
+    """Merge a stored source; ``sources`` as of an insert.
+
+    ``columns`` are those that the table gets first (``schema_mode="merge"``), ``added`` the
+    fields that were made of them.
+    """
 
     table: str
     source: Source
     on: Expr
     source_alias: str
     target_alias: str
-    clauses: tuple[MergeClauseRecord, ...]
+    clauses: tuple[MergeClause, ...]
     sources: dict[str, Named] = {}
+    columns: bytes | None = None
+    added: Named = ()
 
 
 class Create(msgspec.Struct, frozen=True, tag="create"):
@@ -167,6 +142,19 @@ class Drop(msgspec.Struct, frozen=True, tag="drop"):
 
     table: str
     table_id: str
+
+
+class Rename(msgspec.Struct, frozen=True, tag="rename"):
+    """Call a table otherwise: names in HEAD change, and nothing in its log.
+
+    ``old`` is a registered name, or the table's location where its path was its name. ``place``
+    is the location that ``new`` would mean as a path.
+    """
+
+    table: str
+    old: str
+    new: str
+    place: str
 
 
 class AlteredFields(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -210,7 +198,7 @@ class Guard(msgspec.Struct, frozen=True, tag="guard"):
 class Bin(msgspec.Struct, frozen=True):
     """Files of one partition that go, and those that hold the same rows in their place."""
 
-    gone: tuple[FileRef, ...]
+    removed: tuple[FileRef, ...] = msgspec.field(name="gone")
     files: tuple[DataFile, ...]
 
 
@@ -231,7 +219,7 @@ class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
 
 
 Operation = Union[
-    Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Alter, Guard, Optimize
+    Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Rename, Alter, Guard, Optimize
 ]
 
 

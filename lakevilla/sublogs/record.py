@@ -16,20 +16,6 @@ import msgspec
 from lakevilla.formats.base import Change, FormatName
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
-__all__ = [
-    "RESERVATION",
-    "TXNS_PREFIX",
-    "Access",
-    "Edge",
-    "SavedOperation",
-    "SavedTable",
-    "Sublog",
-    "Ticket",
-    "TxnRecord",
-    "record_key",
-    "sublog_key",
-]
-
 TXNS_PREFIX = "_lakevilla/txns"
 
 #: What a transaction will do in a table, from the weakest to the strongest.

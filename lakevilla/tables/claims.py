@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.global_log.repo import (
     LakeFile,
     claim_of,
@@ -21,8 +21,6 @@ from lakevilla.results import Finding
 from lakevilla.store.base import ANY, Found, Match, Refused
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, parallel, put
-
-__all__ = ["note_names", "restore_claims"]
 
 #: How often a claim is written, while others write it too.
 _ATTEMPTS = 3
@@ -53,9 +51,12 @@ def _note(context: Context, location: str) -> Program[None]:
             yield from load_names(held.head)
             owner = decode(key, outcome.body, LakeFile)
             names = _names(held.head).get(location, ())
-            if not owner.names(held.head) or owner.aliases == names:
+            nowhere = held.head.names.get(location) == NOWHERE
+            if not owner.names(held.head) or (owner.aliases, owner.renamed) == (names, nowhere):
                 return
-            noted = msgspec.structs.replace(owner, nonce=context.ids.nonce(), aliases=names)
+            noted = msgspec.structs.replace(
+                owner, nonce=context.ids.nonce(), aliases=names, renamed=nowhere
+            )
             if not isinstance((yield from put(key, encode(noted), Match(outcome.token))), Refused):
                 return
     except LakeVillaError:
@@ -75,9 +76,9 @@ def restore_claims(context: Context, head: Head) -> Program[list[Finding]]:
     yield from load_tables(head)
     yield from load_names(head)
     names = _names(head)
-    live = [where for where, state in head.tables.items() if not state.dropped]
-    told = yield from parallel([_restore(context, head, where, names) for where in live])
-    return [finding for finding in told if finding is not None]
+    live = [location for location, state in head.tables.items() if not state.dropped]
+    found = yield from parallel([_restore(context, head, location, names) for location in live])
+    return [finding for finding in found if finding is not None]
 
 
 def _restore(
@@ -89,24 +90,33 @@ def _restore(
     gone and HEAD still naming the table, and stores it late, finds that out in the newer HEAD.
     """
     aliases = names.get(location, ())
+    nowhere = head.names.get(location) == NOWHERE
     try:
         owner = yield from claim_of(location)
         if owner is not None and owner.lake_id == head.lake_id:
-            if owner.aliases != aliases:
+            if (owner.aliases, owner.renamed) != (aliases, nowhere):
                 yield from _note(context, location)
             return None
         if owner is not None and not owner.names(head):
-            told = (
+            message = (
                 f"table {location} is claimed by the lake at {owner.root} (id {owner.lake_id}) "
                 "too: `unregister` it in one of them, before both write it"
             )
-            return Finding("error", "lake_file", told, table=location, key=lake_key(location))
+            return Finding("error", "lake_file", message, table=location, key=lake_key(location))
         catalog = head.tables[location].catalog
         if owner is None:
             yield from claim_table(location, head, context.ids, aliases=aliases, catalog=catalog)
+            if nowhere:
+                yield from _note(context, location)
         else:
             ours = LakeFile(
-                FORMAT, context.ids.nonce(), head.lake_id, head.root, aliases, owner.catalog
+                FORMAT,
+                context.ids.nonce(),
+                head.lake_id,
+                head.root,
+                aliases,
+                owner.catalog,
+                nowhere,
             )
             yield from put(lake_key(location), encode(ours), ANY)
         held = yield from context.head()
@@ -118,5 +128,5 @@ def _restore(
                 return None
     except LakeVillaError as error:
         return Finding("error", error.kind, error.message, table=location)
-    told = f"{lake_key(location)} was written anew: this lake rules table {location}"
-    return Finding("note", "lake_file", told, table=location, key=lake_key(location))
+    message = f"{lake_key(location)} was written again: this lake rules table {location}"
+    return Finding("note", "lake_file", message, table=location, key=lake_key(location))

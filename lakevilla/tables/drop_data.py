@@ -9,13 +9,13 @@ creates a table for ``reuse_after_seconds`` from the last note on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, TableNotFound
-from lakevilla.global_log.head import Head, TableState, successor
-from lakevilla.global_log.repo import check_lake, load_tables
+from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
+from lakevilla.global_log.repo import check_lake, load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.publishing.publish import publish_table
 from lakevilla.results import Finding
@@ -23,8 +23,6 @@ from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.tables.dropped import is_abandoned, is_emptied, leftovers, refuse_until_free
 from lakevilla.tables.nested_tables import is_within, nested_tables
 from lakevilla.tables.registration import replace_until_stored
-
-__all__ = ["clean_emptied", "delete_data", "make_free"]
 
 
 def delete_data(context: Context, location: str) -> Program[None]:
@@ -94,8 +92,8 @@ def clean_emptied(context: Context, head: Head, *, dry_run: bool) -> Program[lis
             raise
         except LakeVillaError as error:
             # Another lake's by now, or nobody can tell whose: that must not stop the rest.
-            told = f"what lies at {location}, a table whose data was deleted, was left alone: "
-            findings.append(Finding("note", error.kind, told + error.message, table=location))
+            message = f"what lies at {location}, a table whose data was deleted, was left alone: "
+            findings.append(Finding("note", error.kind, message + error.message, table=location))
     return findings
 
 
@@ -109,8 +107,10 @@ def _cleaned(
         yield from check_lake(location, head, context.root)
         if not dry_run:
             yield from delete_data(context, location)
-        told = f"the deletion of the data of table {location}, which was dropped, {word} finished"
-        return [Finding("note", "half_deleted", told, table=location)]
+        message = (
+            f"the deletion of the data of table {location}, which was dropped, {word} finished"
+        )
+        return [Finding("note", "half_deleted", message, table=location)]
     found = yield from leftovers(context, location, state)
     if not found.strays:
         return []
@@ -196,19 +196,41 @@ def _note(context: Context, location: str, *, was: bool, now: bool) -> Program[b
         held.append(state is not None and is_emptied(state) and state.emptying == was)
         if state is None or not held[-1]:
             return None
-        return _noting(context, head, location, state, emptying=now)
+        names = {} if now else (yield from _freed(head, location))
+        return _noting(context, head, location, state, emptying=now, names=names)
 
     yield from replace_until_stored(context, change)
     return held[-1]
 
 
+def _freed(head: Head, location: str) -> Program[dict[str, str | None]]:
+    """The names of a table that was renamed: once its data is deleted its path is a name again."""
+    yield from load_names(head, [location])
+    if head.names.get(location) != NOWHERE:
+        return {}
+    yield from load_names(head)
+    return dict.fromkeys(
+        name for name, place in head.names.items() if place == location or name == location
+    )
+
+
 def _noting(
-    context: Context, head: Head, location: str, state: TableState, *, emptying: bool
+    context: Context,
+    head: Head,
+    location: str,
+    state: TableState,
+    *,
+    emptying: bool,
+    names: Mapping[str, str | None] | None = None,
 ) -> Head:
     now = max(context.now_ms(), state.emptied_ms or 0)
     noted = msgspec.structs.replace(state, emptying=emptying, emptied_ms=now)
     return successor(
-        head, nonce=context.ids.nonce(), now_ms=context.now_ms(), tables={location: noted}
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        tables={location: noted},
+        names=names,
     )
 
 

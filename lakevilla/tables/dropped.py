@@ -17,18 +17,6 @@ from lakevilla.lake.context import Context
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 
-__all__ = [
-    "is_abandoned",
-    "is_emptied",
-    "is_half_deleted",
-    "leftovers",
-    "refuse_half_deleted",
-    "refuse_in_catalog",
-    "refuse_strays",
-    "refuse_until_free",
-    "report_emptied",
-]
-
 
 def leftovers(context: Context, location: str, state: TableState) -> Program[Leftovers]:
     """What lies in the log of a table whose data was deleted."""
@@ -82,7 +70,7 @@ def refuse_until_free(context: Context, location: str, state: TableState) -> Non
     if state.emptying:
         raise TableExists(
             f"table {location} was dropped and its data is being deleted, since "
-            f"{_time(state.emptied_ms)}: wait for it, or, if whoever did it is gone, call "
+            f"{_time(state.emptied_ms)}: wait for it, or, if that client is dead, call "
             "`drop_table(..., delete_data=True)` again; or choose another name",
             table=location,
         )
@@ -140,8 +128,8 @@ def refuse_strays(context: Context, locations: Iterable[str]) -> Program[None]:
 
 def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
     """For the doctor: deletions that have not ended, and strays."""
-    emptied = [(where, state) for where, state in head.tables.items() if is_emptied(state)]
-    lie_there = yield from parallel([leftovers(context, where, state) for where, state in emptied])
+    emptied = [(place, state) for place, state in head.tables.items() if is_emptied(state)]
+    lie_there = yield from parallel([leftovers(context, place, state) for place, state in emptied])
     findings = []
     for (location, state), found in zip(emptied, lie_there, strict=True):
         if state.emptying:
@@ -151,7 +139,7 @@ def report_emptied(context: Context, head: Head) -> Program[list[Finding]]:
                     "warning" if abandoned else "note",
                     "half_deleted",
                     f"the data of table {location}, which was dropped, is being deleted since "
-                    f"{_time(state.emptied_ms)}: if whoever did it is gone, `lakevilla gc` "
+                    f"{_time(state.emptied_ms)}: if that client is dead, `lakevilla gc` "
                     "finishes it",
                     table=location,
                 )

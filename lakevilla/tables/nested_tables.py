@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from lakevilla.global_log.head import Head
 from lakevilla.tables.dropped import is_emptied
 
-__all__ = ["LOG", "inner_tables", "is_within", "nested_tables", "outer_paths", "outer_table"]
-
 #: What follows the directory of a table in the keys of its log, or of its metadata.
 LOG = re.compile(r"/(?:_delta_log/|metadata/[^/]+\.metadata\.json$|metadata/version-hint\.text$)")
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from lakevilla.errors import CorruptObject, InvalidOperation, StoreError, TableNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+)
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.formats.registry import refuse_two_tables
-from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch, successor
+from lakevilla.global_log.head import (
+    NOWHERE,
+    CommitSummary,
+    Head,
+    TableState,
+    Touch,
+    successor,
+)
 from lakevilla.global_log.keys import load_key
 from lakevilla.global_log.repo import (
     HeldHead,
@@ -20,15 +35,16 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.lake.tail import Tail
 from lakevilla.publishing.outcome import outcome
 from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.results import CommitResult, Outcome
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, delete, parallel, sleep
 from lakevilla.tables.claims import note_names
+from lakevilla.tables.discovery import FoundTable
+from lakevilla.tables.dotted_names import is_in_lake, refuse_twin
 from lakevilla.tables.dropped import refuse_half_deleted, refuse_strays
-
-__all__ = ["outcome_of_key", "register", "replace_until_stored", "unregister"]
 
 _MAX_RACES = 200
 
@@ -64,24 +80,10 @@ def replace_until_stored(
 
 
 def register(
-    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, str]
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
 ) -> Program[None]:
     """Take tables into HEAD at the versions found; one replacement for all of them."""
-    tails = {}
-    yield from refuse_strays(context, locations.values())
-    for name, location in locations.items():
-        context.tails.pop(location, None)
-        tails[location] = yield from open_tail(context, location)
-        yield from refuse_two_tables(tails[location].snapshot)
-        own = own_paths[name]
-        if own != location:
-            there = yield from open_tail(context, own, missing_ok=True)
-            if there.tip >= 0:
-                raise InvalidOperation(
-                    f"name {name!r} could mean two tables: the one at {location}, and {own} under "
-                    "the root; choose another name",
-                    table=name,
-                )
+    tails = yield from _found(context, locations, own_paths)
     held = yield from context.head()
     if held is None:
         held = yield from context.make_head()
@@ -103,62 +105,192 @@ def register(
             for location, tail in tails.items()
         ]
     )
+    yield from replace_until_stored(
+        context, lambda head: _with_tables(context, head, locations, tails)
+    )
+    yield from note_names(context, aliases)
+
+
+def register_found(context: Context, found: Sequence[FoundTable]) -> Program[list[FoundTable]]:
+    """Take in the new ones of what was discovered, all by one replacement of HEAD.
+
+    Returns
+    -------
+    list of FoundTable
+        The new ones: as they are in the lake now, or refused as another client was faster.
+    """
+    new = [one for one in found if one.state == "new" and one.snapshot is not None]
+    if not new:
+        return []
+    held = yield from context.head()
+    if held is None:
+        held = yield from context.make_head()
+    context.refuse_foreign_root()
+    before = {one.location: held.head.tables.get(one.location) for one in new}
+    judged = yield from parallel([_claimed(context, held.head, one) for one in new])
+    ours = {one.location: one for one in judged if one.state == "new"}
+    tails = {place: _tail_of(context, one) for place, one in ours.items()}
 
     def change(head: Head) -> Program[Head | None]:
-        yield from load_tables(head, locations.values())
-        yield from load_names(head, locations)
-        names: dict[str, str | None] = {}
-        tables, touches = {}, {}
-        for name, location in locations.items():
-            known = head.names.get(name)
-            if known not in (None, location):
-                raise InvalidOperation(
-                    f"name {name!r} is registered for {known}: unregister it first", table=name
-                )
-            state = head.tables.get(location)
-            refuse_half_deleted(location, state)
-            if known is None and name != location:
-                if state is not None and not state.dropped:
-                    yield from load_names(head)
-                    if not {location} & {*head.names, *head.names.values()}:
-                        # So far its location was its name: it stays one, and the one shown.
-                        names.setdefault(location, location)
-                names[name] = location
-            if state is None or state.dropped:
-                if state is not None and state.pending:
-                    # Decided before the table was dropped: its rows are the table's.
-                    published = yield from publish_table(context, head, location)
-                    _check_complete(published, name)
-                    if published.head is not head:
-                        return (yield from change(published.head))
-                    tails[location] = published.tail
-                tail = tails[location]
-                tables[location] = TableState(
-                    tail.snapshot.table_id,
-                    tail.tip,
-                    guarded=tail.snapshot.guarded,
-                    format=tail.snapshot.format,
-                    catalog=tail.snapshot.catalog,
-                )
-                touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
-        if not tables and not names:
-            return None
-        page = yield from make_room(head, context.ids)
-        commit = CommitSummary(
-            head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", touches
-        )
-        return successor(
-            head,
-            nonce=context.ids.nonce(),
-            now_ms=context.now_ms(),
-            commits=[commit],
-            tables=tables,
-            names=names,
-            page=page,
-        )
+        # A table that another client took in, or dropped, meanwhile is left as that has made it.
+        yield from load_tables(head, ours)
+        same = {place: place for place in ours if head.tables.get(place) == before[place]}
+        return (yield from _with_tables(context, head, same, tails))
 
-    yield from replace_until_stored(context, change)
-    yield from note_names(context, aliases)
+    head = yield from replace_until_stored(context, change)
+    yield from load_tables(head, ours)
+    return [_as_it_came(head, one) for one in judged]
+
+
+def _claimed(context: Context, head: Head, one: FoundTable) -> Program[FoundTable]:
+    try:
+        yield from claim_table(one.location, head, context.ids)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return replace(one, state="refused", reason=error.message, kind=error.kind)
+    return one
+
+
+def _tail_of(context: Context, one: FoundTable) -> Tail:
+    snapshot = one.snapshot
+    assert snapshot is not None
+    context.tails.pop(one.location, None)
+    newest = snapshot.newest
+    entries = {} if newest is None else {newest.version: newest}
+    tail = Tail(one.location, snapshot.version, {snapshot.version: snapshot}, entries, one.seen_at)
+    return context.keep_tail(tail)
+
+
+def _as_it_came(head: Head, one: FoundTable) -> FoundTable:
+    state = head.tables.get(one.location)
+    if one.state != "new" or (state is not None and not state.dropped):
+        return one
+    reason = "another client dropped it meanwhile"
+    return replace(one, state="refused", reason=reason, kind=TableNotFound.kind)
+
+
+def _found(
+    context: Context, locations: Mapping[str, str], own_paths: Mapping[str, Sequence[str]]
+) -> Program[dict[str, Tail]]:
+    """The tables' logs; a location without a table, or a name that may mean two, is refused."""
+    yield from refuse_strays(context, locations.values())
+    tails = yield from parallel(
+        [_opened(context, name, place, own_paths[name]) for name, place in locations.items()]
+    )
+    return {tail.location: tail for tail in tails}
+
+
+def _opened(context: Context, name: str, location: str, own_paths: Sequence[str]) -> Program[Tail]:
+    context.tails.pop(location, None)
+    tail = yield from open_tail(context, location)
+    yield from refuse_two_tables(tail.snapshot)
+    for own in own_paths:
+        if own == location:
+            continue
+        there = yield from open_tail(context, own, missing_ok=True)
+        if there.tip >= 0:
+            raise InvalidOperation(
+                f"name {name!r} could mean two tables: the one at {location}, and {own} under "
+                "the root; choose another name",
+                table=name,
+            )
+    return tail
+
+
+def _with_tables(
+    context: Context, head: Head, locations: Mapping[str, str], tails: dict[str, Tail]
+) -> Program[Head | None]:
+    """HEAD with the tables and their names; None if it has them."""
+    yield from load_tables(head, locations.values())
+    yield from load_names(head, locations)
+    names: dict[str, str | None] = {}
+    tables, touches = {}, {}
+    for name, location in locations.items():
+        state = head.tables.get(location)
+        if not is_in_lake(head, location):
+            yield from refuse_twin(head, location)
+        names |= yield from _new_names(head, name, location, names)
+        if state is None or state.dropped:
+            if state is not None and state.pending:
+                # Decided before the table was dropped: its rows are the table's.
+                published = yield from publish_table(context, head, location)
+                _check_complete(published, name)
+                if published.head is not head:
+                    return (yield from _with_tables(context, published.head, locations, tails))
+                tails[location] = published.tail
+            tail = tails[location]
+            tables[location] = TableState(
+                tail.snapshot.table_id,
+                tail.tip,
+                guarded=tail.snapshot.guarded,
+                format=tail.snapshot.format,
+                catalog=tail.snapshot.catalog,
+            )
+            touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
+    if not tables and not names:
+        return None
+    return (yield from _registered(context, head, touches, tables, names))
+
+
+def _new_names(
+    head: Head, name: str, location: str, names: Mapping[str, str | None]
+) -> Program[dict[str, str | None]]:
+    """What is to be noted so that ``name`` stands for ``location``, beside ``names``."""
+    known = head.names.get(name)
+    state = head.tables.get(location)
+    if known == NOWHERE and name == location and state is not None and not state.dropped:
+        yield from load_names(head)
+        called = next(key for key, place in head.names.items() if place == location)
+        raise InvalidOperation(
+            f"the table at {location} was renamed to {called!r}: "
+            f"`rename_table({called!r}, {location!r})` gives it its path for a name again",
+            table=name,
+        )
+    if known not in (None, NOWHERE, location):
+        raise InvalidOperation(
+            f"name {name!r} is registered for {known}: unregister it first", table=name
+        )
+    refuse_half_deleted(location, state)
+    new: dict[str, str | None] = {}
+    if known == NOWHERE:
+        # What was there is dropped.
+        known, new[name] = None, None
+    if known is None and name != location:
+        if state is not None and not state.dropped:
+            yield from load_names(head)
+            # So far this was its name: it stays one, and the one shown.
+            own = name_in_catalog(state.catalog) if state.catalog else location
+            if own not in (name, *names) and not {own, location} & {
+                *head.names,
+                *head.names.values(),
+            }:
+                new[own] = location
+        new[name] = location
+    return new
+
+
+def _registered(
+    context: Context,
+    head: Head,
+    touches: Mapping[str, Touch],
+    tables: Mapping[str, TableState],
+    names: Mapping[str, str | None],
+) -> Program[Head]:
+    """HEAD after a commit of the table map alone."""
+    page = yield from make_room(head, context.ids)
+    commit = CommitSummary(
+        head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", dict(touches)
+    )
+    return successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=[commit],
+        tables=tables,
+        names=names,
+        page=page,
+    )
 
 
 def _check_complete(published: Published, name: str) -> None:
@@ -179,64 +311,9 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         raise TableNotFound(f"table {name} is not in this lake: `tables()` lists them", table=name)
     yield from load_names(held.head, [name])
     by_name = name in held.head.names
-
-    def change(head: Head) -> Program[Head | None]:
-        yield from load_names(head)
-        named = [key for key, where in head.names.items() if where == location]
-        if by_name and name not in named:
-            return None  # another client has taken it out: what other names say is not asked
-        if name in named and len(named) > 1:
-            # Two clients that take out the last two names: safe because the one that loses the
-            # race for HEAD looks again, and finds its name to be the last.
-            page = yield from make_room(head, context.ids)
-            commit = CommitSummary(
-                head.sequence + 1, 0, "register", context.ids.txn_id(above=head.floor), "", {}
-            )
-            return successor(
-                head,
-                nonce=context.ids.nonce(),
-                now_ms=context.now_ms(),
-                commits=[commit],
-                names={name: None},
-                page=page,
-            )
-        published = yield from publish_table(context, head, location)
-        _check_complete(published, name)
-        tail = yield from probe(context, published.tail)
-        state = published.head.tables.get(location)
-        if published.head is not head or state is None or state.dropped:
-            return None if state is None or state.dropped else (yield from change(published.head))
-        page = yield from make_room(head, context.ids)
-        touch = Touch(
-            published=tail.tip, metadata=True, data_change=False, first=state.published + 1
-        )
-        commit = CommitSummary(
-            head.sequence + 1,
-            0,
-            "register",
-            context.ids.txn_id(above=head.floor),
-            "",
-            {location: touch},
-        )
-        return successor(
-            head,
-            nonce=context.ids.nonce(),
-            now_ms=context.now_ms(),
-            commits=[commit],
-            tables={
-                location: TableState(
-                    state.table_id,
-                    tail.tip,
-                    dropped=True,
-                    format=state.format,
-                    catalog=state.catalog,
-                )
-            },
-            names=dict.fromkeys(named),
-            page=page,
-        )
-
-    head = yield from replace_until_stored(context, change)
+    head = yield from replace_until_stored(
+        context, lambda head: _without_name(context, head, name, location, by_name=by_name)
+    )
     yield from load_tables(head, [location])
     state = head.tables.get(location)
     if state is not None and not state.dropped:
@@ -250,6 +327,41 @@ def unregister(context: Context, name: str, location: str) -> Program[None]:
         yield from delete(lake_key(location))
 
 
+def _without_name(
+    context: Context, head: Head, name: str, location: str, *, by_name: bool
+) -> Program[Head | None]:
+    """HEAD without the name, and with its last one without the table; None if it is out."""
+    yield from load_names(head)
+    named = [key for key, value in head.names.items() if value == location]
+    if by_name and name not in named:
+        return None  # another client has taken it out: what other names say is not asked
+    if name in named and len(named) > 1:
+        # Two clients that take out the last two names: safe because the one that loses the
+        # race for HEAD looks again, and finds its name to be the last.
+        return (yield from _registered(context, head, {}, {}, {name: None}))
+    published = yield from publish_table(context, head, location)
+    _check_complete(published, name)
+    tail = yield from probe(context, published.tail)
+    state = published.head.tables.get(location)
+    if state is None or state.dropped:
+        return None
+    if published.head is not head:
+        return (yield from _without_name(context, published.head, name, location, by_name=by_name))
+    touch = Touch(published=tail.tip, metadata=True, data_change=False, first=state.published + 1)
+    tombstone = TableState(
+        state.table_id, tail.tip, dropped=True, format=state.format, catalog=state.catalog
+    )
+    return (
+        yield from _registered(
+            context,
+            head,
+            {location: touch},
+            {location: tombstone},
+            dict.fromkeys([*named, location]),
+        )
+    )
+
+
 def outcome_of_key(context: Context, key: str, version: int | None) -> Program[Outcome]:
     """How the last use of an idempotency key ended."""
     held = yield from load_key(key, version)
@@ -258,7 +370,7 @@ def outcome_of_key(context: Context, key: str, version: int | None) -> Program[O
     record = held.record
     if version is not None and record.committed is not None and version <= record.committed:
         return Outcome("committed", CommitResult(record.txn, None, None))
-    told = yield from outcome(context, record.txn)
-    if version is not None and told.state == "committed" and version > (record.version or 0):
+    last = yield from outcome(context, record.txn)
+    if version is not None and last.state == "committed" and version > (record.version or 0):
         return Outcome("aborted")
-    return told
+    return last

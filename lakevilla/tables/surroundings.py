@@ -1,18 +1,21 @@
 """Where a new table may lie: not within a table, not around one, not among the files of others.
 
 A VACUUM of the outer one deletes what lies within it, by any client: no log of the outer one
-names the inner one's files. So a new table has a directory of its own (note 0022).
+names the inner one's files. So a new table has a directory of its own (note 22).
 """
 
 from __future__ import annotations
 
+import re
+
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.head import HEAD_KEY, Head
-from lakevilla.global_log.repo import load_tables, load_tables_below
+from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head
+from lakevilla.global_log.repo import load_names, load_tables, load_tables_below
 from lakevilla.lake.file_names import owner_of
 from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Head as HeadOf
 from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.store.effects import Stat as HeadOf
+from lakevilla.tables.dotted_names import twin_in_lake
 from lakevilla.tables.nested_tables import (
     LOG,
     inner_tables,
@@ -21,8 +24,8 @@ from lakevilla.tables.nested_tables import (
     outer_table,
 )
 
-__all__ = ["in_the_way", "refuse_surroundings"]
-
+#: What tells that a directory is that of an Iceberg table, behind its own path.
+_METADATA = re.compile(r"/metadata/[^/]+\.metadata\.json")
 #: Whose names end so is taken for data; what Iceberg keeps beside its data does not.
 _DATA = (".parquet", ".orc", ".csv")
 
@@ -33,6 +36,13 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
     Asked again of each newer HEAD before it is replaced: of two tables, one within the other,
     that are made at the same time, the second to be decided is refused.
     """
+    yield from load_names(head, [location])
+    named = None if head is None else head.names.get(location)
+    if named not in (None, NOWHERE, location):
+        return (
+            f"name {location!r} could mean two tables: the one at {named}, which is registered "
+            "under it, and one made at this path; choose another name"
+        )
     yield from load_tables(head, outer_paths(location))
     outer = outer_table(location, head)
     if outer is not None:
@@ -47,7 +57,7 @@ def in_the_way(location: str, head: Head | None) -> Program[str | None]:
                 "delete_data=True, or choose a name beside it"
             )
         return _around(location, f"table {inner[0]}")
-    return None
+    return (yield from twin_in_lake(head, location))
 
 
 def refuse_surroundings(location: str, head: Head | None, txn_id: str) -> Program[None]:
@@ -91,6 +101,13 @@ def _found(location: str, head: Head | None) -> Program[str | None]:
             dropped = head is not None and outer in head.tables.at_hand()
             what = f"table {outer}, which was dropped" if dropped else f"a table of others, {outer}"
             return _within(location, what, outer)
+    metadata = [key for key in listed if _METADATA.fullmatch(key[len(location) :])]
+    if metadata:
+        return (
+            f"{location} is the directory of an Iceberg table that is not opened here "
+            f"({max(metadata)} is its metadata), and a VACUUM of either of two tables deletes the "
+            "other's files: choose another name"
+        )
     nested = nested_tables(location, listed, None)
     if nested:
         return _around(location, f"a table of others, {nested[0]}")
@@ -110,7 +127,7 @@ def _is_table(directory: str) -> Program[bool]:
     logs = [f"{prefix}_delta_log", f"{prefix}metadata"]
     found = yield from parallel([list_objects(log) for log in logs])
     keys = [info.key for listed in found for info in listed]
-    return any(LOG.search(f"/{key[len(prefix) :]}") for key in keys)
+    return any(LOG.match(f"/{key[len(prefix) :]}") for key in keys)
 
 
 def _is_strange(path: str) -> bool:

@@ -4,3 +4,11 @@ A deterministic simulator of many clients over one store, faults that it
 injects, clients without LakeVilla, and checkers of what came of it all. They
 may import everything; nothing in the library imports them.
 """
+
+try:
+    import pyiceberg  # noqa: F401 (the simulated tables are of both formats)
+except ImportError as error:
+    raise ImportError(
+        "lakevilla.testing needs pyiceberg, which is not installed here: "
+        "`pip install 'lakevilla[iceberg]'`"
+    ) from error

@@ -14,8 +14,6 @@ from typing import get_args
 from lakevilla.testing.histories.campaign import figures, replay
 from lakevilla.testing.histories.plan import LakeFormat, Plan, draw_formats, draw_reshaped
 
-__all__ = ["main"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 if every history was right, 1 if one was not."""

@@ -18,7 +18,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 import lakevilla as lv
-from tests.builders import Place, make_place
+from tests.support.places import Place, make_place
 
 SECONDS = float(os.environ.get("LAKEVILLA_TORN_SECONDS", "10"))
 TABLES = [f"t{number}" for number in range(8)]

@@ -17,11 +17,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".cache"
+BINARY = CACHE / "bin" / "minio"
 SOURCE = "github.com/minio/minio@latest"
 START_SECONDS = 60.0
+USER, PASSWORD = "lakevilla", "lakevilla-on-loopback"
 
 
 def main(arguments: list[str]) -> int:
@@ -36,50 +40,60 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="minio-", dir=CACHE) as data:
-        return run_with_server(minio(), Path(data), command)
+        return run_with_server(program(), Path(data), command)
 
 
 def run_with_server(binary: Path, data: Path, command: list[str]) -> int:
     """Start the server, run the command, stop the server."""
-    credentials = {"user": "lakevilla", "password": "lakevilla-on-loopback"}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    server_environment = {
-        **os.environ,
-        "MINIO_ROOT_USER": credentials["user"],
-        "MINIO_ROOT_PASSWORD": credentials["password"],
-        "MINIO_BROWSER": "off",
-        "MINIO_UPDATE": "off",
-    }
-    server = subprocess.Popen(
-        [str(binary), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(data)],
-        env=server_environment,
-    )
-    try:
-        wait_until_alive(endpoint, server)
+    with serving(binary, data) as endpoint:
         return subprocess.run(
             command,
             env={
                 **os.environ,
                 "LAKEVILLA_S3_ENDPOINT": endpoint,
-                "LAKEVILLA_S3_ACCESS_KEY": credentials["user"],
-                "LAKEVILLA_S3_SECRET_KEY": credentials["password"],
+                "LAKEVILLA_S3_ACCESS_KEY": USER,
+                "LAKEVILLA_S3_SECRET_KEY": PASSWORD,
             },
         ).returncode
+
+
+@contextmanager
+def serving(binary: Path, data: Path) -> Iterator[str]:
+    """The endpoint of a server that runs as long as the block does."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    server = subprocess.Popen(
+        [str(binary), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(data)],
+        env={
+            **os.environ,
+            "MINIO_ROOT_USER": USER,
+            "MINIO_ROOT_PASSWORD": PASSWORD,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        },
+    )
+    try:
+        wait_until_alive(endpoint, server)
+        yield endpoint
     finally:
         server.terminate()
         server.wait(30)
 
 
-def minio() -> Path:
-    """The server's program, built if need be."""
+def built() -> Path | None:
+    """The server's program, if it is there."""
     installed = shutil.which("minio")
     if installed:
         return Path(installed)
-    binary = CACHE / "bin" / "minio"
-    if not binary.exists():
+    return BINARY if BINARY.exists() else None
+
+
+def program() -> Path:
+    """The server's program, built if need be."""
+    binary = built()
+    if binary is None:
         if shutil.which("go") is None:
             sys.exit("MinIO is built with Go: install it, or set LAKEVILLA_S3_ENDPOINT")
         print("building MinIO, some minutes the first time", flush=True)
@@ -92,11 +106,12 @@ def minio() -> Path:
                     **os.environ,
                     "GOPATH": f"{work}/path",
                     "GOCACHE": f"{work}/build",
-                    "GOBIN": str(binary.parent),
+                    "GOBIN": str(BINARY.parent),
                     # Else the module cache is read-only and cannot be removed.
                     "GOFLAGS": "-modcacherw",
                 },
             )
+        binary = BINARY
     return binary
 
 

@@ -16,9 +16,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 import lakevilla as lv
 from lakevilla.engines.base import TableInput
-from tests.builders import Place, accounts, fill, in_order, make_place, values
 from tests.interop.delta.readers import duckdb_rows
 from tests.interop.delta.test_reading_deltalake import all_types
+from tests.support.places import Place, fill, make_place
+from tests.support.tables import accounts, in_order, values
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 def rows_at(lake: lv.Lake, table: str, version: int) -> list[dict[str, Any]]:
     """A version as LakeVilla reads the log."""
-    context, run = lake.context, lake.runner.run
+    context, run = lake._client.context, lake._client.runner.run
     snapshot = run(context.formats["delta"].open_at(table, table, version))
     files = run(snapshot.files())
     scan = run(context.engine.scan(TableInput(snapshot.layout, files), None, None))
@@ -178,7 +179,7 @@ def test_a_guarded_table_is_refused_to_other_writers_and_read_by_all(place: Plac
             txn.update("bank", {"balance": "5"}, where="id = 1")
         with lake.transaction(lv.Feature.NONE) as txn:
             txn.append("bank", [{"id": 7, "balance": 7}])
-            assert txn.through_head
+            assert txn._executor.state.through_head
         expected = [{"id": 0, "balance": 100}, {"id": 1, "balance": 5}]
         assert same_for_all(place, "bank")[:2] == expected
         # Maintenance by others still runs, and hurts nothing (hazard 4).

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import code
+import os
 import re
+import secrets
 import subprocess
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
 import lakevilla as lv
+from tests.fixtures.s3 import S3Server
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,24 +43,57 @@ EXPECTED = {
     ),
 }
 
+ON_S3 = ["bucket_by_boto3.py", "bucket_by_minio.py"]
+
 
 def test_every_example_is_tested() -> None:
     on_spark = {"pyspark_pipeline.py"}  # tests/interop/spark/test_pipeline_example.py
     examples = {path.name for path in (ROOT / "examples").glob("*.py")}
-    assert examples == set(EXPECTED) | on_spark
+    assert examples == set(EXPECTED) | set(ON_S3) | on_spark
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_an_example_prints_what_it_says(name: str) -> None:
+def run(name: str, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / name)],
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         cwd=ROOT,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == EXPECTED[name]
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_prints_what_it_says(name: str) -> None:
+    assert run(name) == EXPECTED[name]
+
+
+@pytest.mark.daily(1)
+@pytest.mark.parametrize("name", ON_S3)
+def test_an_example_makes_a_bucket_that_others_find_as_it_says(
+    name: str, s3_server: S3Server
+) -> None:
+    bucket = f"made-{secrets.token_hex(4)}"
+    reached = s3_server.storage_options
+    del reached["AWS_ALLOW_HTTP"]  # the example's own affair
+    for count in (1, 2):  # what is there already stays
+        assert run(name, bucket, **reached) == f"[{{'deliveries': {count}}}]\n"
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_server.endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=s3_server.access_key,
+        aws_secret_access_key=s3_server.secret_key,
+    )
+    assert client.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
+    (rule,) = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+    assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
+    assert "Expiration" not in rule
+    keys = [each["Key"] for each in client.list_objects_v2(Bucket=bucket)["Contents"]]
+    assert "lake/_lakevilla/HEAD.json" in keys
+    client.close()
 
 
 def blocks_of_the_readme() -> list[str]:

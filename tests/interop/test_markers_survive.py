@@ -17,8 +17,9 @@ import lakevilla as lv
 from lakevilla.markers.marker import Marker, marker_key
 from lakevilla.markers.repo import free, list_markers, load_markers, place
 from lakevilla.sublogs.record import Access
-from tests.builders import Place, in_order, make_place
 from tests.interop.delta.readers import duckdb_rows
+from tests.support.places import Place, make_place
+from tests.support.tables import in_order
 
 TABLE = "sales/orders"
 ROWS = [{"id": number, "day": f"2024-01-0{number % 3 + 1}"} for number in range(12)]
@@ -68,21 +69,21 @@ def location(request: pytest.FixtureRequest) -> Place:
 
 def place_markers(lake: lv.Lake) -> dict[str, bytes]:
     """One marker of each access, each of a transaction of its own; their contents by key."""
-    ids = lake.context.ids
+    ids = lake._client.context.ids
     for access in ACCESSES:
-        listed = lake.runner.run(list_markers(TABLE))
-        lake.runner.run(place(TABLE, ids.txn_id(), access, ids, listed))
+        listed = lake._client.runner.run(list_markers(TABLE))
+        lake._client.runner.run(place(TABLE, ids.txn_id(), access, ids, listed))
     bodies = marker_bodies(lake)
     assert list(bodies) == [marker_key(TABLE, number) for number in (1, 2, 3)]
     return bodies
 
 
 def marker_bodies(lake: lv.Lake) -> dict[str, bytes]:
-    run = lake.runner.run
+    run = lake._client.runner.run
     found = run(load_markers(TABLE, run(list_markers(TABLE)), {}))
     assert [m.access for _, m in found if isinstance(m, Marker)] == list(ACCESSES)
     keys = [marker_key(TABLE, listed.number) for listed, _ in found]
-    return {key: lake.runner.store.get(key).body for key in keys}  # type: ignore[union-attr]
+    return {key: lake._client.runner.store.get(key).body for key in keys}  # type: ignore[union-attr]
 
 
 def make_old(place: Place) -> None:
@@ -106,7 +107,7 @@ def test_vacuum_and_clean_up_do_delete_what_is_theirs(location: Place) -> None:
     """Else it would be no wonder that markers are left."""
     old = "_delta_log/00000000000000000000.json"
     with location.connect() as lake:
-        store = lake.runner.store
+        store = lake._client.runner.store
         place_markers(lake)
         make_old(location)
         before = [info.key for info in store.list(TABLE)]  # type: ignore[union-attr]
@@ -128,8 +129,8 @@ def test_no_reader_sees_a_marker(location: Place) -> None:
         location.delta(TABLE).create_checkpoint()
         assert seen(location) == before
         assert in_order(lake.snapshot().read(TABLE)) == before["rows"]
-        lake.runner.run(free((TABLE, number) for number in (1, 2, 3)))
-        assert lake.runner.run(list_markers(TABLE)) == []
+        lake._client.runner.run(free((TABLE, number) for number in (1, 2, 3)))
+        assert lake._client.runner.run(list_markers(TABLE)) == []
 
 
 def seen(location: Place) -> dict[str, Any]:

@@ -13,9 +13,10 @@ import pytest
 from deltalake.exceptions import CommitFailedError
 
 import lakevilla as lv
-from tests.builders import accounts, fill, in_order, make_place
-from tests.fixtures.queues import QUEUED, I, R, head_of, left_over
 from tests.interop.delta.readers import duckdb_rows
+from tests.support.places import fill, make_place
+from tests.support.queues import QUEUED, I, R, head_of, left_over
+from tests.support.tables import accounts, in_order
 
 SECONDS = 10.0 if os.environ.get("LAKEVILLA_SOAK") else 3.0
 #: deltalake moves money between the first four; what is read and then set are the last two.

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 
-from tests.property.running import Failure, run, shrunk, told
+from tests.property.running import Failure, reported, run, shrunk
 
 
 def main() -> int:
@@ -44,7 +44,9 @@ def main() -> int:
                     return 1
                 failures[failure.kind] += 1
                 print(
-                    told(failure if chosen.keep else shrunk(failure, **options)), "\n", flush=True
+                    reported(failure if chosen.keep else shrunk(failure, **options)),
+                    "\n",
+                    flush=True,
                 )
     print(dict(tally), "failures:", dict(failures), f"{time.monotonic() - started:.0f} s")
     return 1 if failures else 0

@@ -192,7 +192,7 @@ class Case:
             return ask()
         except (InvalidOperation, PySparkException) as error:
             # Spark raises its own where it reads by itself, and names ours where it asks us.
-            if not truth.raising:
+            if not truth.raising and not _is_of_the_connector(error):
                 raise Mismatch(kind, f"raised without a cause: {error}") from error
             return None
 
@@ -291,6 +291,11 @@ class _other_client:
         with suppress(Exception):
             self.built.lake.close()
         self.built.lake = self.own
+
+
+def _is_of_the_connector(error: Exception) -> bool:
+    """Spark's own reader of Delta casts the '' that stands for NULL in a partition of numbers."""
+    return isinstance(error, PySparkException) and "CAST_INVALID_INPUT] The value ''" in str(error)
 
 
 def _collected(frame: Any) -> pa.Table:

@@ -115,8 +115,8 @@ class Predicates:
         # The key and the mark are in every table: others tell more.
         own = [leaf for leaf in every if leaf.part.text not in ('"id"', '"mark"')]
         scalars = [leaf for leaf in own if "<" not in leaf.type]
-        told = [leaf for leaf in scalars if leaf.part.text in telling]
-        self.scalars = [*scalars, *told * 5] or every[:1]
+        reported = [leaf for leaf in scalars if leaf.part.text in telling]
+        self.scalars = [*scalars, *reported * 5] or every[:1]
         self.every = own or every
         #: Of types whose order has its traps.
         self.pointed = [
@@ -260,7 +260,8 @@ class Predicates:
             text = rng.choice(["cast({} as double)", "cast({} as float)", "cast({} as long)",
                                "cast({} as integer)", "cast({} as decimal(20,4))", "floor({})",
                                "cast({} as decimal(6,1))", "cast({} as byte)", "ceil({})",
-                               "round({})", "round({}, 1)", "abs({})", "-{}", "{} + {}", "{} - {}",
+                               "round({})", "round({}, 1)", "abs({})", "sqrt({})",
+                               "sign({})", "-{}", "{} + {}", "{} - {}",
                                "{} * {}", "{} / {}", "{} % {}", "{} + {}",
                                "cast({} as string)"])  # fmt: skip
             if text.count("{}") == 1:
@@ -278,12 +279,16 @@ class Predicates:
                                f"({{}} {sign} interval '{abs(count)}' {unit})",
                                f"date_trunc('{cut}', {{}})", f"cast({{}} as {to})", "year({})",
                                "month({})", "day({})", "hour({})", "second({})",
-                               f"date_add({{}}, {count * 20})"])  # fmt: skip
+                               f"date_add({{}}, {count * 20})", f"add_months({{}}, {count})",
+                               "last_day({})", "quarter({})",
+                               "date_format({}, 'yyyy-MM')"])  # fmt: skip
             return Part(text, (inner,))
         if kind == "string":
             text = rng.choice(["lower({})", "upper({})", "trim({})", "rtrim({})", "length({})",
                                "substring({}, 1, 2)", "substring({}, 2)", "({} || {})",
-                               "replace({}, {}, 'b')", "cast({} as long)", "cast({} as double)",
+                               "replace({}, {}, 'b')", "left({}, 2)", "lpad({}, 3)",
+                               "initcap({})", "regexp_replace({}, '[a-c]', 'x')",
+                               "cast({} as long)", "cast({} as double)",
                                "cast({} as date)", "cast({} as decimal(6,2))"])  # fmt: skip
             more = tuple(
                 self.plain(rng.choice(["a", "x", "é", ""])) for _ in range(text.count("{}") - 1)

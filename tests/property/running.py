@@ -159,7 +159,7 @@ def _again(
     return None
 
 
-def told(failure: Failure) -> str:
+def reported(failure: Failure) -> str:
     """The failure as a person reads it: the table's history, and what went wrong."""
     plan = failure.plan
     lines = [f"{plan.format} table, mapped: {plan.mapped}, partition: {plan.partition}"]

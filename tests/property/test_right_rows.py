@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.property.running import EACH, Failure, Tally, run, shrunk, told
+from tests.property.running import EACH, Failure, Tally, reported, run, shrunk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +26,7 @@ FIRST = int(os.environ["LAKEVILLA_ROWS_SEED"])
 BLOCK, EACH_ON_SPARK = 4, 6
 
 
+@pytest.mark.daily(2)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("block", range(0, CASES // EACH, BLOCK))
 def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
@@ -37,6 +38,7 @@ def test_a_predicate_finds_the_rows_for_which_it_is_true(block: int) -> None:
     assert tally["matching"] * 4 > tally["cases"]
 
 
+@pytest.mark.daily(1)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("table", range(ON_SPARK // EACH_ON_SPARK))
 def test_on_spark_a_predicate_finds_the_rows_for_which_it_is_true(
@@ -52,4 +54,4 @@ def checked(seed: int, tally: Tally, **options: object) -> None:
     except Failure as failure:
         smaller = failure if "spark" in options else shrunk(failure)
         spark = " --spark" if "spark" in options else ""
-        pytest.fail(f"{told(smaller)}{spark}", pytrace=False)
+        pytest.fail(f"{reported(smaller)}{spark}", pytrace=False)

@@ -53,8 +53,8 @@ def raise_it(name: str) -> None:
 
 
 def test_the_kinds_are_these() -> None:
-    told = [name for name in errors.__all__ if name != "LakeVillaWarning"]
-    assert {name: getattr(errors, name).kind for name in told} == KINDS
+    reported = [name for name in errors.__all__ if name != "LakeVillaWarning"]
+    assert {name: getattr(errors, name).kind for name in reported} == KINDS
     assert len(set(KINDS.values())) == len(KINDS)
 
 

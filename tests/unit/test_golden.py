@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lakevilla.engines.base import MergeClause
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.expressions.parse import parse_predicate
 from lakevilla.formats.base import Change
@@ -43,7 +44,6 @@ from lakevilla.sublogs.operations import (
     InlineSource,
     Insert,
     Merge,
-    MergeClauseRecord,
     Optimize,
     Overwrite,
     QuerySource,
@@ -88,7 +88,7 @@ OPERATIONS = (
         WHERE,
         "source",
         "target",
-        (MergeClauseRecord("matched_delete"),),
+        (MergeClause("matched_delete"),),
     ),
     Alter("t", {"set_properties": {"a": "b"}}),
     Guard("t", True),

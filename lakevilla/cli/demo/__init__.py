@@ -1,1 +1,1 @@
-"""The tour: what LakeVilla does, in two minutes, on local files."""
+"""The tour: what LakeVilla does, in half a minute, on local files."""

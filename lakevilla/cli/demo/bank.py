@@ -18,6 +18,7 @@ from typing import Any
 from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
 from lakevilla.cli.demo.tables import ACCOUNTS, BANKS
+from lakevilla.client.client import LakeClient
 from lakevilla.connecting import connect
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
@@ -25,24 +26,19 @@ from lakevilla.store.base import (
     Absent,
     Condition,
     Failure,
-    GetOutcome,
-    Missing,
-    ObjectInfo,
     Refused,
     Store,
     Stored,
-    Token,
 )
 from lakevilla.store.location import root_location
-
-__all__ = ["Done", "Stopped", "recover", "transfer", "transfer_many", "transfer_until_killed"]
+from lakevilla.store.wrapped import WrappedStore
 
 #: What the client that dies moves in its last transfer.
 LAST_AMOUNT = Decimal("77.77")
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Transferred:
     """A transfer went through, at its so manieth attempt."""
 
     attempts: int
@@ -92,7 +88,7 @@ def transfer_until_killed(
         _compete(lake, number, transfers, pipe)
     pipe.recv()
     store = StopBeforeSecondEntry(open_store(root, options or None), pipe)
-    with Lake(root_location(root).uri, store, settings=Settings()) as lake:
+    with Lake(LakeClient(root_location(root).uri, store, settings=Settings())) as lake:
         lake.run(transfer, *BANKS, 0, 0, LAST_AMOUNT)
         raise AssertionError("the commit came to its end")
 
@@ -103,7 +99,7 @@ def recover(root: str, options: Mapping[str, str], pipe: Connection) -> None:
         pipe.send(lake.recover())
 
 
-class StopBeforeSecondEntry:
+class StopBeforeSecondEntry(WrappedStore):
     """A store that lets one log entry of a commit through and holds the next for ever.
 
     At that moment the transaction is decided, and one of its two tables shows
@@ -111,7 +107,7 @@ class StopBeforeSecondEntry:
     """
 
     def __init__(self, inner: Store, pipe: Connection) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._pipe = pipe
         self._lock = threading.Lock()
         self._stored: str | None = None
@@ -119,41 +115,15 @@ class StopBeforeSecondEntry:
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         """Write, unless it is the second log entry."""
         if not isinstance(condition, Absent) or "/_delta_log/" not in key:
-            return self._inner.put(key, body, condition)
+            return self.inner.put(key, body, condition)
         with self._lock:
             if self._stored is not None:
                 self._pipe.send(Stopped(key, self._stored))
                 threading.Event().wait()
-            outcome = self._inner.put(key, body, condition)
+            outcome = self.inner.put(key, body, condition)
             if isinstance(outcome, Stored):
                 self._stored = key
             return outcome
-
-    def put_file(self, key: str, path: str) -> Stored | Failure:
-        """Upload."""
-        return self._inner.put_file(key, path)
-
-    def local_path(self, key: str) -> str | None:
-        """Where the object lies on this machine."""
-        return self._inner.local_path(key)
-
-    def get(
-        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
-    ) -> GetOutcome | Failure:
-        """Read."""
-        return self._inner.get(key, known, byte_range)
-
-    def head(self, key: str) -> ObjectInfo | Missing | Failure:
-        """Describe."""
-        return self._inner.head(key)
-
-    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
-        """List."""
-        return self._inner.list(prefix, start_after)
-
-    def delete(self, key: str) -> Failure | None:
-        """Delete."""
-        return self._inner.delete(key)
 
 
 def _compete(lake: Lake, number: int, transfers: int, pipe: Connection) -> None:
@@ -164,7 +134,7 @@ def _compete(lake: Lake, number: int, transfers: int, pipe: Connection) -> None:
         amount = Decimal(choice.randrange(100, 10_000)).scaleb(-2)
         attempts = itertools.count()
         lake.run(_attempt, attempts, source, target, payer, payee, amount)
-        pipe.send(Done(next(attempts)))
+        pipe.send(Transferred(next(attempts)))
 
 
 def _attempt(txn: Transaction, attempts: Iterator[int], *arguments: Any) -> None:

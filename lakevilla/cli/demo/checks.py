@@ -22,18 +22,6 @@ import duckdb
 from lakevilla.cli.demo.tables import BANKS
 from lakevilla.errors import InvalidOperation
 
-__all__ = [
-    "TABLES",
-    "Check",
-    "Reader",
-    "bank_total",
-    "check_bank",
-    "check_orders",
-    "check_readable",
-    "deltalake_reader",
-    "duckdb_reader",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -50,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class OtherReader:
     """Reads the demo's tables by SQL, without LakeVilla."""
 
     name: str
@@ -67,17 +55,17 @@ TABLES = ("orders", "lineitem", "customer", *BANKS)
 
 
 @contextmanager
-def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[Reader]:
+def deltalake_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
     """Deltalake opens the tables; DuckDB only does the sums over its Arrow."""
     with duckdb.connect() as connection:
         for table in TABLES:
             handle = deltalake.DeltaTable(f"{root}/{table}", storage_options=dict(options))
             connection.register(table, handle.to_pyarrow_dataset())
-        yield Reader("deltalake", connection)
+        yield OtherReader("deltalake", connection)
 
 
 @contextmanager
-def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[Reader]:
+def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[OtherReader]:
     """DuckDB's own reader of Delta tables."""
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as connection:
         if "://" in root:
@@ -88,7 +76,7 @@ def duckdb_reader(root: str, options: Mapping[str, str]) -> Iterator[Reader]:
             location = f"{root}/{table}" if "://" in root else f"file://{Path(root) / table}"
             quoted = location.replace("'", "''")
             connection.execute(f"CREATE VIEW {table} AS FROM delta_scan('{quoted}')")
-        yield Reader("DuckDB", connection)
+        yield OtherReader("DuckDB", connection)
 
 
 def check_readable(root: str, options: Mapping[str, str]) -> None:
@@ -99,7 +87,7 @@ def check_readable(root: str, options: Mapping[str, str]) -> None:
         _secret(root, options)
 
 
-def check_orders(reader: Reader, expected: Mapping[str, object]) -> list[Check]:
+def check_orders(reader: OtherReader, expected: Mapping[str, object]) -> list[Check]:
     """Each order has its lines, nothing is there twice, and the customers have paid."""
     halves = reader.one(
         "SELECT (SELECT count(*) FROM orders ANTI JOIN lineitem ON o_orderkey = l_orderkey)"
@@ -110,21 +98,21 @@ def check_orders(reader: Reader, expected: Mapping[str, object]) -> list[Check]:
     balances = reader.one("SELECT sum(c_acctbal) FROM customer")
     name = reader.name
     return [
-        Check("orders without lines, lines without orders", name, 0, halves[0]),
+        Check("orders or lines without the other", name, 0, halves[0]),
         Check("orders, distinct orders", name, (expected["orders"],) * 2, orders),
         Check("lines, distinct lines", name, (expected["lines"],) * 2, lines),
         Check("sum of customer balances", name, expected["balances"], balances[0]),
     ]
 
 
-def bank_total(reader: Reader) -> object:
+def bank_total(reader: OtherReader) -> object:
     """The money in both banks."""
     north, south = BANKS
     (total,) = reader.one(f"SELECT sum(balance) FROM (FROM {north} UNION ALL FROM {south})")
     return total
 
 
-def check_bank(reader: Reader, total: Decimal) -> list[Check]:
+def check_bank(reader: OtherReader, total: Decimal) -> list[Check]:
     """Money is moved, never made."""
     return [Check("sum of bank balances", reader.name, total, bank_total(reader))]
 
@@ -135,14 +123,14 @@ def _extension(name: str) -> str:
     if package is None or package.submodule_search_locations is None:
         raise InvalidOperation(
             f"the demo needs DuckDB's {name} extension: install LakeVilla with its extra bench, "
-            "`pip install '.[bench]'`"
+            "`pip install 'lakevilla[bench]'`"
         )
     base = Path(package.submodule_search_locations[0]) / "extensions" / f"v{duckdb.__version__}"
     path = base / f"{name}.duckdb_extension"
     if not path.exists():
         raise InvalidOperation(
             f"duckdb {duckdb.__version__} and duckdb-extension-{name} are of two releases:"
-            " install LakeVilla with its extra bench, `pip install '.[bench]'`"
+            " install LakeVilla with its extra bench, `pip install 'lakevilla[bench]'`"
         )
     return str(path)
 

@@ -1,4 +1,4 @@
-"""``lakevilla demo``: the library's promise, shown on real tables in under two minutes.
+"""``lakevilla demo``: the library's promise, shown on real tables in half a minute.
 
 Tables are made with deltalake. LakeVilla then ingests orders into three of
 them at a time, four processes move money between two more, one of them is
@@ -8,7 +8,9 @@ that have never heard of LakeVilla check every sum.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import shlex
 import shutil
 import tempfile
 import threading
@@ -22,7 +24,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from rich import box
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -31,11 +33,10 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 
 from lakevilla.api.lake import Lake
 from lakevilla.api.transaction import Transaction
-from lakevilla.cli.demo import bank as demo_bank
+from lakevilla.cli.demo import bank
 from lakevilla.cli.demo.checks import (
     TABLES,
     Check,
@@ -59,8 +60,6 @@ from lakevilla.cli.output import Output, plain
 from lakevilla.connecting import connect
 from lakevilla.errors import InvalidOperation, LakeVillaError, TableNotFound
 from lakevilla.results import Report
-
-__all__ = ["run"]
 
 WORKERS = 4
 TRANSFERS_PER_WORKER = 15
@@ -100,14 +99,20 @@ def run(
     bool
         Whether every check held.
     """
-    if batches < 1 or scale <= 0:
+    if batches < 1 or not 0 < scale < math.inf:
         raise InvalidOperation("the demo needs at least one batch and a scale above 0")
+    if keep is not None and keep.exists() and not keep.is_dir():
+        raise InvalidOperation(f"--keep {keep} is a file: name a new directory for the demo")
     if store is not None and keep is not None:
         raise InvalidOperation("the demo runs in a store or in a directory: pass one of the two")
     with _place(store, keep) as (root, scratch), _progress(output) as progress:
         _check_place(root, storage_options)
         shown = _Demo(root, dict(storage_options), scratch, progress).run(scale, batches)
     _print(shown, output)
+    if not output.as_json:
+        stays = store is not None or keep is not None
+        for line in _next_steps(root if stays else None, bool(storage_options)).splitlines():
+            output.line(line)
     return all(check.holds for check in shown.checks)
 
 
@@ -176,7 +181,7 @@ class _Demo:
 
     def _start(self, number: int) -> _Worker:
         dies = number == WORKERS - 1
-        body = demo_bank.transfer_until_killed if dies else demo_bank.transfer_many
+        body = bank.transfer_until_killed if dies else bank.transfer_many
         return _Worker(
             self._context, body, (self._root, self._options, number, TRANSFERS_PER_WORKER)
         )
@@ -187,7 +192,7 @@ class _Demo:
         left = dict.fromkeys(workers, TRANSFERS_PER_WORKER)
         while left:
             for worker in _ready(list(left)):
-                attempts += worker.receive(demo_bank.Done).attempts
+                attempts += worker.receive(bank.Transferred).attempts
                 advance()
                 left[worker] -= 1
                 if not left[worker]:
@@ -196,7 +201,7 @@ class _Demo:
 
     def _kill(self, worker: _Worker) -> None:
         worker.pipe.send("go")
-        stopped = worker.receive(demo_bank.Stopped)
+        stopped = worker.receive(bank.Stopped)
         worker.process.kill()
         worker.process.join()
         note = self._shown.notes.append
@@ -216,16 +221,16 @@ class _Demo:
         # The demo is void if the client died at a moment when nothing was half done.
         self._shown.checks.append(
             Check(
-                "half of a commit published before recovery",
+                "half of a commit seen before recovery",
                 "deltalake",
                 True,
-                torn in (TOTAL + demo_bank.LAST_AMOUNT, TOTAL - demo_bank.LAST_AMOUNT),
+                torn in (TOTAL + bank.LAST_AMOUNT, TOTAL - bank.LAST_AMOUNT),
             )
         )
         self._shown.checks.append(
             Check("sum of bank balances before recovery", "LakeVilla", TOTAL, _total(lake))
         )
-        helper = _Worker(self._context, demo_bank.recover, (self._root, self._options))
+        helper = _Worker(self._context, bank.recover, (self._root, self._options))
         try:
             self._shown.recovery = helper.receive(Report)
         finally:
@@ -395,16 +400,37 @@ def _print(shown: Shown, output: Output) -> None:
         )
         return
     for note in shown.notes:
-        output.console.print(f"· {note}")
-    table = Table("check", "reader", "expected", "seen", "", box=box.SIMPLE_HEAD)
-    for check in shown.checks:
-        mark = "[green]✓[/]" if check.holds else "[red]✗[/]"
-        table.add_row(check.what, check.reader, _show(check.expected), _show(check.seen), mark)
-    output.console.print(table)
-    held = sum(check.holds for check in shown.checks)
-    output.console.print(
-        f"{held} of {len(shown.checks)} checks held, {sum(shown.stages.values()):.0f} s"
+        output.line(f"· {note}")
+    output.table(
+        ["check", "reader", "seen", ""],
+        (
+            (check.what, check.reader, _seen(check), "[green]✓[/]" if check.holds else "[red]✗[/]")
+            for check in shown.checks
+        ),
     )
+    held = sum(check.holds for check in shown.checks)
+    output.line(f"{held} of {len(shown.checks)} checks held, {sum(shown.stages.values()):.0f} s")
+
+
+def _next_steps(root: str | None, options: bool) -> str:
+    """What to try next; without a root the lake is gone."""
+    if root is None:
+        kept = "lakevilla demo --keep DIR      # the same, and the lake stays to look around"
+        return f"next:\n  {kept}\n  lakevilla --help"
+    at = shlex.quote(root) + (" --option ..." if options else "")
+    return (
+        "next:\n"
+        f"  lakevilla tables {at}\n"
+        f"  lakevilla log {at} --limit 5\n"
+        f"  lakevilla sql {at} 'SELECT sum(balance) FROM bank_north'\n"
+        f"  lakevilla changes {at} --since 1 --table bank_north --limit 5\n"
+        f"  lakevilla doctor {at}"
+    )
+
+
+def _seen(check: Check) -> str:
+    seen = escape(_show(check.seen))
+    return seen if check.holds else f"{seen}, expected {escape(_show(check.expected))}"
 
 
 def _show(value: object) -> str:

@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["ACCOUNTS", "BANKS", "OPENING_BALANCE", "Batch", "Held", "create_bank", "create_orders"]
-
 BANKS = ("bank_north", "bank_south")
 ACCOUNTS = 50
 OPENING_BALANCE = Decimal("1000.00")
@@ -108,7 +106,7 @@ def create_orders(
     if generator is None:
         raise InvalidOperation(
             "the demo needs tpchgen-cli: install LakeVilla with its extra bench, "
-            "`pip install '.[bench]'`"
+            "`pip install 'lakevilla[bench]'`"
         )
     arguments = ["--scale-factor", str(scale), "--output-dir", str(directory)]
     subprocess.run(

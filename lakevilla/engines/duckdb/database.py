@@ -18,8 +18,6 @@ from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
 from lakevilla.settings import Settings
 
-__all__ = ["BATCH_ROWS", "Database", "stream"]
-
 #: Rows of a batch that goes through Python.
 BATCH_ROWS = 65_536
 

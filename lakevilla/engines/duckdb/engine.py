@@ -38,8 +38,6 @@ from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program
 
-__all__ = ["DuckDBEngine"]
-
 T = TypeVar("T")
 
 #: Rows that are compacted go into one file, however much larger than its sources it becomes.
@@ -156,7 +154,7 @@ class DuckDBEngine:
             yield from writer.withdraw()
             raise
 
-    def tell(
+    def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files as inserted, or as deleted."""

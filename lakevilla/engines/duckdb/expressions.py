@@ -10,48 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lakevilla.engines.duckdb.functions import RENDERED
+from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
+from lakevilla.engines.duckdb.typed import duckdb_type, moment_of, to_type, utc, within_years
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import Schemas, Scope
 from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.functions import COMPARISONS, RAISING, resolve
+from lakevilla.expressions.functions.catalogue import RAISING, resolve
+from lakevilla.expressions.functions.core import COMPARISONS
 from lakevilla.expressions.render import quoted, render_sql
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import (
     MAX_PRECISION,
-    arrow_type,
     common_type,
     decimal_parts,
-    element_type,
     is_decimal,
     is_fractional,
     is_integer,
-    type_name,
 )
 from lakevilla.expressions.values import STRING_FORMS
-
-__all__ = ["duckdb_type", "to_duckdb"]
+from lakevilla.expressions.walk import columns
 
 MAX_TEXT = 16 << 20
 
 #: Gives the SQL of a column from its path and alias.
 ColumnSQL = Callable[[tuple[str, ...], str | None], str]
-
-_TYPES = {
-    "void": "INTEGER",
-    "boolean": "BOOLEAN",
-    "byte": "TINYINT",
-    "short": "SMALLINT",
-    "integer": "INTEGER",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "binary": "BLOB",
-    "date": "DATE",
-    "time": "TIME",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ntz": "TIMESTAMP",
-}
 
 
 def to_duckdb(expr: Expr, schema: Schemas, column: ColumnSQL | None = None) -> str:
@@ -77,39 +60,13 @@ def to_duckdb(expr: Expr, schema: Schemas, column: ColumnSQL | None = None) -> s
         raise InvalidOperation("expression is nested too deeply: split it") from None
 
 
-def duckdb_type(name: str) -> str:
-    """The DuckDB type of a Delta type name."""
-    if (scalar := _TYPES.get(name)) is not None:
-        return scalar
-    if is_decimal(name):
-        return name.upper()
-    if (element := element_type(name)) is not None:
-        return f"{duckdb_type(element)}[]"
-    type_ = arrow_type(name)
-    if name.startswith("map<"):
-        key, item = type_name(type_.key_type), type_name(type_.item_type)
-        return f"MAP({duckdb_type(key)}, {duckdb_type(item)})"
-    fields = (f"{_identifier(field.name)} {duckdb_type(type_name(field.type))}" for field in type_)
-    return f"STRUCT({', '.join(fields)})"
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _quoted_column(path: tuple[str, ...], table: str | None) -> str:
-    sql = _identifier(path[0])
+    sql = quote_name(path[0])
     if table is not None:
-        sql = f"{_identifier(table)}.{sql}"
+        sql = f"{quote_name(table)}.{sql}"
     for name in path[1:]:
-        sql = f"struct_extract({sql}, {_string(name)})"
+        sql = f"struct_extract({sql}, {quote_text(name)})"
     return sql
-
-
-def _string(text: str) -> str:
-    if "\0" not in text:
-        return quoted(text)
-    return "(" + " || chr(0) || ".join(quoted(part) for part in text.split("\0")) + ")"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +171,7 @@ def _literal(constant: Literal) -> str:
     if type_ == "boolean":
         return text
     if type_ == "string":
-        return _string(text)
+        return quote_text(text)
     if type_ == "binary":
         return f"from_hex('{text}')"
     if type_ == "float":
@@ -224,40 +181,34 @@ def _literal(constant: Literal) -> str:
     return f"CAST({quoted(text)} AS {duckdb_type(type_)})"
 
 
-def _to(sql: str, type_: str) -> str:
-    return f"CAST({sql} AS {duckdb_type(type_)})"
-
-
-def _utc(sql: str, type_: str) -> str:
-    """A zoned timestamp as UTC's wall clock; others as they are."""
-    return f"({sql} AT TIME ZONE 'UTC')" if type_ == "timestamp" else sql
-
-
 def _cast(sql: str, type_: str, to: str, shown: str) -> str:
     if type_ in (to, "void"):
-        return _to(sql, to)
+        return to_type(sql, to)
     if type_ == "string":
         return _cast_string(sql, to, shown)
     if is_integer(to) and (is_fractional(type_) or is_decimal(type_)):
-        return _to(f"trunc({sql})", to)
+        return to_type(f"trunc({sql})", to)
     if is_decimal(to) and is_fractional(type_):
-        return _decimal_of_fraction(_to(sql, "double"), to)
+        return _decimal_of_fraction(to_type(sql, "double"), to)
     if is_decimal(to) and is_decimal(type_):
         (precision, scale), new_scale = decimal_parts(type_), decimal_parts(to)[1]
         wide = min(MAX_PRECISION, precision - scale + new_scale + 1)
         # Rounded in a wider type, then narrowed: DuckDB checks the digits before it rounds,
         # and 9.96 would become a decimal(2,1) of three digits.
-        return _to(_to(sql, f"decimal({max(wide, new_scale, 1)},{new_scale})"), to)
+        return to_type(to_type(sql, f"decimal({max(wide, new_scale, 1)},{new_scale})"), to)
     if is_fractional(to) and is_decimal(type_) and decimal_parts(type_)[0] > 15:
         # DuckDB divides in binary, which is inexact beyond 15 digits; text is not.
-        sql, type_ = _to(_to(sql, "string"), "double"), "double"
+        sql, type_ = to_type(to_type(sql, "string"), "double"), "double"
     if to == "float" and type_ != "double":
-        return _to(_to(sql, "double"), "float")
+        return to_type(to_type(sql, "double"), "float")
+    if to == "string" and is_decimal(type_) and len(set(decimal_parts(type_))) == 1:
+        # Without a place before the point, DuckDB leaves out its zero.
+        return f"regexp_replace({to_type(sql, to)}, '^(-?)[.]', '\\10.')"
     if to in ("date", "timestamp_ntz") and type_ == "timestamp":
-        return _to(_utc(sql, type_), to)
+        return to_type(utc(sql, type_), to)
     if to == "timestamp":
-        return f"({_to(sql, 'timestamp_ntz')} AT TIME ZONE 'UTC')"
-    return _to(sql, to)
+        return f"({to_type(sql, 'timestamp_ntz')} AT TIME ZONE 'UTC')"
+    return to_type(sql, to)
 
 
 def _decimal_of_fraction(sql: str, to: str) -> str:
@@ -267,9 +218,10 @@ def _decimal_of_fraction(sql: str, to: str) -> str:
     digit after the other: 6.9e-05 would be 0.1 with one decimal. With 37 decimals there is
     next to nothing to round.
     """
-    text = _to(sql, "string")
-    small = _to(_to(text, "decimal(38,37)"), to)
-    return f"(CASE WHEN abs({sql}) < 1e-3 THEN {small} ELSE {_to(_to(text, _wider(to)), to)} END)"
+    text = to_type(sql, "string")
+    small = to_type(to_type(text, "decimal(38,37)"), to)
+    large = to_type(to_type(text, _wider(to)), to)
+    return f"(CASE WHEN abs({sql}) < 1e-3 THEN {small} ELSE {large} END)"
 
 
 def _wider(type_: str) -> str:
@@ -284,19 +236,20 @@ def _cast_string(sql: str, to: str, shown: str) -> str:
         # Without a zone it is UTC, whatever the session's zone.
         zoned = f"regexp_matches({sql}, ':.*(Z|[+-][0-9]{{2}}:[0-9]{{2}})$')"
         naive = f"CAST({sql} AS TIMESTAMP) AT TIME ZONE 'UTC'"
-        value = f"CASE WHEN {zoned} THEN {_to(sql, to)} ELSE {naive} END"
+        clock = within_years(f"({to_type(sql, to)} AT TIME ZONE 'UTC')", shown)
+        value = f"CASE WHEN {zoned} THEN {clock} AT TIME ZONE 'UTC' ELSE {naive} END"
     elif is_decimal(to):
-        value = _to(_to(sql, _wider(to)), to)
+        value = to_type(to_type(sql, _wider(to)), to)
     elif to == "float":
-        value = _to(_to(sql, "double"), "float")
+        value = to_type(to_type(sql, "double"), "float")
     elif is_integer(to):
-        value = _to(_to(sql, "decimal(38,0)"), to)
+        value = to_type(to_type(sql, "decimal(38,0)"), to)
     else:
-        value = _to(sql, to)
+        value = to_type(sql, to)
     message = f"cannot cast to {to} in {shown}: correct the value, or leave such rows out"
     return (
         f"(CASE WHEN NOT regexp_full_match({sql}, {quoted(form)}) "
-        f"THEN error({_string(message)} || ' (' || {sql} || ')') ELSE {value} END)"
+        f"THEN error({quote_text(message)} || ' (' || {sql} || ')') ELSE {value} END)"
     )
 
 
@@ -305,6 +258,20 @@ def _call(call: Call, args: list[str], types: list[str], type_: str) -> str:
     if (template := _TEMPLATES.get(name)) is not None:
         return template.format(*args)
     return _SPECIAL[name](call, args, types, type_)
+
+
+def _same(call: Call, args: list[str], types: list[str], type_: str) -> str:
+    """Equality that counts NULL as a value.
+
+    ``x IS DISTINCT FROM c OR x = c`` is false to DuckDB's optimizer where all of ``x`` is NULL
+    (duckdb#25992), so one side of a table's own is kept from it by a CASE. A merge's condition
+    compares two tables: it stays as it is, to be a join's key.
+    """
+    equal = f"{args[0]} IS NOT DISTINCT FROM {args[1]}"
+    left, right = ({column.table for column in columns(arg)} for arg in call.args)
+    if left and right and left.isdisjoint(right):
+        return equal
+    return f"CASE WHEN {equal} THEN true ELSE false END"
 
 
 def _function(call: Call, args: list[str], types: list[str], type_: str) -> str:
@@ -329,15 +296,15 @@ def _like(call: Call, args: list[str], types: list[str], type_: str) -> str:
     escape = f" ESCAPE {args[2]}" if len(args) == 3 else ""
     if call.name == "like":
         return f"{args[0]} LIKE {args[1]}{escape}"
-    pattern = _string(evaluate(Call("lower", (call.args[1],)), {}))
+    pattern = quote_text(evaluate(Call("lower", (call.args[1],)), {}))
     return f"lower({args[0]}) LIKE {pattern}{escape}"
 
 
 def _sum(call: Call, args: list[str], types: list[str], type_: str) -> str:
     if is_decimal(type_):
         # Of one type, or DuckDB would keep sums of short decimals to 18 digits.
-        args = [_to(arg, type_) for arg in args]
-        return _to(f"{args[0]} {call.name} {args[1]}", type_)
+        args = [to_type(arg, type_) for arg in args]
+        return to_type(f"{args[0]} {call.name} {args[1]}", type_)
     return f"{args[0]} {call.name} {args[1]}"
 
 
@@ -346,12 +313,12 @@ def _product(call: Call, args: list[str], types: list[str], type_: str) -> str:
         return f"{args[0]} * {args[1]}"
     precision, scale = decimal_parts(types[0])
     if decimal_parts(type_)[0] > 18:  # else DuckDB would keep the product to 18 digits
-        args = [_to(args[0], f"decimal({max(19, precision)},{scale})"), args[1]]
-    return _to(f"{args[0]} * {args[1]}", type_)
+        args = [to_type(args[0], f"decimal({max(19, precision)},{scale})"), args[1]]
+    return to_type(f"{args[0]} * {args[1]}", type_)
 
 
 def _divide(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    divisor, zero = args[1], _to("0", types[1]) if types[1] != "void" else "0"
+    divisor, zero = args[1], to_type("0", types[1]) if types[1] != "void" else "0"
     constant = call.args[1]
     known = isinstance(constant, Literal) and evaluate(constant, {}) not in (0, -1)
     if not known:
@@ -361,7 +328,7 @@ def _divide(call: Call, args: list[str], types: list[str], type_: str) -> str:
         )
         # The least long % -1 overflows in DuckDB; the remainder by 1 is the same.
         ones = "WHEN -1 THEN 1 " if call.name == "%" and types[1] == "long" else ""
-        raises = f"WHEN {zero} THEN error({_string(message)})"
+        raises = f"WHEN {zero} THEN error({quote_text(message)})"
         divisor = f"(CASE {divisor} {raises} {ones}ELSE {divisor} END)"
     return f"{args[0]} {call.name} {divisor}"
 
@@ -374,7 +341,7 @@ def _whole(call: Call, args: list[str], types: list[str], type_: str) -> str:
     digits = ""
     if len(call.args) == 2:
         digits = f", {decimal_parts(type_)[1]}"
-    return _to(f"{call.name}({_to(args[0], _wider(types[0]))}{digits})", type_)
+    return to_type(f"{call.name}({to_type(args[0], _wider(types[0]))}{digits})", type_)
 
 
 def _substring(call: Call, args: list[str], types: list[str], type_: str) -> str:
@@ -382,18 +349,13 @@ def _substring(call: Call, args: list[str], types: list[str], type_: str) -> str
 
 
 def _part(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return f"{call.name}({_utc(args[0], types[0])})"
-
-
-def _moment(sql: str, type_: str) -> str:
-    """The wall clock in UTC as a value of the type."""
-    return f"({sql}) AT TIME ZONE 'UTC'" if type_ == "timestamp" else _to(sql, type_)
+    return f"{call.name}({utc(args[0], types[0])})"
 
 
 def _date_trunc(call: Call, args: list[str], types: list[str], type_: str) -> str:
     # Out of the optimizer's sight: where no value can be equal to a constant, DuckDB (1.5) makes
     # a comparison with it false, for NULL too, and then `not` true.
-    return _moment(f"list_extract([date_trunc({args[0]}, {_utc(args[1], type_)})], 1)", type_)
+    return moment_of(f"list_extract([date_trunc({args[0]}, {utc(args[1], type_)})], 1)", type_)
 
 
 _INTERVALS = {
@@ -411,32 +373,21 @@ _INTERVALS = {
 def _add_interval(call: Call, args: list[str], types: list[str], type_: str) -> str:
     count, unit = (evaluate(arg, {}) for arg in call.args[1:])
     function, factor = _INTERVALS[unit]
-    moved = _within_years(f"{_utc(args[0], type_)} + {function}({count * factor})", call)
-    return _moment(moved, type_)
+    moved = within_years(f"{utc(args[0], type_)} + {function}({count * factor})", render_sql(call))
+    return moment_of(moved, type_)
 
 
 def _date_add(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return _within_years(f"{args[0]} + CAST({args[1]} AS INTEGER)", call)
-
-
-def _within_years(sql: str, call: Call) -> str:
-    """A date or wall clock that raises beyond the years that the language has; DuckDB has more."""
-    message = f"{render_sql(call)} leaves the years 1 to 9999: leave such rows out with a case"
-    return (
-        f"list_extract(list_transform([{sql}], lambda __moment: "
-        "CASE WHEN __moment < DATE '0001-01-01' OR __moment >= DATE '10000-01-01' "
-        f"THEN error({_string(message)}) ELSE __moment END), 1)"
-    )
+    return within_years(f"{args[0]} + CAST({args[1]} AS INTEGER)", render_sql(call))
 
 
 def _array(call: Call, args: list[str], types: list[str], type_: str) -> str:
-    return _to(f"[{', '.join(args)}]", type_)
+    return to_type(f"[{', '.join(args)}]", type_)
 
 
 _TEMPLATES = {
     "not": "NOT {0}",
     **{name: f"{{0}} {name} {{1}}" for name in ("=", "<>", "<", "<=", ">", ">=", "||")},
-    "<=>": "{0} IS NOT DISTINCT FROM {1}",
     "is_null": "{0} IS NULL",
     "neg": "-{0}",
     "trim": "trim({0}, ' ')",
@@ -445,6 +396,7 @@ _TEMPLATES = {
 }
 
 _SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
+    "<=>": _same,
     **dict.fromkeys(
         ("coalesce", "nullif", "greatest", "least", "abs", "lower", "upper", "length", "replace",
          "starts_with", "ends_with", "contains"), _function),
@@ -465,4 +417,5 @@ _SPECIAL: dict[str, Callable[[Call, list[str], list[str], str], str]] = {
     "add_interval": _add_interval,
     "date_add": _date_add,
     "array": _array,
+    **RENDERED,
 }  # fmt: skip

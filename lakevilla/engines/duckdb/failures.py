@@ -24,8 +24,6 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
 )
 
-__all__ = ["RULE_MARK", "Tap", "doubt_of", "is_lacking", "is_no_text", "translated"]
-
 #: Begins the message of an error that a guard raises inside DuckDB.
 RULE_MARK = "lakevilla broken rule: "
 
@@ -43,7 +41,9 @@ _OURS = re.compile(
     re.DOTALL,
 )
 # A query has no names but its tables': DuckDB takes a file of theirs that is gone for a directory.
-_GONE = re.compile(r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """)
+_REMOVED = re.compile(
+    r"""^Permission Error: Cannot access file "(?P<path>[^"]+)/\*\*/\*\.parquet" """
+)
 _MISSING = re.compile(r"""No files found that match the pattern "(?P<path>[^"]+)\"""")
 _CODEC = re.compile(r"""Unsupported compression codec "(?P<codec>[^"]+)\"""")
 #: What DuckDB says of bytes that are no text, in a column that the table takes for text.
@@ -61,6 +61,8 @@ _UNDECODABLE = re.compile(
     r"|failed to read|page|dictionary|encoding|RLE|varint|delta binary|offset|not enough bytes",
     re.IGNORECASE,
 )
+#: What our own messages, raised inside DuckDB, say of what to do.
+_ADVISED = re.compile(r": (?:correct the value, or leave|use nullif\(divisor)")
 #: The attribute of an error that a damaged data file may have caused.
 _DOUBT = "_in_doubt"
 
@@ -104,20 +106,20 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         if match is None and not isinstance(error, duckdb.Error):
             raise
         explained = _explain(str(error), match, table)
-        if not _is_told_surely(str(error), explained):
+        if not _is_known(str(error), explained):
             undecodable = is_no_text(str(error)) or _UNDECODABLE.search(str(error))
             doubt = "decoding" if undecodable else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None
 
 
-def _is_told_surely(text: str, explained: LakeVillaError) -> bool:
+def _is_known(text: str, explained: LakeVillaError) -> bool:
     """Whether the cause is known: a rule of the table, a codec, a file that is gone."""
     if is_no_text(text):
         return False  # the file and the column are not
     if RULE_MARK in text or isinstance(explained, UnsupportedTableFeature):
         return True
-    return bool(_GONE.search(text) or _MISSING.search(text))
+    return bool(_REMOVED.search(text) or _MISSING.search(text))
 
 
 def is_no_text(text: str) -> bool:
@@ -145,29 +147,36 @@ def _interruption(error: Exception) -> BaseException | None:
 
 
 def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeVillaError:
-    where = "" if table is None else f"table {table}: "
+    place = "" if table is None else f"table {table}: "
     _, broken, rule = text.partition(RULE_MARK)
     if broken:
         return InvalidOperation(
-            f"{where}{rule.strip()}; correct the row and write again", table=table
+            f"{place}{rule.strip()}; correct the row and write again", table=table
         )
     kind = "" if match is None else match["kind"]
-    message = text[len(kind) + 2 :] if match is not None else text
-    message = message.split("\n\nLINE ")[0].strip()
-    if not message[1:2].isupper():  # "SELECT clause ..." stays as it is
-        message = message[:1].lower() + message[1:]
-    message = where + message
-    gone = _GONE.search(text)
-    if gone is not None:
-        return StoreError(
-            f"{where}data file {gone['path']} is gone; check that it was not vacuumed, "
-            "then try again",
-            table=table,
-        )
-    missing = _MISSING.search(text)
+    return _of_a_file(text, place, table) or _of_a_kind(
+        kind, place + _message(text, kind), text, table
+    )
+
+
+def _message(text: str, kind: str) -> str:
+    """What DuckDB says, without the kind and the excerpt of the statement."""
+    message = text[len(kind) + 2 :] if kind else text
+    lines = [line.strip() for line in message.split("\n\nLINE ")[0].splitlines()]
+    return "; ".join(_lower(line.rstrip("!.?")) for line in lines if line)
+
+
+def _lower(line: str) -> str:
+    # "SELECT clause ..." stays as it is
+    return line if line[1:2].isupper() else line[:1].lower() + line[1:]
+
+
+def _of_a_file(text: str, place: str, table: str | None) -> LakeVillaError | None:
+    """A data file that is missing, or that can't be decoded here: known by the text alone."""
+    missing = _REMOVED.search(text) or _MISSING.search(text)
     if missing is not None:
         return StoreError(
-            f"{where}data file {missing['path']} is gone; check that it was not vacuumed, "
+            f"{place}data file {missing['path']} is gone; check that it was not vacuumed, "
             "then try again",
             table=table,
         )
@@ -177,16 +186,21 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
         name = "a data file" if file is None else f"data file {file['path']}"
         # LZ4 is Hadoop's framing of it, which the Parquet format gave up for LZ4_RAW.
         return UnsupportedTableFeature(
-            f"{where}{name} is compressed by {codec['codec']}, which can't be read here: rewrite "
+            f"{place}{name} is compressed by {codec['codec']}, which can't be read here: rewrite "
             "it by snappy, zstd or LZ4_RAW with the client that wrote it",
             table=table,
         )
     if is_no_text(text):
         return UnsupportedTableFeature(
-            f"{where}a column of text holds bytes that are not UTF-8, which LakeVilla does not "
-            "read: write it anew with a client that reads it, as a binary column or as UTF-8",
+            f"{place}a column of text holds bytes that are not UTF-8, which LakeVilla does not "
+            "read: write it again with a client that reads it, as a binary column or as UTF-8",
             table=table,
         )
+    return None
+
+
+def _of_a_kind(kind: str, message: str, text: str, table: str | None) -> LakeVillaError:
+    """By the kind of DuckDB's error, and signs of damage."""
     lower = text.lower()
     if kind == "Out of Memory Error":
         return InvalidOperation(
@@ -204,4 +218,5 @@ def _explain(text: str, match: re.Match[str] | None, table: str | None) -> LakeV
         return StoreError(
             f"{message}; check that the file was not vacuumed, then try again", table=table
         )
-    return InvalidOperation(f"{message}; correct the statement or the data", table=table)
+    advice = "" if _ADVISED.search(message) else "; correct the statement or the data"
+    return InvalidOperation(f"{message}{advice}", table=table)

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess
 
-__all__ = ["StoreFileSystem", "literal_path", "readable_path"]
-
 _PROTOCOL = "lakevilla"
 _URL = re.compile(rf"(?:{_PROTOCOL}://)?(?P<key>.*)\?size=(?P<size>\d+)")
 _GLOB = re.compile(r"[*?\[]")

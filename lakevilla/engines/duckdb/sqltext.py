@@ -8,18 +8,6 @@ import pyarrow as pa
 
 from lakevilla.errors import UnsupportedTableFeature
 
-__all__ = [
-    "column_of",
-    "has_bytes",
-    "is_bytes",
-    "is_text",
-    "name_list",
-    "quote_name",
-    "quote_text",
-    "renamed",
-    "sql_type",
-]
-
 _SIMPLE = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",

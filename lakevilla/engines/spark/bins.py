@@ -10,8 +10,6 @@ from lakevilla.engines.base import TableInput
 from lakevilla.engines.spark.tasks import Bins
 from lakevilla.engines.staged import to_ipc
 
-__all__ = ["in_bins"]
-
 #: A task reads about so many bytes, or less where that leaves cores without work; as Spark does.
 _MOST_BYTES = 128 * 1024 * 1024
 _LEAST_BYTES = 4 * 1024 * 1024

@@ -23,17 +23,17 @@ from lakevilla.engines.spark.jobs import failure, numbers, parallelism, run_job,
 from lakevilla.engines.spark.rows import SparkRows, spark_schema, spark_types
 from lakevilla.engines.spark.tasks import (
     Bins,
+    ChangeFilesTask,
     DeleteTask,
     InsertTask,
+    LakeAddress,
     MergeTask,
-    Place,
-    Report,
     ScanTask,
-    Source,
     StagedTask,
     StageTask,
     Task,
-    TellTask,
+    TaskInput,
+    TaskReport,
     UpdateTask,
     WriteTask,
     joined,
@@ -43,16 +43,14 @@ from lakevilla.engines.spark.tasks import (
 from lakevilla.engines.staged import to_ipc
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import ChangeFile
+from lakevilla.formats.files import ChangeFile, file_key
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.ids import Ids
+from lakevilla.meter import note
 from lakevilla.store.effects import Program, delete, parallel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["SparkEngine"]
 
 
 class SparkEngine:
@@ -74,7 +72,7 @@ class SparkEngine:
     def __init__(
         self,
         session: Callable[[], SparkSession],
-        place: Callable[[], Place],
+        place: Callable[[], LakeAddress],
         embedded: DuckDBEngine,
         ids: Ids,
     ) -> None:
@@ -181,7 +179,7 @@ class SparkEngine:
         found = np.zeros(count, bool)
         merged = Rewrite()
         if table.files.num_rows:
-            carried = Source(rows if isinstance(rows, StagedRows) else to_ipc(rows))
+            carried = TaskInput(rows if isinstance(rows, StagedRows) else to_ipc(rows))
             bins = self._bins(table)
             task = MergeTask(self._place(), bins, carried, into, name)
             reports = yield from self._reported(layout, bins, task)
@@ -213,12 +211,12 @@ class SparkEngine:
         """The same rows in new files; in the driver, one partition's files at a time."""
         return (yield from self._embedded.compact(table, z_order_by, name))
 
-    def tell(
+    def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         """Change files that tell every row of the files as inserted, or as deleted."""
         bins = self._bins(table)
-        task = TellTask(self._place(), bins, change_type, name)
+        task = ChangeFilesTask(self._place(), bins, change_type, name)
         return (yield from self._rewritten(table.layout, bins, task)).change_files
 
     def matching_rows(self, table: TableInput, where: Expr) -> Program[str]:
@@ -260,7 +258,7 @@ class SparkEngine:
         task: Task,
         *,
         besides: Rewrite | None = None,
-    ) -> Program[list[Report]]:
+    ) -> Program[list[TaskReport]]:
         """Run a job; if one of its tasks has failed, take back what the others have stored.
 
         What a task that did not report has stored is gc's: nobody knows its names.
@@ -277,9 +275,11 @@ class SparkEngine:
             done = joined([report.rewrite for report in reports] + [besides or Rewrite()])
             yield from _withdraw(layout, done)
             raise error
+        written = [one.file for report in reports for one in report.rewrite.written]
+        note(files=len(written), bytes=sum(file.size for file in written))
         return reports
 
-    def _run(self, frame: DataFrame, task: Task, about: str) -> list[Report]:
+    def _run(self, frame: DataFrame, task: Task, about: str) -> list[TaskReport]:
         kind = type(task).__name__.removesuffix("Task").lower()
         tag = f"lakevilla-{kind}-{self._ids.nonce()[:12]}"
         return run_job(self._session(), frame, task, job=f"{about}: job {tag}", tag=tag)
@@ -299,7 +299,7 @@ def _plain(frame: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
     return frame.toDF(*(f"c{number}" for number in range(len(names)))), names
 
 
-def _first_error(reports: Sequence[Report]) -> LakeVillaError | None:
+def _first_error(reports: Sequence[TaskReport]) -> LakeVillaError | None:
     return next((one.error for one in reports if one.error is not None), None)
 
 

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LACKS", "importer"]
-
 #: Precedes the reason, in a message that comes out of a worker.
 LACKS = "LakeVilla is missing: "
 

@@ -18,14 +18,12 @@ import pyarrow as pa
 from lakevilla.engines.spark.importing import LACKS, importer
 from lakevilla.engines.spark.rows import first_line
 from lakevilla.engines.spark.session import STOPPED
-from lakevilla.engines.spark.tasks import Report, ScanTask, StagedTask, Task
+from lakevilla.engines.spark.tasks import ScanTask, StagedTask, Task, TaskReport
 from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-__all__ = ["failure", "numbers", "parallelism", "run_job", "scanned"]
 
 #: The last line of a Python traceback within Spark's message.
 _RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)\w*: .+)$", re.MULTILINE)
@@ -35,7 +33,7 @@ _DATA_FILE = re.compile(r"data file '?(?P<key>\S+?)'? (?:of table|is gone|ends b
 
 def run_job(
     session: SparkSession, frame: DataFrame, task: Task, *, job: str, tag: str
-) -> list[Report]:
+) -> list[TaskReport]:
     """Run ``task`` on each partition of ``frame``; their reports, of which some may be errors.
 
     ``job`` names it in messages. ``tag`` is the job's own: if the caller is
@@ -102,10 +100,10 @@ def failure(error: Exception, job: str) -> LakeVillaError:
         return InvalidOperation(f"{job}: {STOPPED}")
     raised = _RAISED.findall(text)
     reason = raised[-1].strip()[:500] if raised else first_line(error)
-    kind, _, told = reason.partition(": ")
+    kind, _, message = reason.partition(": ")
     if kind == CorruptObject.__name__:
-        file = _DATA_FILE.match(told)
-        return CorruptObject(f"{job}: {told}", key=None if file is None else file["key"])
+        file = _DATA_FILE.match(message)
+        return CorruptObject(f"{job}: {message}", key=None if file is None else file["key"])
     return InvalidOperation(f"{job}: the Spark job failed: {reason}")
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakevilla.engines.spark.rows import first_line
-from lakevilla.engines.spark.tasks import Place
+from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.expressions.tree import Literal as Constant
@@ -25,8 +25,6 @@ from lakevilla.formats.delta.metadata.layout import CHAR_VARCHAR
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["NativeReader", "reads_otherwise"]
 
 _CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
 #: What a session is configured with that has a format's connector, and its option for a version.
@@ -54,10 +52,10 @@ class NativeReader:
     def __init__(
         self,
         mode: Literal["auto", "native", "python"],
-        place: Callable[[], Place],
-        told: Callable[[str, str], None],
+        place: Callable[[], LakeAddress],
+        report: Callable[[str, str], None],
     ) -> None:
-        self._mode, self._place, self._told = mode, place, told
+        self._mode, self._place, self._report = mode, place, report
         self._failed: set[FormatName] = set()
 
     def frame(
@@ -98,7 +96,7 @@ class NativeReader:
                     table=table,
                 ) from error
             self._failed.add(format)
-            self._told(table, first_line(error))
+            self._report(table, first_line(error))
             return None
         if condition is not None:
             frame = frame.where(condition)

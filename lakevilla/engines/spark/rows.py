@@ -13,18 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "SparkRows",
-    "arrow_schema",
-    "arrow_types",
-    "first_line",
-    "for_spark",
-    "is_frame",
-    "is_spark_schema",
-    "spark_schema",
-    "spark_types",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SparkRows:

@@ -11,8 +11,6 @@ from lakevilla.errors import InvalidOperation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["STOPPED", "TESTED", "check_session", "is_stopped"]
-
 STOPPED = "the Spark session was stopped: connect with one that runs"
 
 #: The minor versions of Spark that the tests run with.
@@ -36,8 +34,8 @@ def check_session(session: object) -> None:
         raise InvalidOperation(STOPPED)
     import pyspark
 
-    told = {"PySpark": pyspark.__version__, "Spark": session.version}  # type: ignore[attr-defined]
-    for name, version in told.items():
+    versions = {"PySpark": pyspark.__version__, "Spark": session.version}  # type: ignore[attr-defined]
+    for name, version in versions.items():
         found = re.match(r"(\d+)\.(\d+)", str(version))
         if found is None:
             continue
@@ -50,7 +48,7 @@ def check_session(session: object) -> None:
                     else "install a newer pyspark"
                 )
             )
-    others = {f"{name} {v}" for name, v in told.items() if not str(v).startswith(TESTED)}
+    others = {f"{name} {v}" for name, v in versions.items() if not str(v).startswith(TESTED)}
     if others:
         warnings.warn(
             f"{' and '.join(sorted(others))}: LakeVilla is tested with {', '.join(TESTED)} only",

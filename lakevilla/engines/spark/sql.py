@@ -17,12 +17,11 @@ from sqlglot import Token, TokenType, exp
 
 from lakevilla.engines.sql.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.parse import refuse_unused
 from lakevilla.settings import is_unicode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["columns_named", "parameters_in", "run_select"]
 
 _TEXTS = (TokenType.STRING, TokenType.NUMBER)
 
@@ -121,12 +120,7 @@ def _with_values(sql: str, params: Mapping[str, object]) -> str:
         used.add(name.text)
         pieces += [sql[position : colon.start], _constant(params[name.text], name.text)]
         position = name.end + 1
-    unused = sorted(params.keys() - used)
-    if unused:
-        raise InvalidOperation(
-            f"parameters {', '.join(unused)} are not used in the sql; "
-            "write them as :name or leave them out"
-        )
+    refuse_unused(params, used)
     return "".join([*pieces, sql[position:]])
 
 

@@ -1,4 +1,4 @@
-"""What a task of a Spark job does, in a worker's Python; the driver gets a ``Report`` of each.
+"""What a task of a Spark job does, in a worker's Python; the driver gets a ``TaskReport`` of each.
 
 A task writes under names that no other attempt has, and reports them in the one
 result that Spark accepts of it. So a retry or a speculative copy brings no file
@@ -28,9 +28,8 @@ from lakevilla.engines.spark.rows import for_spark
 from lakevilla.engines.staged import read_staged, to_ipc
 from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import FILES_SCHEMA
+from lakevilla.formats.files import FILES_SCHEMA, file_key
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
@@ -39,30 +38,12 @@ from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program, parallel, put
 from lakevilla.store.runner import Runner
 
-__all__ = [
-    "Bins",
-    "DeleteTask",
-    "InsertTask",
-    "MergeTask",
-    "Place",
-    "Report",
-    "ScanTask",
-    "StageTask",
-    "StagedTask",
-    "Task",
-    "TellTask",
-    "UpdateTask",
-    "WriteTask",
-    "reports",
-    "rows_of",
-]
-
 #: Rows are put aside in objects of about this many bytes of Arrow.
 _STAGED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LakeAddress:
     """How a worker reaches the lake: what ``connect`` was given. Its ``repr`` tells no secret."""
 
     root: str
@@ -74,7 +55,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TaskReport:
     """What a task did: files are on the store, and described here.
 
     ``matched`` are numbers of source rows that a merge found a target row for;
@@ -91,9 +72,9 @@ class Task(Protocol):
     """A job's work, pickled to each of its tasks; ``batches`` are the rows of the task."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> LakeAddress: ...
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report: ...
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +94,7 @@ class Bins:
 class Worker:
     """One worker's way to the lake: made once in its process, with one thread for each task."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: LakeAddress) -> None:
         ids = Ids(SystemClock())
         store = open_store(place.root, place.storage_options, settings=place.settings)
         self.runner = Runner(store, ids, place.settings)
@@ -132,7 +113,7 @@ def reports(payload: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     try:
         report = task.run(_worker(pickle.dumps(task.place)), batches)
     except LakeVillaError as error:
-        report = Report(error=error)
+        report = TaskReport(error=error)
     # What is left is read, or Spark would take an early end for a broken worker.
     for _ in batches:
         pass
@@ -154,7 +135,7 @@ def _worker(place: bytes) -> Worker:
 class ScanTask:
     """Read bins of files."""
 
-    place: Place
+    place: LakeAddress
     bins: Bins
     columns: tuple[str, ...] | None
     where: Expr | None
@@ -169,7 +150,7 @@ class ScanTask:
 class StagedTask:
     """Read some columns of rows that were put aside, an object for each number."""
 
-    place: Place
+    place: LakeAddress
     source: StagedRows
     columns: tuple[str, ...]
 
@@ -184,22 +165,22 @@ class StagedTask:
 class WriteTask:
     """Write the rows of a frame into files of a table; ``columns`` are their names."""
 
-    place: Place
+    place: LakeAddress
     layout: Layout
     columns: tuple[str, ...]
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         rows = _reader(batches, self.columns)
         if rows is None:
-            return Report()
+            return TaskReport()
         data = to_reader(rows, table=self.layout.table, schema=self.layout.schema)
 
         def write() -> Program[Rewrite]:
             written = yield from worker.engine.write(self.layout, data, self.name)
             return Rewrite(written=written)
 
-        return Report(worker.kept(self.layout, write()))
+        return TaskReport(worker.kept(self.layout, write()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +191,17 @@ class StageTask:
     ``keys`` are columns that must hold no NULL.
     """
 
-    place: Place
+    place: LakeAddress
     table: str
     columns: tuple[str, ...]
     schema: pa.Schema
     prefix: str
     keys: tuple[str, ...]
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         rows = _reader(batches, self.columns)
         if rows is None:
-            return Report()
+            return TaskReport()
         staged = []
         for part in _parts(to_reader(rows, table=self.table, schema=self.schema)):
             for name in self.keys:
@@ -229,20 +210,20 @@ class StageTask:
             key = f"{self.prefix}{worker.ids.nonce()}.arrow"
             worker.runner.run(put(key, to_ipc(part), ANY))
             staged.append((key, part.num_rows))
-        return Report(staged=tuple(staged))
+        return TaskReport(staged=tuple(staged))
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTask:
     """Rewrite the files of a bin that hold a row for which ``where`` is true."""
 
-    place: Place
+    place: LakeAddress
     bins: Bins
     assignments: Mapping[str, Expr]
     where: Expr
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         return _of_each(
             worker,
             self.bins,
@@ -255,12 +236,12 @@ class UpdateTask:
 class DeleteTask:
     """Delete the rows of a bin for which ``where`` is true."""
 
-    place: Place
+    place: LakeAddress
     bins: Bins
     where: Expr
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         return _of_each(
             worker,
             self.bins,
@@ -270,20 +251,22 @@ class DeleteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class TellTask:
+class ChangeFilesTask:
     """Write change files that tell every row of a bin."""
 
-    place: Place
+    place: LakeAddress
     bins: Bins
     change_type: Literal["insert", "delete"]
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
-        def tell(table: TableInput) -> Program[Rewrite]:
-            told = yield from worker.engine.tell(table, self.change_type, self.name)
-            return Rewrite(change_files=told)
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+        def write_change_files(table: TableInput) -> Program[Rewrite]:
+            written = yield from worker.engine.write_change_files(
+                table, self.change_type, self.name
+            )
+            return Rewrite(change_files=written)
 
-        return _of_each(worker, self.bins, batches, tell)
+        return _of_each(worker, self.bins, batches, write_change_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,13 +278,13 @@ class MergeTask:
     tell: the numbers of those that match go to the driver.
     """
 
-    place: Place
+    place: LakeAddress
     bins: Bins
-    source: Source
+    source: TaskInput
     spec: MergeSpec
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         matched: list[np.ndarray] = []
 
         def merge(table: TableInput) -> Program[Rewrite]:
@@ -324,14 +307,14 @@ class InsertTask:
     source rows match.
     """
 
-    place: Place
+    place: LakeAddress
     layout: Layout
     source: StagedRows
     matched: bytes
     spec: MergeSpec
     name: FileNamer
 
-    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> Report:
+    def run(self, worker: Worker, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         starts = [0, *itertools.accumulate(self.source.counts)]
         rest = ~np.unpackbits(np.frombuffer(self.matched, np.uint8), count=starts[-1]).view(bool)
 
@@ -346,11 +329,11 @@ class InsertTask:
             for batch in batches
             for place in batch.column(0).to_pylist()
         ]
-        return Report(joined(done))
+        return TaskReport(joined(done))
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TaskInput:
     """The source of a merge for a task: few rows that came along, or many on the store."""
 
     rows: StagedRows | bytes
@@ -400,8 +383,8 @@ def _of_each(
     bins: Bins,
     batches: Iterator[pa.RecordBatch],
     do: Callable[[TableInput], Program[Rewrite]],
-) -> Report:
-    return Report(joined([worker.kept(bins.layout, do(table)) for table in bins.of(batches)]))
+) -> TaskReport:
+    return TaskReport(joined([worker.kept(bins.layout, do(table)) for table in bins.of(batches)]))
 
 
 def _stored(layout: Layout, program: Program[Rewrite]) -> Program[Rewrite]:

@@ -18,8 +18,6 @@ from sqlglot import Token, TokenType
 from lakevilla.engines.sql.select import tokens_of
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["FIXED_FUNCTIONS", "VOLATILE_FUNCTIONS", "refuse_volatile", "with_fixed_time"]
-
 #: Functions of the time, which have one value in a transaction.
 FIXED_FUNCTIONS = {
     "now": "timestamp",

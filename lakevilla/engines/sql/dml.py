@@ -8,14 +8,12 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
-from lakevilla.engines.sql.select import Dialect, Select, select_of
+from lakevilla.engines.sql.select import Dialect, Select, select_of, table_name
 from lakevilla.errors import InvalidOperation
-
-__all__ = ["Delete", "Insert", "Merge", "MergeWhen", "Update", "parse_dml"]
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertStatement:
     """INSERT INTO ``table``; ``columns`` is None where the statement names none."""
 
     table: str
@@ -24,7 +22,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateStatement:
     """UPDATE; assignments and ``where`` are SQL texts, ``where`` is ``true`` if there is none."""
 
     table: str
@@ -34,7 +32,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteStatement:
     """DELETE FROM; ``where`` is ``true`` if there is none."""
 
     table: str
@@ -43,7 +41,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeWhen:
+class WhenClause:
     """One WHEN clause; ``kind`` as in ``engines.base.MergeClause``.
 
     ``assignments`` is None for ``UPDATE SET *`` and ``INSERT *``: all columns by name.
@@ -55,7 +53,7 @@ class MergeWhen:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeStatement:
     """MERGE INTO; ``source`` is the query after USING, or a SELECT of the table named there."""
 
     table: str
@@ -63,7 +61,7 @@ class Merge:
     source: Select
     source_alias: str
     on: str
-    clauses: tuple[MergeWhen, ...]
+    clauses: tuple[WhenClause, ...]
 
 
 _OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
@@ -73,11 +71,11 @@ _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 def parse_dml(
     sql: str, tokens: Sequence[Token], dialect: Dialect = "duckdb"
-) -> Insert | Update | Delete | Merge:
+) -> InsertStatement | UpdateStatement | DeleteStatement | MergeStatement:
     """One data-changing statement; ``tokens`` are those of ``sql``, its query is of ``dialect``."""
     reader = _Reader(sql, tokens, dialect)
     word = reader.take().text.upper()
-    statement: Insert | Update | Delete | Merge
+    statement: InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
     match word:
         case "INSERT":
             statement = reader.insert()
@@ -101,7 +99,7 @@ class _Reader:
     def query(self, text: str) -> Select:
         return select_of(text, dialect=self._dialect)
 
-    def insert(self) -> Insert:
+    def insert(self) -> InsertStatement:
         self.expect("INTO")
         table = self.table()
         columns: tuple[str, ...] | None = None
@@ -110,29 +108,29 @@ class _Reader:
             columns = self.names()
         if not any(self.peek(word) for word in ("SELECT", "WITH", "VALUES", "FROM", "(", "TABLE")):
             self.refuse(self.shown(), "give a SELECT or VALUES after the table")
-        return Insert(table, columns, self.query(self.text()))
+        return InsertStatement(table, columns, self.query(self.text()))
 
-    def update(self) -> Update:
+    def update(self) -> UpdateStatement:
         table = self.table()
         alias = self.alias("SET")
         self.expect("SET")
         assignments = self.assignments("WHERE", "FROM", "RETURNING")
         if self.peek("FROM"):
             self.refuse("UPDATE ... FROM", "use MERGE")
-        return Update(table, alias, assignments, self.where())
+        return UpdateStatement(table, alias, assignments, self.where())
 
-    def delete(self) -> Delete:
+    def delete(self) -> DeleteStatement:
         self.expect("FROM")
         table = self.table()
         alias = self.alias("WHERE", "USING", "RETURNING")
         if self.peek("USING"):
             self.refuse("DELETE ... USING", "use MERGE")
-        return Delete(table, alias, self.where())
+        return DeleteStatement(table, alias, self.where())
 
-    def merge(self) -> Merge:
+    def merge(self) -> MergeStatement:
         self.expect("INTO")
-        table = self.table()
-        target_alias = self.alias("USING") or table.rsplit("/", 1)[-1]
+        table, own = self.table_and_alias()
+        target_alias = self.alias("USING") or own
         self.expect("USING")
         if self.peek("("):
             self.take()
@@ -143,10 +141,10 @@ class _Reader:
                 self.refuse("a MERGE source without a name", "write USING (SELECT ...) AS name")
         else:
             start = self._next
-            name = self.table()
+            _, own = self.table_and_alias()
             written = self._slice(start, self._next)
             source = self.query(f"SELECT * FROM {written}")
-            source_alias = self.alias("ON") or name.rsplit("/", 1)[-1]
+            source_alias = self.alias("ON") or own
         self.expect("ON")
         on = self.text("WHEN")
         clauses = []
@@ -154,9 +152,9 @@ class _Reader:
             clauses.append(self.when(source_alias))
         if not clauses:
             self.refuse("a MERGE without WHEN", "say what to do when rows match or do not")
-        return Merge(table, target_alias, source, source_alias, on, tuple(clauses))
+        return MergeStatement(table, target_alias, source, source_alias, on, tuple(clauses))
 
-    def when(self, source_alias: str) -> MergeWhen:
+    def when(self, source_alias: str) -> WhenClause:
         negated = self.accept("NOT")
         self.expect("MATCHED")
         by_source = False
@@ -168,15 +166,15 @@ class _Reader:
         place = ("not_matched_by_source" if by_source else "not_matched") if negated else "matched"
         if place == "not_matched":
             self.expect("INSERT")
-            return MergeWhen("not_matched_insert", predicate, self.inserted())
+            return WhenClause("not_matched_insert", predicate, self.inserted())
         if self.accept("DELETE"):
-            return MergeWhen(f"{place}_delete", predicate, {})
+            return WhenClause(f"{place}_delete", predicate, {})
         if not self.accept("UPDATE"):
             self.refuse(f"WHEN ... THEN {self.shown()}", "use UPDATE or DELETE here")
         self.expect("SET")
         if self.accept("*"):
-            return MergeWhen(f"{place}_update", predicate, None)
-        return MergeWhen(f"{place}_update", predicate, self.assignments("WHEN", "RETURNING"))
+            return WhenClause(f"{place}_update", predicate, None)
+        return WhenClause(f"{place}_update", predicate, self.assignments("WHEN", "RETURNING"))
 
     def inserted(self) -> dict[str, str] | None:
         if self.accept("*"):
@@ -213,10 +211,14 @@ class _Reader:
         return self.text("RETURNING")
 
     def table(self) -> str:
+        return self.table_and_alias()[0]
+
+    def table_and_alias(self) -> tuple[str, str]:
+        """A table's name, and what its columns are qualified by unless the statement says so."""
         parts = [self.name()]
         while self.accept("."):
             parts.append(self.name())
-        return "/".join(parts)
+        return table_name(parts), parts[-1].rsplit("/", 1)[-1]
 
     def alias(self, *ends: str) -> str | None:
         if self.accept("AS"):

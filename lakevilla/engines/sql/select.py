@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,18 +14,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakevilla.errors import InvalidOperation
-
-__all__ = [
-    "Dialect",
-    "Select",
-    "named_parameters",
-    "query_of",
-    "referenced_tables",
-    "select_of",
-    "table_parts",
-    "tokens_of",
-]
-
+from lakevilla.expressions.parse import refuse_unused
 
 #: Whose SQL a query is written in.
 Dialect = Literal["duckdb", "spark"]
@@ -43,6 +32,11 @@ class Select:
         """The tables named, as paths: ``a.b`` and ``"a/b"`` are both ``a/b``."""
         return frozenset("/".join(parts) for parts in self.references)
 
+    @property
+    def spellings(self) -> list[tuple[str, str]]:
+        """Those paths, each with what the statement calls it: ``a.b``, or as it is quoted."""
+        return sorted({("/".join(parts), table_name(parts)) for parts in self.references})
+
 
 # Table functions that make rows of their arguments alone.
 _PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
@@ -52,11 +46,6 @@ _REACHING = re.compile(
     r"glob|query|getenv|getvariable|current_setting|set_config|nextval|currval|"
     r"current_database|current_schemas?|version|(java_method|(try_)?reflect)"
 )
-
-
-def referenced_tables(sql: str) -> set[str]:
-    """The tables that a SELECT names, as paths; CTEs are none."""
-    return set(select_of(sql).tables)
 
 
 def select_of(sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb") -> Select:
@@ -83,14 +72,12 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
     except SqlglotError as error:
-        raise InvalidOperation(
-            f"sql cannot be read: {_first_line(error)}; correct it and try again"
-        ) from None
+        raise _unreadable(error, text) from None
     except RecursionError:
         raise InvalidOperation("sql is nested too deeply; split it into views") from None
-    except (IndexError, KeyError, AttributeError, TypeError) as error:
+    except (IndexError, KeyError, AttributeError, TypeError):
         # The parser stumbles where it should tell what it does not know.
-        raise InvalidOperation("sql cannot be read; write it in simpler clauses") from error
+        raise InvalidOperation("sql cannot be read; write it in simpler clauses") from None
     if len(found) != 1:
         raise InvalidOperation(
             f"sql holds {len(found)} statements; give exactly one, and call sql again for each"
@@ -131,11 +118,7 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
         pieces += [sql[position : colon.start], "$"]
         position = colon.end + 1
         used.add(name.text)
-    if names is not None and names - used:
-        raise InvalidOperation(
-            f"parameters {', '.join(sorted(names - used))} are not used in the sql; "
-            "write them as :name or leave them out"
-        )
+    refuse_unused(names or (), used)
     return "".join([*pieces, sql[position:]])
 
 
@@ -146,9 +129,7 @@ def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
     try:
         tokens = (_Tokens() if dialect == "duckdb" else Spark.Tokenizer()).tokenize(sql)
     except SqlglotError as error:
-        raise InvalidOperation(
-            f"sql cannot be read: {_first_line(error)}; correct it and try again"
-        ) from None
+        raise _unreadable(error, sql) from None
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
     if not tokens:
@@ -191,7 +172,7 @@ def _refuse_reaching(node: exp.Expr) -> None:
     if isinstance(node, (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Pragma, exp.Copy, exp.Set)):
         if isinstance(node, exp.Query):
             return
-        raise InvalidOperation(f"{node.key} is not supported inside a query; use SELECT alone")
+        raise InvalidOperation(f"{node.key} is not supported inside a query; use only SELECT")
     if isinstance(node, exp.Func):
         name = _function_name(node)
         if _REACHING.fullmatch(name):
@@ -201,6 +182,12 @@ def _refuse_reaching(node: exp.Expr) -> None:
             )
 
 
+def table_name(parts: Sequence[str]) -> str:
+    """The name that a statement spells in parts: with dots, or a path if a part has some itself."""
+    is_plain = not any("." in part or "/" in part for part in parts)
+    return ("." if is_plain else "/").join(parts)
+
+
 def table_parts(table: exp.Table) -> tuple[str, ...] | None:
     """The parts of a table's name; None for a CTE, and for a function that makes rows."""
     this = table.this
@@ -208,6 +195,10 @@ def table_parts(table: exp.Table) -> tuple[str, ...] | None:
         named: list[Any] = [table.args.get("catalog"), table.args.get("db"), this]
         parts = tuple(part.name for part in named if part is not None)
         return None if len(parts) == 1 and _is_cte(table, parts[0]) else parts
+    if isinstance(this, (exp.Placeholder, exp.Parameter)):
+        raise InvalidOperation(
+            "a parameter stands for a value, and can't name a table: write the table's name"
+        )
     name = _function_name(this) if isinstance(this, exp.Func) else type(this).__name__.lower()
     if name in _PURE_TABLE_FUNCTIONS or isinstance(this, (exp.GenerateSeries, exp.Unnest)):
         return None
@@ -254,7 +245,26 @@ def _named(ctes: Iterable[exp.Expr], name: str) -> bool:
     return any(cte.alias.lower() == name.lower() for cte in ctes)
 
 
-def _first_line(error: Exception) -> str:
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    line = " ".join(plain.split())
-    return line[:1].lower() + line[1:300]
+def _unreadable(error: SqlglotError, sql: str) -> InvalidOperation:
+    details = getattr(error, "errors", None) or [{}]
+    first = details[0]
+    near = first.get("highlight")
+    place = f" at line {first['line']}, column {first['col']}" if first.get("line") else ""
+    advice = "correct it and try again"
+    if "`" in sql:
+        advice = 'quote names by "...", not by backticks'
+    elif "'" in re.sub(r"'(?:[^']|'')*'", "", sql):
+        advice = "a quote is not closed; within a text it is doubled, as in 'Ben''s'"
+    else:
+        clause = next((one for one in _NO_CLAUSE if re.search(rf"\b{one}\b", sql, re.I)), None)
+        if clause is not None:
+            advice = f"{clause.upper()} is not supported: {_NO_CLAUSE[clause]}"
+    return InvalidOperation(
+        f"sql cannot be read{place}{f', near {near!r}' if near else ''}; {advice}"
+    )
+
+
+_NO_CLAUSE = {
+    "returning": "the result of the statement counts its rows",
+    "on conflict": "use MERGE, or txn.upsert(...)",
+}

@@ -12,31 +12,22 @@ from itertools import pairwise
 
 from sqlglot import Token, TokenType
 
-from lakevilla.engines.sql.dml import Delete, Insert, Merge, MergeWhen, Update, parse_dml
+from lakevilla.engines.sql.dml import (
+    DeleteStatement,
+    InsertStatement,
+    MergeStatement,
+    UpdateStatement,
+    parse_dml,
+)
 from lakevilla.engines.sql.select import (
     Dialect,
     Select,
-    named_parameters,
-    referenced_tables,
     select_of,
     tokens_of,
 )
 from lakevilla.errors import InvalidOperation
 
-__all__ = [
-    "Delete",
-    "Insert",
-    "Merge",
-    "MergeWhen",
-    "Select",
-    "Statement",
-    "Update",
-    "named_parameters",
-    "parse_statement",
-    "referenced_tables",
-]
-
-Statement = Select | Insert | Update | Delete | Merge
+Statement = Select | InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "("})
 
@@ -67,10 +58,29 @@ def parse_statement(
         return select_of(sql, params, dialect)
     if word in ("INSERT", "UPDATE", "DELETE", "MERGE"):
         return parse_dml(sql, tokens, dialect)
+    instead = _INSTEAD.get(word, "or the method of the transaction for it")
     raise InvalidOperation(
         f"{word} is not supported in sql; use one SELECT, INSERT, UPDATE, DELETE or MERGE, "
-        "or the method of the transaction for it"
+        f"{instead}"
     )
+
+
+#: What does in Python what a word does elsewhere.
+_INSTEAD = {
+    "CREATE": "or lake.create_table(name, data_or_schema)",
+    "DROP": "or lake.drop_table(name)",
+    "ALTER": "or txn.alter(name, ...)",
+    "TRUNCATE": 'or txn.delete(name, where="true")',
+    "SHOW": "or lake.tables()",
+    "DESCRIBE": "or lake.table(name).schema",
+    "DESC": "or lake.table(name).schema",
+    "OPTIMIZE": "or lake.table(name).optimize()",
+    "VACUUM": "or lake.table(name).vacuum()",
+    "BEGIN": "and begin by `with lake.transaction() as txn:`",
+    "START": "and begin by `with lake.transaction() as txn:`",
+    "COMMIT": "and commit by txn.commit()",
+    "ROLLBACK": "and undo by txn.abort()",
+}
 
 
 def _refuse_unnamed(tokens: Iterable[Token]) -> None:

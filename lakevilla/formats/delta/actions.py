@@ -18,23 +18,6 @@ from lakevilla.formats.base import Change, Entry
 from lakevilla.formats.delta.paths import decode_path, encode_path, entry_key, raw_spelling
 from lakevilla.formats.files import ChangeFile, DataFile, DeletionVector, FileRef, RemovedFile
 
-__all__ = [
-    "Action",
-    "Sidecar",
-    "add_line",
-    "cdc_line",
-    "change_of",
-    "check_definition",
-    "compaction_of",
-    "entry_of",
-    "json_line",
-    "lines",
-    "parse_actions",
-    "parse_entry",
-    "remove_line",
-]
-
-
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -257,10 +240,15 @@ def change_of(actions: Iterable[Action], key: str) -> Change:
         raise CorruptObject(f"{key} has a path that is no utf-8: {error}", key=key) from None
     check_definition(metadata, protocol, key)
     files = {file.ref: file for file in adds}
-    gone = {file.ref: file for file in removes}
-    _check_files(files, gone, key)
+    removed = {file.ref: file for file in removes}
+    _check_files(files, removed, key)
     return Change(
-        tuple(files.values()), tuple(gone.values()), tuple(cdc), metadata, protocol, tuple(domains)
+        tuple(files.values()),
+        tuple(removed.values()),
+        tuple(cdc),
+        metadata,
+        protocol,
+        tuple(domains),
     )
 
 

@@ -7,22 +7,26 @@ Names are looked up without regard to case, in the schema as it was before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
+from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.types import INTEGERS, type_name
 from lakevilla.expressions.walk import columns
-from lakevilla.formats.base import Change
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import REPLACED, Change, replaced_once_more
 from lakevilla.formats.delta.metadata.column_mapping import (
     MAX_COLUMN_ID,
     assign_ids,
     highest_id,
     keep_names,
 )
-from lakevilla.formats.delta.metadata.layout import Definition
+from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import (
     CONSTRAINT,
     canonical_names,
@@ -36,24 +40,19 @@ from lakevilla.formats.delta.metadata.schema import (
     delta_fields,
     encode_schema,
     mapping_mode,
+    physical_name,
 )
-
-__all__ = ["alter_table", "merge_schema"]
+from lakevilla.formats.widening import check_widens, in_delta
 
 _MODE = "delta.columnMapping.mode"
+_WIDENING = "delta.enableTypeWidening"
+#: What types a field had before, so that readers know what old files may hold.
+_CHANGES = "delta.typeChanges"
 
 
 def alter_table(
-    definition: Definition,
-    *,
-    add_columns: pa.Schema | None = None,
-    drop_columns: Sequence[str] = (),
-    rename_columns: Mapping[str, str] | None = None,
-    drop_not_null: Sequence[str] = (),
-    add_constraints: Mapping[str, str] | None = None,
-    drop_constraints: Sequence[str] = (),
-    set_properties: Mapping[str, str] | None = None,
-    unset_properties: Sequence[str] = (),
+    definition: DeltaDefinition,
+    alteration: TableAlteration,
 ) -> Change:
     """The change that alters a table. Raises ``InvalidOperation``.
 
@@ -61,21 +60,22 @@ def alter_table(
     """
     definition.check_writable()
     edit = _Edit(definition)
-    edit.set_properties(dict(set_properties or {}))
-    edit.unset_properties(unset_properties)
-    edit.drop_constraints(drop_constraints)
-    for name in drop_not_null:
+    edit.set_properties(dict(alteration.set_properties))
+    edit.unset_properties(alteration.unset_properties)
+    edit.drop_constraints(alteration.drop_constraints)
+    for name in alteration.drop_not_null:
         edit.change_field(name, lambda field: {**field, "nullable": True})
+    edit.change_types(dict(alteration.change_types))
     # Names are those before the change: what is renamed is found by its old name.
-    edit.drop_columns(drop_columns)
-    edit.rename_columns(dict(rename_columns or {}))
-    if add_columns is not None:
-        edit.add_columns(delta_fields(add_columns, definition.table))
-    edit.add_constraints(dict(add_constraints or {}))
+    edit.drop_columns(alteration.drop_columns)
+    edit.rename_columns(dict(alteration.rename_columns))
+    if alteration.add_columns is not None:
+        edit.add_columns(delta_fields(alteration.add_columns, definition.table))
+    edit.add_constraints(dict(alteration.add_constraints))
     return edit.change()
 
 
-def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
+def merge_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
     """The change that adds the columns of ``schema`` that the table lacks, nested ones too.
 
     Columns present in both keep their type: whether data fits is for the cast to say.
@@ -83,6 +83,14 @@ def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
     definition.check_writable()
     edit = _Edit(definition)
     edit.fields = _merged(edit.fields, delta_fields(schema, definition.table))
+    return edit.change()
+
+
+def replace_schema(definition: DeltaDefinition, schema: pa.Schema) -> Change:
+    """The change after which the table has the columns of ``schema``, and none of its rows."""
+    definition.check_writable()
+    edit = _Edit(definition)
+    edit.replace_columns(delta_fields(schema, definition.table))
     return edit.change()
 
 
@@ -116,7 +124,7 @@ def _nullable(field: Field) -> Field:
 class _Edit:
     """A table's metadata while it is being changed."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: DeltaDefinition) -> None:
         self._before = definition
         self._table = definition.table
         self.fields = definition.fields
@@ -148,27 +156,73 @@ class _Edit:
     # ------------------------------------------------------------------ columns
 
     def add_columns(self, new: list[Field]) -> None:
-        present = {field["name"].lower() for field in self.fields}
         for field in new:
-            if field["name"].lower() in present:
-                raise self._refused(f"already has a column {field['name']!r}; choose another name")
             if not field["nullable"]:
                 raise self._refused(
-                    f"cannot get the column {field['name']!r} as NOT NULL: the rows that are there "
-                    "have no value for it; add it nullable"
+                    f"cannot get the column {field['name']!r} as NOT NULL: existing rows have no "
+                    "value for it; add it as nullable"
                 )
-        self.fields = [*self.fields, *new]
+            self.fields = self._with_field(self.fields, field, "")
+
+    def _with_field(self, fields: list[Field], new: Field, within: str) -> list[Field]:
+        """``fields`` and a new one, which is one of a struct's if its name begins with that."""
+        name = new["name"].lower()
+        for place, field in enumerate(fields):
+            if field["name"].lower() == name:
+                path = f"{within}{field['name']}"
+                raise self._refused(f"already has a column {path!r}; choose another name")
+            kind = field["type"]
+            is_struct = isinstance(kind, dict) and kind["type"] == "struct"
+            if is_struct and name.startswith(f"{field['name'].lower()}."):
+                inner = {**new, "name": new["name"][len(field["name"]) + 1 :]}
+                nested = self._with_field(kind["fields"], inner, f"{within}{field['name']}.")
+                wider = {**field, "type": {**kind, "fields": nested}}
+                return [*fields[:place], wider, *fields[place + 1 :]]
+        return [*fields, new]
 
     def drop_columns(self, names: Sequence[str]) -> None:
         for name in names:
             path = self._path(name)
-            self._require_mapping("drop", name)
-            self._refuse_used(path, "dropped")
             if path[0] in self._partitions:
                 raise self._refused(f"is partitioned by {path[0]!r}, which cannot be dropped")
+            self._refuse_used(path, "dropped")
+            self._require_mapping("drop", name)
             self.fields = _edited(self.fields, path, None)
         if names and len(self.fields) <= len(self._partitions):
             raise self._refused("would be left without a column for its data files")
+
+    def replace_columns(self, new: list[Field]) -> None:
+        """Other columns in place of all; names of columns need no mapping, for no file stays."""
+        mode = mapping_mode(self._properties, self._table)
+        before = {field["name"].lower(): field for field in self.fields}
+        types = {
+            field.name.lower(): field.type
+            for field in arrow_schema(self.fields, physical=False, mode=mode)
+        }
+        given = arrow_schema(new, physical=False, mode="none")
+        fields = []
+        for field, kind in zip(new, given.types, strict=True):
+            old = before.get(field["name"].lower())
+            stays = old is not None and types[field["name"].lower()] == kind
+            fields.append(old if old is not None and stays else field)
+        removed = [field for field in self.fields if field not in fields]
+        kept = {field["name"].lower() for field in fields}
+        for name in self._partitions:
+            if name.lower() not in kept:
+                raise self._refused(f"is partitioned by {name!r}, which the data lacks: add it")
+        for field in removed:
+            self._refuse_used((field["name"],), "replaced")
+            if physical_name(field) in (self._before.clustering or ""):
+                raise self._refused(
+                    f"is clustered by {field['name']!r}, which can then not be replaced"
+                )
+        if len(fields) <= len(self._partitions):
+            raise self._refused("would be left without a column for its data files")
+        spelled = {field["name"].lower(): field["name"] for field in fields}
+        self._partitions = [spelled[name.lower()] for name in self._partitions]
+        self.fields = fields
+        if removed:
+            self._properties[REPLACED] = replaced_once_more(self._properties)
 
     def rename_columns(self, names: Mapping[str, str]) -> None:
         paths = {self._path(old): new for old, new in names.items()}
@@ -184,11 +238,38 @@ class _Edit:
     def change_field(self, name: str, change: Callable[[Field], Field]) -> None:
         self.fields = _edited(self.fields, self._path(name), change)
 
+    def change_types(self, types: Mapping[str, str]) -> None:
+        for name, new in types.items():
+            path = self._path(name)
+            self._refuse_constrained(path, "get another type")
+            self.fields = _edited(self.fields, path, partial(self._widened, name, new))
+            if len(path) == 1 and path[0] in self._partitions and new not in INTEGERS:
+                raise self._refused(
+                    f"is partitioned by {name!r}, which may become a wider integer and nothing else"
+                )
+        # Asked for last: it would be set in vain for a type that no table widens to.
+        if types and self._properties.get(_WIDENING, "").lower() != "true":
+            raise self._refused(
+                f"cannot get columns of wider types before the property {_WIDENING} = true is set: "
+                "then only clients that know the table feature typeWidening read the table"
+            )
+
+    def _widened(self, name: str, new: str, field: Field) -> Field:
+        mode = mapping_mode(self._properties, self._table)
+        old = type_name(arrow_schema([field], physical=False, mode=mode).field(0).type)
+        check_widens(self._table, name, old, new, in_delta)
+        metadata = field.get("metadata") or {}
+        changes = [*metadata.get(_CHANGES, []), {"fromType": field["type"], "toType": new}]
+        return {**field, "type": new, "metadata": {**metadata, _CHANGES: changes}}
+
     def _refuse_duplicates(self, fields: list[Field]) -> None:
         seen: set[str] = set()
         for field in fields:
             if field["name"].lower() in seen:
-                raise self._refused(f"would have two columns {field['name']!r}")
+                raise self._refused(
+                    f"would have two columns {field['name']!r} (case is ignored): choose another "
+                    "name"
+                )
             seen.add(field["name"].lower())
             kind = field["type"]
             if isinstance(kind, dict) and kind["type"] == "struct":
@@ -219,14 +300,17 @@ class _Edit:
                 f"property {_MODE} = name first"
             )
 
-    def _refuse_used(self, path: tuple[str, ...], verb: str) -> None:
+    def _refuse_constrained(self, path: tuple[str, ...], what: str) -> None:
         for key, sql in self._properties.items():
             if key.startswith(CONSTRAINT) and _mentions(sql, path):
                 name = key.removeprefix(CONSTRAINT)
                 raise self._refused(
                     f"has the constraint {name!r} ({sql}) on column {'.'.join(path)!r}, which can "
-                    f"then not be {verb}; drop the constraint first"
+                    f"then not {what}; drop the constraint first"
                 )
+
+    def _refuse_used(self, path: tuple[str, ...], verb: str) -> None:
+        self._refuse_constrained(path, f"be {verb}")
         for key in ("delta.dataSkippingStatsColumns",):
             if path[-1].lower() in self._properties.get(key, "").lower():
                 raise self._refused(
@@ -244,14 +328,21 @@ class _Edit:
         for name, sql in constraints.items():
             if self._constraint_key(name) is not None:
                 raise self._refused(f"already has a constraint {name!r}; drop it first")
-            bind(parse_predicate(sql), schema)
+            bind(parse_constraint(sql), schema)
             self._properties[CONSTRAINT + name] = sql
 
     def drop_constraints(self, names: Sequence[str]) -> None:
         for name in names:
             key = self._constraint_key(name)
             if key is None:
-                raise self._refused(f"has no constraint {name!r}")
+                known = [
+                    key.removeprefix(CONSTRAINT)
+                    for key in self._properties
+                    if key.startswith(CONSTRAINT)
+                ]
+                raise self._refused(
+                    f"has no constraint {name!r}; it has {', '.join(map(repr, known)) or 'none'}"
+                )
             del self._properties[key]
 
     def _constraint_key(self, name: str) -> str | None:
@@ -269,8 +360,8 @@ class _Edit:
             is_on = value.lower() == "true"
             if key == "delta.enableRowTracking" and is_on and not self._before.flag(key):
                 raise self._refused(
-                    "can have delta.enableRowTracking from its creation alone: files that are "
-                    "there have no row ids"
+                    "can have delta.enableRowTracking only from its creation: existing files have "
+                    "no row ids"
                 )
             self._properties[key] = value
 

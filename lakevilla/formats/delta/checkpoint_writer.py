@@ -21,7 +21,7 @@ from lakevilla.formats.delta.checkpoint.columns import decode_paths, vector_colu
 from lakevilla.formats.delta.checkpoint.file_list import batches_of
 from lakevilla.formats.delta.checkpoint.parts import fetch
 from lakevilla.formats.delta.checkpoint.statistics import parsed_columns
-from lakevilla.formats.delta.metadata.layout import Definition
+from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.paths import encode_path, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
@@ -29,8 +29,6 @@ from lakevilla.formats.file_sets import Masks, is_masked
 from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile
 from lakevilla.store.base import ABSENT, ANY, Found, Unknown
 from lakevilla.store.effects import Program, get, put
-
-__all__ = ["is_due", "write_checkpoint"]
 
 _ROW_GROUP_ROWS = 131_072
 _WEEK_MS = 7 * 86_400_000
@@ -318,7 +316,7 @@ class _Writer:
             self._pending_rows = 0
 
 
-def _writes_json(definition: Definition) -> bool:
+def _writes_json(definition: DeltaDefinition) -> bool:
     """Statistics go in as JSON, unless the table wants them as structs alone."""
     return not (
         definition.properties.get("delta.checkpoint.writeStatsAsJson", "true").lower() == "false"

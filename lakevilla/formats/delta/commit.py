@@ -15,11 +15,9 @@ import msgspec
 from lakevilla.errors import CorruptObject, InvalidOperation
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.actions import add_line, cdc_line, json_line, lines, remove_line
-from lakevilla.formats.delta.metadata.layout import Definition
+from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile
-
-__all__ = ["ROW_TRACKING_DOMAIN", "render"]
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
@@ -33,7 +31,7 @@ def render(snapshot: DeltaSnapshot, change: Change, info: CommitInfo, timestamp_
     """The log entry that follows ``snapshot``; see ``formats.base.TableFormat.render``."""
     number = snapshot.version + 1
     before = snapshot.definition
-    after = Definition(
+    after = DeltaDefinition(
         before.location,
         before.table,
         change.metadata if change.metadata is not None else before.metadata,
@@ -72,7 +70,7 @@ def _commit_info(
     snapshot: DeltaSnapshot,
     change: Change,
     info: CommitInfo,
-    after: Definition,
+    after: DeltaDefinition,
     timestamp_ms: int,
     stamp: int,
 ) -> dict[str, Any]:

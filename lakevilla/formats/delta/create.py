@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.metadata.column_mapping import (
     MAX_COLUMN_ID,
@@ -25,8 +25,6 @@ from lakevilla.formats.delta.metadata.schema import (
     encode_schema,
     mapping_mode,
 )
-
-__all__ = ["create_table"]
 
 
 def create_table(
@@ -52,7 +50,7 @@ def create_table(
         configuration[MAX_COLUMN_ID] = str(last)
     for key, rule in configuration.items():
         if key.startswith(CONSTRAINT):
-            bind(parse_predicate(rule), arrow_schema(fields, physical=False, mode=mode))
+            bind(parse_constraint(rule), arrow_schema(fields, physical=False, mode=mode))
     features |= features_of(fields, configuration)
     if configuration.get("delta.enableRowTracking", "").lower() == "true":
         for part in ("RowId", "RowCommitVersion"):

@@ -18,12 +18,9 @@ import numpy.typing as npt
 
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.delta.paths import decode_path
-from lakevilla.formats.files import DeletionVector
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
-
-__all__ = ["RowIndices", "decode_bitmap", "read_vector", "vector_key"]
 
 RowIndices = npt.NDArray[np.int64]
 
@@ -37,26 +34,26 @@ def read_vector(location: str, vector: DeletionVector) -> Program[RowIndices]:
     At most one request: none for an inline vector, else the vector's own bytes.
     """
     if vector.storage_type == "i":
-        where = f"the inline deletion vector {vector.path_or_inline[:40]!r}"
-        data = _z85(vector.path_or_inline, where)[: vector.size_in_bytes]
+        name = f"the inline deletion vector {vector.path_or_inline[:40]!r}"
+        data = _z85(vector.path_or_inline, name)[: vector.size_in_bytes]
         if len(data) < vector.size_in_bytes:
-            raise _corrupt(where, None, "it is shorter than its size")
-        return _checked(decode_bitmap(data, where), vector, where)
+            raise _corrupt(name, None, "it is shorter than its size")
+        return _checked(decode_bitmap(data, name), vector, name)
     key = vector_key(location, vector)
     start = 1 if vector.offset is None else vector.offset
     outcome = yield from get(key, byte_range=(start, start + vector.size_in_bytes + 8))
-    where = f"deletion vector {key} at {start}"
+    name = f"deletion vector {key} at {start}"
     if not isinstance(outcome, Found):
-        raise _corrupt(where, key, "it is missing")
+        raise _corrupt(name, key, "it is missing")
     body = outcome.body
     data = body[4:-4]
     if len(data) != vector.size_in_bytes or int.from_bytes(body[:4], "big") != len(data):
         raise _corrupt(
-            where, key, f"it is not of the {vector.size_in_bytes} bytes that the log says"
+            name, key, f"it is not of the {vector.size_in_bytes} bytes that the log says"
         )
     if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
-        raise _corrupt(where, key, "its checksum is wrong")
-    return _checked(decode_bitmap(data, where, key), vector, where, key)
+        raise _corrupt(name, key, "its checksum is wrong")
+    return _checked(decode_bitmap(data, name, key), vector, name, key)
 
 
 def vector_key(location: str, vector: DeletionVector) -> str:
@@ -65,21 +62,21 @@ def vector_key(location: str, vector: DeletionVector) -> str:
         # Spelt as the path of a data file is.
         return decode_path(vector.path_or_inline)
     if vector.storage_type != "u" or len(vector.path_or_inline) < _UUID_LENGTH:
-        where = f"a deletion vector of {location}"
-        raise _corrupt(where, None, f"its storage type {vector.storage_type!r} is not known")
+        name = f"a deletion vector of {location}"
+        raise _corrupt(name, None, f"its storage type {vector.storage_type!r} is not known")
     prefix = vector.path_or_inline[:-_UUID_LENGTH]
-    where = f"the deletion vector {vector.path_or_inline!r} of {location}"
-    digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], where).hex()
+    name = f"the deletion vector {vector.path_or_inline!r} of {location}"
+    digits = _z85(vector.path_or_inline[-_UUID_LENGTH:], name).hex()
     uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     name = f"deletion_vector_{uuid}.bin"
     return file_key(location, f"{prefix}/{name}" if prefix else name)
 
 
 def _checked(
-    rows: RowIndices, vector: DeletionVector, where: str, key: str | None = None
+    rows: RowIndices, vector: DeletionVector, name: str, key: str | None = None
 ) -> RowIndices:
     if len(rows) != vector.cardinality:
-        raise _corrupt(where, key, f"it has {len(rows)} rows, the log says {vector.cardinality}")
+        raise _corrupt(name, key, f"it has {len(rows)} rows, the log says {vector.cardinality}")
     return rows
 
 
@@ -91,11 +88,11 @@ _OFFSETS_FROM = 4
 
 
 def decode_bitmap(
-    data: bytes, where: str = "a deletion vector", key: str | None = None
+    data: bytes, name: str = "a deletion vector", key: str | None = None
 ) -> RowIndices:
     """Row indices of Delta's form of a 64-bit Roaring bitmap. Raises ``CorruptObject``."""
     if int.from_bytes(data[:4], "little") != _MAGIC:
-        raise _corrupt(where, key, "it has not the magic number of a deletion vector")
+        raise _corrupt(name, key, "it has not the magic number of a deletion vector")
     reader = _Reader(data, 4)
     parts: list[npt.NDArray[np.int64]] = []
     try:
@@ -103,12 +100,12 @@ def decode_bitmap(
             high = reader.number(4) << 32
             parts.extend(rows + high for rows in _containers(reader))
     except _TooShort:
-        raise _corrupt(where, key, "it ends too early") from None
+        raise _corrupt(name, key, "it ends too early") from None
     except ValueError as error:
-        raise _corrupt(where, key, str(error)) from None
+        raise _corrupt(name, key, str(error)) from None
     rows = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
     if len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()):
-        raise _corrupt(where, key, "its rows are out of order")
+        raise _corrupt(name, key, "its rows are out of order")
     return rows
 
 
@@ -189,7 +186,7 @@ _TO_B85 = bytes.maketrans(_Z85, _B85)
 _OUTSIDE = bytes(set(range(256)) - set(_Z85))
 
 
-def _z85(text: str, where: str) -> bytes:
+def _z85(text: str, name: str) -> bytes:
     """Z85 (ZeroMQ RFC 32): the standard library's base 85 in another alphabet."""
     try:
         raw = text.encode("ascii")
@@ -197,8 +194,8 @@ def _z85(text: str, where: str) -> bytes:
             raise ValueError("not base 85")
         return base64.b85decode(raw.translate(_TO_B85))
     except (ValueError, binascii.Error):
-        raise _corrupt(where, None, "its text is no z85") from None
+        raise _corrupt(name, None, "its text is no z85") from None
 
 
-def _corrupt(where: str, key: str | None, why: str) -> CorruptObject:
-    return CorruptObject(f"{where} cannot be read: {why}; restore the table or the object", key=key)
+def _corrupt(name: str, key: str | None, why: str) -> CorruptObject:
+    return CorruptObject(f"{name} cannot be read: {why}; restore the table or the object", key=key)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,17 +24,6 @@ from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot, snapshot_of
 from lakevilla.store.base import Found, GetOutcome
 from lakevilla.store.effects import Effect, Get, Program, get, list_objects, parallel
-
-__all__ = [
-    "CheckpointCache",
-    "extend",
-    "get_entries",
-    "leftovers",
-    "named_in_log",
-    "open_listed",
-    "open_numbered",
-    "read_entry",
-]
 
 # Numbers asked for at once while entries keep coming: the first misses end the walk.
 _BATCHES = (1, 1, 2, 4, 8, 16)
@@ -78,7 +67,7 @@ class CheckpointCache:
             return self._versions.get(location)
 
     def forget(self, location: str) -> None:
-        """The table was made anew."""
+        """The table was created again."""
         with self._lock:
             self._versions.pop(location, None)
 
@@ -94,7 +83,7 @@ def read_entry(location: str, version: int) -> Program[Entry | None]:
 
 def named_in_log(location: str) -> Program[set[str]]:
     """The paths of all files that entries still in the log add, remove or tell the changes of."""
-    numbers = sorted((yield from _list_log(location, None)).entries)
+    numbers = sorted((yield from list_log(location, None)).entries)
     answers = yield from get_entries(location, numbers)
     named: set[str] = set()
     for number, outcome in zip(numbers, answers, strict=True):
@@ -176,8 +165,10 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
-    entries: frozenset[int]
+class LogListing:
+    """What lies in a log. ``entries`` tell when the store took each, in seconds since the epoch."""
+
+    entries: Mapping[int, float]
     checkpoints: tuple[_CheckpointFiles, ...]
     compactions: tuple[tuple[int, int], ...]
 
@@ -188,6 +179,15 @@ class _Listing:
     @property
     def is_rooted(self) -> bool:
         return bool(self.checkpoints) or 0 in self.entries
+
+    def readable(self) -> list[int]:
+        """The versions that can be opened, in order: all entries since a checkpoint are there."""
+        roots = {checkpoint.version for checkpoint in self.checkpoints}
+        found: list[int] = []
+        for version in sorted({*self.entries, *roots}):
+            if version == 0 or version in roots or found[-1:] == [version - 1]:
+                found.append(version)
+        return found
 
 
 _NAME = re.compile(
@@ -200,11 +200,12 @@ _NAME = re.compile(
 )
 
 
-def _list_log(location: str, after: int | None) -> Program[_Listing]:
+def list_log(location: str, after: int | None) -> Program[LogListing]:
+    """What lies in the log, or in its part from version ``after`` on."""
     directory = log_directory(location)
     start = None if after is None else entry_key(location, after - 1) if after > 0 else None
     objects = yield from list_objects(directory, start)
-    entries: set[int] = set()
+    entries: dict[int, float] = {}
     compactions: list[tuple[int, int]] = []
     single: list[_CheckpointFiles] = []
     multi: dict[tuple[int, int], dict[int, tuple[str, object]]] = {}
@@ -214,7 +215,7 @@ def _list_log(location: str, after: int | None) -> Program[_Listing]:
             continue
         version = int(match["version"])
         if match["entry"]:
-            entries.add(version)
+            entries[version] = info.modified_seconds
         elif match["last"]:
             compactions.append((version, int(match["last"])))
         elif match["part"]:
@@ -229,10 +230,10 @@ def _list_log(location: str, after: int | None) -> Program[_Listing]:
             keys = tuple(found[number][0] for number in sorted(found))
             single.append(_CheckpointFiles(version, keys, identity))
     single.sort(key=lambda files: (files.version, -len(files.keys), files.keys))
-    return _Listing(frozenset(entries), tuple(single), tuple(compactions))
+    return LogListing(entries, tuple(single), tuple(compactions))
 
 
-def _plan(listing: _Listing, target: int | None, location: str, table: str) -> _Plan:
+def _plan(listing: LogListing, target: int | None, location: str, table: str) -> _Plan:
     """What to read of a listed log. Raises ``VersionNotFound`` and ``CorruptObject``."""
     usable = [c for c in listing.checkpoints if target is None or c.version <= target]
     checkpoint = usable[-1] if usable else None
@@ -294,15 +295,15 @@ def open_listed(
     for attempt in range(2):
         seen = cache.last_version(location) if attempt == 0 else None
         after = seen if target is None or (seen is not None and seen <= target) else None
-        listing = yield from _list_log(location, after)
+        listing = yield from list_log(location, after)
         if after is not None and not listing.is_rooted:
-            # The table was made anew, or that checkpoint is gone.
+            # The table was created again, or that checkpoint is gone.
             cache.forget(location)
-            listing = yield from _list_log(location, None)
+            listing = yield from list_log(location, None)
         if listing.is_empty:
             raise TableNotFound(
                 f"there is no delta table {table}: {location}/_delta_log holds no log, so it is at "
-                "most a directory that is no table",
+                "most a directory that is not a table",
                 table=table,
             )
         try:
@@ -324,6 +325,10 @@ def open_numbered(
     """The table at a known version: by ``_last_checkpoint`` and numbers, else by a LIST."""
     if version < 0:
         raise VersionNotFound(f"table {table} has no version {version}", table=table)
+    seen = cache.last_version(location)
+    if seen is not None and seen > version:
+        # So is what the hint names: an older checkpoint is found by a LIST alone.
+        return (yield from open_listed(location, table, version, cache))
     hint = yield from _hint(location)
     if hint is not None and hint.version <= version <= hint.version + _LONG_TAIL:
         plan = _Plan(hint, tuple(_steps(hint.version + 1, version)))

@@ -13,11 +13,8 @@ from lakevilla.formats.delta.checkpoint.file_list import batches_of
 from lakevilla.formats.delta.checkpoint.parts import fetch
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.delta.snapshot import DeltaSnapshot
-from lakevilla.formats.files import DeletionVector
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.effects import Program
-
-__all__ = ["named_objects"]
 
 
 def named_objects(snapshot: DeltaSnapshot, removed_since_ms: int) -> Program[set[str]]:

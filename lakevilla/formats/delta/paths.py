@@ -13,15 +13,6 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote
 
-__all__ = [
-    "RESPELT",
-    "decode_path",
-    "encode_path",
-    "entry_key",
-    "log_directory",
-    "raw_spelling",
-]
-
 # What delta-rs and Spark both leave as it is, besides letters, digits and "_.-~".
 _SAFE = "!$&'()*+,/:;=@"
 _NEEDS_ENCODING = re.compile(r"[^A-Za-z0-9_.\-~!$&'()*+,/:;=@]")

@@ -15,21 +15,23 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
+from lakevilla.formats.defined import DefinedSnapshot
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint
-from lakevilla.formats.delta.metadata.layout import CLUSTERING_DOMAIN, Definition, same_contract
+from lakevilla.formats.delta.metadata.layout import (
+    CLUSTERING_DOMAIN,
+    DeltaDefinition,
+    same_contract,
+)
 from lakevilla.formats.file_sets import masked_out
-from lakevilla.formats.files import FileRef, files_from_structs
-from lakevilla.formats.layout import Layout
-from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.formats.files import FileRef, TableSize, files_from_structs, size_of
+from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.effects import Program
 
-__all__ = ["DeltaSnapshot", "blank_snapshot", "snapshot_of"]
 
-
-class DeltaSnapshot:
-    """See ``formats.base.Snapshot``.
+class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
+    """See ``formats.base.TableSnapshot``.
 
     Beyond the protocol it knows what a writer of the next entry needs:
     ``domains``, and ``timestamp_ms``, the time of the newest entry (None where
@@ -52,10 +54,10 @@ class DeltaSnapshot:
     def __init__(
         self,
         version: int,
-        definition: Definition,
+        definition: DeltaDefinition,
         *,
         checkpoint: Checkpoint | None,
-        tail: Tail,
+        tail: Overlay,
         applications: Mapping[str, int],
         domains: Mapping[str, str],
         timestamp_ms: int | None,
@@ -78,14 +80,6 @@ class DeltaSnapshot:
         return "delta"
 
     @property
-    def location(self) -> str:
-        return self.definition.location
-
-    @property
-    def table(self) -> str:
-        return self.definition.table
-
-    @property
     def catalog(self) -> str:
         return ""
 
@@ -96,14 +90,6 @@ class DeltaSnapshot:
     @property
     def time_travel(self) -> int | None:
         return self.version
-
-    @property
-    def table_id(self) -> str:
-        return self.definition.table_id
-
-    @property
-    def layout(self) -> Layout:
-        return self.definition.layout
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -127,12 +113,9 @@ class DeltaSnapshot:
         return self._checkpoint
 
     @property
-    def tail(self) -> Tail:
+    def tail(self) -> Overlay:
         """What came after the checkpoint."""
         return self._tail
-
-    def check_writable(self) -> None:
-        self.definition.check_writable()
 
     def application_version(self, application: str) -> int | None:
         return self.applications.get(application)
@@ -187,7 +170,7 @@ class DeltaSnapshot:
             or change.protocol is not None
             or domains.get(CLUSTERING_DOMAIN) != definition.clustering
         ):
-            definition = Definition(
+            definition = DeltaDefinition(
                 definition.location,
                 definition.table,
                 change.metadata if change.metadata is not None else definition.metadata,
@@ -228,18 +211,22 @@ class DeltaSnapshot:
 
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         unknown: list[FileRef] = []
-        gone: set[FileRef] = set()
+        missing: set[FileRef] = set()
         for ref in refs:
             match self._tail.live(ref):
                 case None:
                     unknown.append(ref)
                 case False:
-                    gone.add(ref)
+                    missing.add(ref)
         if unknown and self._checkpoint is not None and self._checkpoint.parts:
             found = yield from present_files(self._checkpoint, unknown)
             unknown = [ref for ref in unknown if ref not in found]
-        gone.update(unknown)
-        return [ref for ref in refs if ref in gone]
+        missing.update(unknown)
+        return [ref for ref in refs if ref in missing]
+
+    def known_size(self) -> TableSize | None:
+        # What a checkpoint holds is read when files are asked for, and not kept.
+        return None if self._checkpoint is not None else size_of(self._tail.fold().adds.values())
 
 
 def _with_domains(
@@ -258,7 +245,7 @@ def blank_snapshot(location: str, table: str) -> DeltaSnapshot:
     """The state before version 0."""
     return DeltaSnapshot(
         -1,
-        Definition(location, table, {}, {}),
+        DeltaDefinition(location, table, {}, {}),
         checkpoint=None,
         tail=EMPTY_TAIL,
         applications={},
@@ -272,7 +259,7 @@ def snapshot_of(location: str, table: str, checkpoint: Checkpoint) -> DeltaSnaps
     clustering = checkpoint.domains.get(CLUSTERING_DOMAIN)
     return DeltaSnapshot(
         checkpoint.version,
-        Definition(location, table, checkpoint.metadata, checkpoint.protocol, clustering),
+        DeltaDefinition(location, table, checkpoint.metadata, checkpoint.protocol, clustering),
         checkpoint=checkpoint,
         tail=checkpoint.inline,
         applications=checkpoint.applications,

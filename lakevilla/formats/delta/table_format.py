@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import (
     VOIDED,
     Attempt,
@@ -17,23 +18,23 @@ from lakevilla.formats.base import (
     Entry,
     FormatName,
     Leftovers,
-    Snapshot,
+    LogVersion,
+    TableSnapshot,
 )
 from lakevilla.formats.delta import log
 from lakevilla.formats.delta.actions import parse_entry
-from lakevilla.formats.delta.alter import alter_table, merge_schema
+from lakevilla.formats.delta.alter import alter_table, merge_schema, replace_schema
 from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_change
 from lakevilla.formats.delta.named_objects import named_objects
+from lakevilla.formats.delta.past_versions import kept_range, kept_versions, version_by
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
-
-__all__ = ["DeltaFormat"]
 
 # Entries between a cached state and the version asked for, up to which they are
 # read one by one; beyond, the newest checkpoint is cheaper.
@@ -57,8 +58,8 @@ class DeltaFormat:
         self._cache = log.CheckpointCache()
 
     def open(
-        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
-    ) -> Program[Snapshot]:
+        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+    ) -> Program[TableSnapshot]:
         """The newest version: a LIST and a round of reads, or the numbers after ``cached``.
 
         Raises ``TableNotFound``, ``CorruptObject``, ``UnsupportedTableFeature``.
@@ -75,10 +76,10 @@ class DeltaFormat:
         location: str,
         table: str,
         version: int,
-        cached: Snapshot | None = None,
+        cached: TableSnapshot | None = None,
         *,
         catalog: str = "",
-    ) -> Program[Snapshot]:
+    ) -> Program[TableSnapshot]:
         """The table at a version, without a LIST where its log can be read by number."""
         known = _usable(cached)
         if known is not None and known.version <= version <= known.version + _CATCH_UP:
@@ -87,21 +88,43 @@ class DeltaFormat:
                 return extended
         return (yield from log.open_numbered(location, table, version, self._cache))
 
-    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+    def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
+        return (yield from kept_versions(_delta(newest), limit))
+
+    def kept_range(self, newest: TableSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
+        return (yield from kept_range(_delta(newest)))
+
+    def version_by(self, newest: TableSnapshot, timestamp_ms: int) -> Program[int | None]:
+        return (yield from version_by(_delta(newest), timestamp_ms))
+
+    def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
+        """Nothing: a state is opened from a checkpoint, or the first entry, without a gap."""
+        yield from ()
+
+    def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
+        yield from ()
+        table = newest.layout.table
+        raise InvalidOperation(
+            f"table {table} is a Delta table, which has no snapshot, branch or tag {ref!r}: give "
+            "version= or timestamp=",
+            table=table,
+        )
+
+    def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
         return (yield from log.read_entry(known.location, version))
 
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("id", ""))
 
-    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+    def advance(self, snapshot: TableSnapshot, entry: Entry) -> TableSnapshot:
         return _delta(snapshot).advance(entry)
 
-    def blank(self, location: str, table: str, *, catalog: str = "") -> Snapshot:
+    def blank(self, location: str, table: str, *, catalog: str = "") -> TableSnapshot:
         return blank_snapshot(location, table)
 
     def create(
         self,
-        blank: Snapshot,
+        blank: TableSnapshot,
         schema: pa.Schema,
         *,
         table_id: str,
@@ -120,45 +143,32 @@ class DeltaFormat:
 
     def alter(
         self,
-        snapshot: Snapshot,
-        *,
-        add_columns: pa.Schema | None = None,
-        drop_columns: Sequence[str] = (),
-        rename_columns: Mapping[str, str] | None = None,
-        drop_not_null: Sequence[str] = (),
-        add_constraints: Mapping[str, str] | None = None,
-        drop_constraints: Sequence[str] = (),
-        set_properties: Mapping[str, str] | None = None,
-        unset_properties: Sequence[str] = (),
+        snapshot: TableSnapshot,
+        alteration: TableAlteration,
     ) -> Change:
-        return alter_table(
-            _delta(snapshot).definition,
-            add_columns=add_columns,
-            drop_columns=drop_columns,
-            rename_columns=rename_columns,
-            drop_not_null=drop_not_null,
-            add_constraints=add_constraints,
-            drop_constraints=drop_constraints,
-            set_properties=set_properties,
-            unset_properties=unset_properties,
-        )
+        return alter_table(_delta(snapshot).definition, alteration)
 
-    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+    def merge_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return merge_schema(_delta(snapshot).definition, schema)
 
-    def guard_change(self, snapshot: Snapshot) -> Change:
+    def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
+        return replace_schema(_delta(snapshot).definition, schema)
+
+    def guard_change(self, snapshot: TableSnapshot) -> Change:
         state = _delta(snapshot)
         state.check_writable()
         return guard_change(state.protocol)
 
-    def unguard_change(self, snapshot: Snapshot) -> Change:
+    def unguard_change(self, snapshot: TableSnapshot) -> Change:
         return unguard_change(_delta(snapshot).protocol)
 
-    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
-        return alter_table(_delta(snapshot).definition, set_properties={VOIDED: txn})
+    def void_change(self, snapshot: TableSnapshot, txn: str) -> Change:
+        return alter_table(
+            _delta(snapshot).definition, TableAlteration(set_properties={VOIDED: txn})
+        )
 
     def prepare(
-        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+        self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
         yield from ()
         version = snapshot.version + 1
@@ -166,29 +176,29 @@ class DeltaFormat:
         entry = parse_entry(snapshot.location, version, body)
         return Attempt(entry_key(snapshot.location, version), body, ABSENT, entry)
 
-    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+    def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
         """An entry needs nothing of those before it."""
         yield from ()
 
-    def stands(self, snapshot: Snapshot) -> Program[bool]:
+    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
         """True: log clean-up takes entries away by their age, never within minutes."""
         yield from ()
         return True
 
-    def announce(self, snapshot: Snapshot) -> Program[None]:
+    def announce(self, snapshot: TableSnapshot) -> Program[None]:
         """Nothing: readers find an entry by its number."""
         yield from ()
 
-    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+    def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
         yield from ()
         return True
 
-    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+    def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """``delta.logRetentionDuration``, by default 30 days."""
         text = snapshot.layout.properties.get("delta.logRetentionDuration")
         return interval_milliseconds(text, default=_LOG_RETENTION_MS) / 1000
 
-    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+    def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """``delta.deletedFileRetentionDuration``, by default a week."""
         text = snapshot.layout.properties.get(self.file_retention_source)
         return interval_milliseconds(text, default=_FILE_RETENTION_MS) / 1000
@@ -197,21 +207,25 @@ class DeltaFormat:
         """Data files and deletion vectors, whoever wrote them."""
         return _OBJECT.fullmatch(path) is not None
 
-    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+    def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
         """Nothing: clients that translate a Delta table for others follow its VACUUM."""
 
-    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+    def without_expired(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> TableSnapshot:
         return snapshot
 
-    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+    def expire(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> Program[bool]:
         """Nothing: a state tells when each file was removed, and checkpoints forget it."""
         yield from ()
         return False
 
-    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+    def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         return (yield from named_objects(_delta(snapshot), removed_since_ms))
 
-    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+    def named_in_log(self, snapshot: TableSnapshot) -> Program[set[str]]:
         return (yield from log.named_in_log(snapshot.location))
 
     def log_directory(self, location: str) -> str:
@@ -220,20 +234,20 @@ class DeltaFormat:
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
         return (yield from log.leftovers(location))
 
-    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
+    def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return is_due(version, _delta(snapshot))
 
-    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         yield from write_checkpoint(_delta(snapshot))
 
 
-def _delta(snapshot: Snapshot) -> DeltaSnapshot:
+def _delta(snapshot: TableSnapshot) -> DeltaSnapshot:
     if not isinstance(snapshot, DeltaSnapshot):
         raise InvalidOperation(f"{type(snapshot).__name__} is no state of a delta table")
     return snapshot
 
 
-def _usable(cached: Snapshot | None) -> DeltaSnapshot | None:
+def _usable(cached: TableSnapshot | None) -> DeltaSnapshot | None:
     """``cached`` if it is a state of the log itself, nothing pending laid over."""
     if isinstance(cached, DeltaSnapshot) and not cached.overlaid and cached.version >= 0:
         return cached

@@ -2,7 +2,7 @@
 
 What a version names is stored before it under names of its own, and counts for nothing
 until the metadata file does. Only the manifest list and the metadata file depend on the
-version below; both are made anew for each number that is tried.
+version below; both are created again for each number that is tried.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     new_entry,
 )
 from lakevilla.formats.iceberg.merge_manifests import merged_manifests
-from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.file import decode_metadata, next_metadata
 from lakevilla.formats.iceberg.metadata.paths import compressed_key, metadata_key
 from lakevilla.formats.iceberg.snapshot import (
@@ -48,8 +48,6 @@ from lakevilla.formats.iceberg.snapshot import (
 )
 from lakevilla.store.base import ABSENT, ANY, Found, Match, Token
 from lakevilla.store.effects import Program, Put, get, parallel
-
-__all__ = ["check_next", "prepare", "snapshot_id_of"]
 
 _OPERATION = "lakevilla.operation"
 _HEAD_BYTES = 4096
@@ -161,14 +159,14 @@ def _check_still_there(snapshot: IcebergSnapshot) -> Program[None]:
                 return
     raise TableNotFound(
         f"version {snapshot.version} of table {snapshot.table} is not there any more, or another "
-        "table's: it was dropped, or made anew; open it again",
+        "table's: it was dropped, or created again; open it again",
         table=snapshot.table,
     )
 
 
 def _ask_catalog(
     snapshot: IcebergSnapshot,
-    definition: Definition,
+    definition: IcebergDefinition,
     change: Change,
     info: CommitInfo,
     timestamp_ms: int,
@@ -200,7 +198,7 @@ class _Made:
 
 def _snapshot(
     before: IcebergSnapshot,
-    definition: Definition,
+    definition: IcebergDefinition,
     change: Change,
     info: CommitInfo,
     now_ms: int,
@@ -214,10 +212,10 @@ def _snapshot(
     # Manifests that only tell of files which went before are of no use any more.
     manifests = [one for one in known if one.has_added_files() or one.has_existing_files()]
     kept = list(manifests)
-    gone = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
+    dropped = pa.table({"rows": pa.array([], pa.int64()), "size": pa.array([], pa.int64())})
     if change.removes:
         paths = {file.path for file in change.removes}
-        kept, made, gone = yield from _without(before, manifests, paths, number, name)
+        kept, made, dropped = yield from _without(before, manifests, paths, number, name)
     if change.adds:
         entries = [new_entry(file, number, definition) for file in change.adds]
         path = f"metadata/{name}-m0.avro"
@@ -252,7 +250,7 @@ def _snapshot(
         "sequence-number": sequence,
         "timestamp-ms": max(now_ms, last),
         "manifest-list": place.spelled(path),
-        "summary": _summary(before, change, info, gone),
+        "summary": _summary(before, change, info, dropped),
         "schema-id": definition.document["current-schema-id"],
     }
     if before.snapshot_id is not None:
@@ -276,20 +274,20 @@ def _without(
     number: int,
     name: str,
 ) -> Program[tuple[list[ManifestFile], list[tuple[MadeManifest, list[ManifestEntry]]], pa.Table]]:
-    """The manifests without some data files: those to keep, those made anew, the files gone."""
+    """The manifests without some data files: those to keep, those created again, the files gone."""
     data = [one for one in manifests if one.content == ManifestContent.DATA]
     kept = [one for one in manifests if one.content != ManifestContent.DATA]
     wanted = pa.array(sorted(paths), pa.string())
-    hit, gone = [], []
+    hit, parts = [], []
     for manifest, part in zip(data, (yield from entries_in(before, data)), strict=True):
         live = live_entries(part)
         found = live.filter(pc.is_in(live["path"], value_set=wanted))
         if found.num_rows:
             hit.append(manifest)
-            gone.append(found.select(["path", "rows", "size"]))
+            parts.append(found.select(["path", "rows", "size"]))
         else:
             kept.append(manifest)
-    removed = pa.concat_tables(gone) if gone else None
+    removed = pa.concat_tables(parts) if parts else None
     missing = paths - (set() if removed is None else set(removed["path"].to_pylist()))
     if missing or removed is None:
         raise CorruptObject(
@@ -302,7 +300,7 @@ def _without(
     made = []
     for count, (manifest, key, body) in enumerate(bodies, 1):
         entries = [
-            _kept_or_gone(entry, place.path(entry.data_file.file_path) in paths, number)
+            _kept_or_deleted(entry, place.path(entry.data_file.file_path) in paths, number)
             for entry in entries_of(key, before.definition, body, manifest)
             if entry.status != ManifestEntryStatus.DELETED
         ]
@@ -312,24 +310,24 @@ def _without(
     return kept, made, removed
 
 
-def _kept_or_gone(entry: ManifestEntry, is_gone: bool, number: int) -> ManifestEntry:
-    entry.status = ManifestEntryStatus.DELETED if is_gone else ManifestEntryStatus.EXISTING
-    if is_gone:
+def _kept_or_deleted(entry: ManifestEntry, is_deleted: bool, number: int) -> ManifestEntry:
+    entry.status = ManifestEntryStatus.DELETED if is_deleted else ManifestEntryStatus.EXISTING
+    if is_deleted:
         entry.snapshot_id = number
     return entry
 
 
 def _summary(
-    before: IcebergSnapshot, change: Change, info: CommitInfo, gone: pa.Table
+    before: IcebergSnapshot, change: Change, info: CommitInfo, dropped: pa.Table
 ) -> dict[str, str]:
     """The snapshot's summary: what the spec asks for, and whose commit it is."""
     counts = {
         "added-data-files": len(change.adds),
         "added-records": sum(_rows(file.stats) for file in change.adds),
         "added-files-size": sum(file.size for file in change.adds),
-        "deleted-data-files": gone.num_rows,
-        "deleted-records": pc.sum(gone["rows"]).as_py() or 0,
-        "removed-files-size": pc.sum(gone["size"]).as_py() or 0,
+        "deleted-data-files": dropped.num_rows,
+        "deleted-records": pc.sum(dropped["rows"]).as_py() or 0,
+        "removed-files-size": pc.sum(dropped["size"]).as_py() or 0,
     }
     document = before.document
     current = None if document is None else document.current
@@ -342,9 +340,9 @@ def _summary(
             totals[total] = max(0, int(text) + plus)
     own = {TXN_IDS: ",".join(info.txn_ids), NONCE: str(info.nonce), _OPERATION: info.operation}
     numbers = {name: count for name, count in counts.items() if count} | totals
-    told = {name: value for name, value in info.metadata.items() if name not in numbers}
+    described = {name: value for name, value in info.metadata.items() if name not in numbers}
     return {
-        **told,
+        **described,
         "operation": _operation(change),
         **own,
         **{name: str(value) for name, value in numbers.items()},

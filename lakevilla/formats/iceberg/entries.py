@@ -23,8 +23,6 @@ from lakevilla.formats.iceberg.snapshot import (
 )
 from lakevilla.store.effects import Program
 
-__all__ = ["NONCE", "TXN_IDS", "IcebergEntry", "advanced", "commit_note", "describe"]
-
 #: Where a snapshot's summary tells which transactions made it, and the nonce of its write.
 TXN_IDS, NONCE = "lakevilla.txn-ids", "lakevilla.nonce"
 
@@ -143,17 +141,17 @@ def _files_between(
     if follows and plain and new is not None:
         parts = yield from entries_in(after, own)
         rows = [part.filter(pc.equal(part["snapshot_id"], new["snapshot-id"])) for part in parts]
-        came = [row for part in rows for row in _rows(part, ADDED)]
-        gone = [row for part in rows for row in _rows(part, DELETED)]
+        added = [row for part in rows for row in _rows(part, ADDED)]
+        removed = [row for part in rows for row in _rows(part, DELETED)]
     else:
         old_files = yield from current_files(before)
         new_files = yield from files_of(after, listed)
         old = {file.ref: file for file in data_files(old_files)}
         fresh = {file.ref: file for file in data_files(new_files)}
-        came = [file for ref, file in fresh.items() if ref not in old]
-        gone = [file for ref, file in old.items() if ref not in fresh]
-    adds = tuple(msgspec.structs.replace(file, data_change=data_change) for file in came)
-    return adds, tuple(removal(file, data_change=data_change) for file in gone)
+        added = [file for ref, file in fresh.items() if ref not in old]
+        removed = [file for ref, file in old.items() if ref not in fresh]
+    adds = tuple(msgspec.structs.replace(file, data_change=data_change) for file in added)
+    return adds, tuple(removal(file, data_change=data_change) for file in removed)
 
 
 def _own(listed: tuple[ManifestFile, ...], snapshot_id: int) -> list[ManifestFile]:

@@ -1,4 +1,4 @@
-"""Expiring snapshots: letting states go that were replaced long ago (design note 0017).
+"""Expiring snapshots: letting states go that were replaced long ago (note 17).
 
 A metadata file lists every state that its readers may ask for, and every object of a listed
 state has to stay. So a clean-up publishes a file that lists fewer first, and looks at what is
@@ -32,8 +32,6 @@ from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Program, put
-
-__all__ = ["check_cleanable", "publish_without", "without_expired"]
 
 _AT_LEAST = "history.expire.min-snapshots-to-keep"
 _COLLECTED = "gc.enabled"
@@ -87,8 +85,8 @@ def without_expired(document: Metadata, replaced_before_ms: int, now_ms: int) ->
     for name in STATISTICS:
         raws = document.parsed(name, list[msgspec.Raw])
         if raws is not None:
-            told = zip(raws, statistics_in(document, name), strict=True)
-            parts[name] = [raw for raw, one in told if one.snapshot_id in kept]
+            described = zip(raws, statistics_in(document, name), strict=True)
+            parts[name] = [raw for raw, one in described if one.snapshot_id in kept]
     return document.replaced(parts)
 
 

@@ -15,7 +15,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import Leftovers
 from lakevilla.formats.iceberg.metadata.cache import Cache
-from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata
 from lakevilla.formats.iceberg.metadata.paths import (
     compressed_version,
@@ -30,19 +30,6 @@ from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 
-__all__ = [
-    "blank_snapshot",
-    "compressed_metadata",
-    "hinted_version",
-    "leftovers",
-    "list_versions",
-    "newest_version",
-    "open_version",
-    "opened",
-    "read_metadata",
-    "refuse_another_place",
-]
-
 #: How often a version that a hint names is looked for.
 _LOOKS = 3
 
@@ -51,7 +38,9 @@ def blank_snapshot(
     location: str, table: str, cache: Cache[pa.Table], catalog: str = ""
 ) -> IcebergSnapshot:
     """The state before version 0."""
-    return IcebergSnapshot(-1, Definition(location, table, {}, catalog), None, cache, listed=())
+    return IcebergSnapshot(
+        -1, IcebergDefinition(location, table, {}, catalog), None, cache, listed=()
+    )
 
 
 def list_versions(location: str) -> Program[list[int]]:
@@ -233,16 +222,16 @@ def opened(
 ) -> IcebergSnapshot:
     """The state that a metadata file tells of; refuses one of another place."""
     refuse_another_place(table, document, uri)
-    definition = Definition(location, table, document.definition, catalog)
+    definition = IcebergDefinition(location, table, document.definition, catalog)
     return IcebergSnapshot(version, definition, document, cache)
 
 
 def refuse_another_place(table: str, document: Metadata, uri: str) -> None:
     """Refuse what was moved or copied to ``uri``. Raises ``InvalidOperation``."""
-    told = str(document.get("location"))
-    if not is_same_place(told, uri):
+    own = str(document.get("location"))
+    if not is_same_place(own, uri):
         raise InvalidOperation(
-            f"table {table} lies at {uri} and its metadata says {told}: it was moved or copied, "
+            f"table {table} lies at {uri} and its metadata says {own}: it was moved or copied, "
             "and its manifests name files over there; open it where it was, or rewrite its paths "
             "(Spark's rewrite_table_path)",
             table=table,

@@ -24,8 +24,6 @@ from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, bodies_of
 from lakevilla.store.effects import Program
 
-__all__ = ["merged_manifests"]
-
 _ENABLED = "commit.manifest-merge.enabled"
 _LEAST, _LEAST_DEFAULT = "commit.manifest.min-count-to-merge", 100
 _TARGET, _TARGET_DEFAULT = "commit.manifest.target-size-bytes", 8 << 20
@@ -49,7 +47,7 @@ def merged_manifests(
             if one.content == ManifestContent.DATA and one.manifest_length < target:
                 small[one.partition_spec_id].append(one)
     made: list[Made] = []
-    gone: set[str] = set()
+    merged: set[str] = set()
     for spec_id, manifests in small.items():
         if len(manifests) < least:
             continue
@@ -62,8 +60,8 @@ def merged_manifests(
             path = f"metadata/{name}{len(made)}.avro"
             whole = encode_manifest(path, entries, spec_id, snapshot_id, snapshot.definition)
             made.append((whole, entries))
-            gone |= {one.manifest_path for one in some}
-    return made, [one for one in kept if one.manifest_path not in gone]
+            merged |= {one.manifest_path for one in some}
+    return made, [one for one in kept if one.manifest_path not in merged]
 
 
 def _live_entries(

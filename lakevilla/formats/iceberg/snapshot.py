@@ -18,8 +18,15 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
+from lakevilla.formats.defined import DefinedSnapshot
 from lakevilla.formats.file_sets import masked_out, present
-from lakevilla.formats.files import DELETE_FILE_TYPE, FILES_SCHEMA, FileRef, files_from_structs
+from lakevilla.formats.files import (
+    DELETE_FILE_TYPE,
+    FILES_SCHEMA,
+    FileRef,
+    TableSize,
+    files_from_structs,
+)
 from lakevilla.formats.iceberg.manifests.delete_files import with_deletes
 from lakevilla.formats.iceberg.manifests.manifests import (
     DELETED,
@@ -30,30 +37,18 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     is_counted,
 )
 from lakevilla.formats.iceberg.metadata.cache import Cache
-from lakevilla.formats.iceberg.metadata.definition import Definition, keeps_contract
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition, keeps_contract
 from lakevilla.formats.iceberg.metadata.file import STATISTICS, Metadata, statistics_in
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
-from lakevilla.formats.layout import Layout
-from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
 
-__all__ = [
-    "IcebergSnapshot",
-    "bodies_of",
-    "current_files",
-    "entries_in",
-    "live_entries",
-    "manifests_of",
-    "missing_object",
-    "named_by_all",
-]
 
-
-class IcebergSnapshot:
-    """See ``formats.base.Snapshot``.
+class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
+    """See ``formats.base.TableSnapshot``.
 
     ``document`` is the metadata file (None before the table is created). ``listed`` are its
     manifests where they are known without a look at the store.
@@ -72,12 +67,12 @@ class IcebergSnapshot:
     def __init__(
         self,
         version: int,
-        definition: Definition,
+        definition: IcebergDefinition,
         document: Metadata | None,
         cache: Cache[pa.Table],
         *,
         listed: tuple[ManifestFile, ...] | None = None,
-        tail: Tail = EMPTY_TAIL,
+        tail: Overlay = EMPTY_TAIL,
         newest: Entry | None = None,
     ) -> None:
         self.version = version
@@ -91,14 +86,6 @@ class IcebergSnapshot:
     @property
     def format(self) -> FormatName:
         return "iceberg"
-
-    @property
-    def location(self) -> str:
-        return self.definition.location
-
-    @property
-    def table(self) -> str:
-        return self.definition.table
 
     @property
     def catalog(self) -> str:
@@ -126,14 +113,6 @@ class IcebergSnapshot:
         return self.snapshot_id
 
     @property
-    def table_id(self) -> str:
-        return self.definition.table_id
-
-    @property
-    def layout(self) -> Layout:
-        return self.definition.layout
-
-    @property
     def metadata(self) -> dict[str, Any]:
         return self.definition.document
 
@@ -156,9 +135,6 @@ class IcebergSnapshot:
         """Whether changes are laid over the metadata file."""
         known = {} if self.document is None else self.document.definition
         return not self.tail.is_empty or self.definition.document != known
-
-    def check_writable(self) -> None:
-        self.definition.check_writable()
 
     def application_version(self, application: str) -> int | None:
         return None if self.document is None else self.document.applications.get(application)
@@ -207,6 +183,16 @@ class IcebergSnapshot:
         if unknown:
             found = present((yield from current_files(self)), unknown)
         return [ref for ref in refs if not (spoken[ref] or ref in found)]
+
+    def known_size(self) -> TableSize | None:
+        current = None if self.document is None or self.overlaid else self.document.current
+        summary = {} if current is None else current.get("summary") or {}
+        try:
+            files, size = int(summary["total-data-files"]), int(summary["total-files-size"])
+            exact = int(summary.get("total-delete-files", 0)) == 0
+            return TableSize(int(summary["total-records"]) if exact else None, files, size)
+        except (KeyError, ValueError):
+            return None  # what a summary says is its writer's choice
 
 
 def manifests_of(snapshot: IcebergSnapshot) -> Program[tuple[ManifestFile, ...]]:
@@ -326,10 +312,10 @@ def live_entries(entries: pa.Table) -> pa.Table:
     return entries.filter(pc.not_equal(entries["status"], pa.scalar(DELETED, pa.int8())))
 
 
-def named_by_all(snapshot: IcebergSnapshot, *, gone_too: bool = True) -> Program[set[str]]:
-    """The paths of all objects that any snapshot which the table still has names.
+def named_by_all(snapshot: IcebergSnapshot, *, with_removed: bool = True) -> Program[set[str]]:
+    """The paths of all objects that are named by a snapshot that the table still has.
 
-    ``gone_too``: data files that a snapshot names only to say that it has removed them.
+    ``with_removed``: also data files that a snapshot names only to say that it has removed them.
     """
     document = snapshot.document
     if document is None:
@@ -343,7 +329,7 @@ def named_by_all(snapshot: IcebergSnapshot, *, gone_too: bool = True) -> Program
     own += [one.statistics_path for name in STATISTICS for one in statistics_in(document, name)]
     named = {place.path(uri) for uri in own}
     for part in parts:
-        there = part if gone_too else live_entries(part)
+        there = part if with_removed else live_entries(part)
         named.update(there["path"].to_pylist())
     return named
 

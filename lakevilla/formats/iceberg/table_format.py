@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from lakevilla.errors import (
     ConflictError,
+    CorruptObject,
     InvalidOperation,
     StoreError,
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import (
     Attempt,
     Change,
@@ -23,11 +25,13 @@ from lakevilla.formats.base import (
     Entry,
     FormatName,
     Leftovers,
-    Snapshot,
+    LogVersion,
+    TableSnapshot,
 )
-from lakevilla.formats.iceberg import log
+from lakevilla.formats.iceberg import log, past_versions
 from lakevilla.formats.iceberg.catalog.log import (
     newest_in_catalog,
+    read_document,
     refuse_another_table,
     version_in_catalog,
 )
@@ -40,15 +44,20 @@ from lakevilla.formats.iceberg.metadata.changes import (
     create_table,
     merge_schema,
     note_voided,
+    replace_schema,
 )
 from lakevilla.formats.iceberg.metadata.file import COMMIT_PROPERTY, Metadata, kept_versions
-from lakevilla.formats.iceberg.metadata.paths import hint_key, metadata_directory, metadata_key
+from lakevilla.formats.iceberg.metadata.paths import (
+    hint_key,
+    metadata_directory,
+    metadata_key,
+    place_of,
+)
 from lakevilla.formats.iceberg.metadata.properties import whole_number
+from lakevilla.formats.iceberg.refs import at_ref
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
 from lakevilla.store.base import ANY
-from lakevilla.store.effects import Delete, Effect, Program, Put, parallel
-
-__all__ = ["IcebergFormat"]
+from lakevilla.store.effects import DeleteObject, Effect, Program, Put, parallel
 
 _MANIFEST_BYTES = 256 << 20
 _METADATA_BYTES = 32 << 20
@@ -79,8 +88,8 @@ class IcebergFormat:
         self._documents: Cache[Metadata] = Cache(_METADATA_BYTES)
 
     def open(
-        self, location: str, table: str, cached: Snapshot | None = None, *, catalog: str = ""
-    ) -> Program[Snapshot]:
+        self, location: str, table: str, cached: TableSnapshot | None = None, *, catalog: str = ""
+    ) -> Program[TableSnapshot]:
         """The newest version: a LIST and a GET, or the catalog's answer and a GET."""
         if catalog:
             version, document = yield from newest_in_catalog(catalog, table, self._documents)
@@ -98,10 +107,10 @@ class IcebergFormat:
         location: str,
         table: str,
         version: int,
-        cached: Snapshot | None = None,
+        cached: TableSnapshot | None = None,
         *,
         catalog: str = "",
-    ) -> Program[Snapshot]:
+    ) -> Program[TableSnapshot]:
         if not catalog:
             uri = self._uri_of(location)
             return (yield from log.open_version(location, table, version, uri, self._cache))
@@ -109,7 +118,41 @@ class IcebergFormat:
         document = yield from version_in_catalog(newest, version, table, self._documents)
         return self._opened(location, table, version, document, catalog)
 
-    def entry(self, known: Snapshot, version: int) -> Program[Entry | None]:
+    def kept_versions(self, newest: TableSnapshot, limit: int | None) -> Program[list[LogVersion]]:
+        state = _iceberg(newest)
+        return (yield from past_versions.kept_versions(state, self._reader(state), limit))
+
+    def kept_range(self, newest: TableSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
+        state = _iceberg(newest)
+        return (yield from past_versions.kept_range(state, self._reader(state)))
+
+    def version_by(self, newest: TableSnapshot, timestamp_ms: int) -> Program[int | None]:
+        state = _iceberg(newest)
+        return (yield from past_versions.version_by(state, self._reader(state), timestamp_ms))
+
+    def check_kept(self, newest: TableSnapshot, then: TableSnapshot) -> Program[None]:
+        state = _iceberg(newest)
+        yield from past_versions.check_kept(state, self._reader(state), _iceberg(then))
+
+    def at_ref(self, newest: TableSnapshot, ref: int | str) -> Program[TableSnapshot]:
+        yield from ()
+        return at_ref(_iceberg(newest), ref)
+
+    def _reader(self, state: IcebergSnapshot) -> past_versions.Read:
+        """How the metadata files are read that later ones name."""
+
+        def read(one: past_versions.Logged) -> Program[Metadata | None]:
+            if not state.catalog:
+                return (yield from log.read_metadata(state.location, state.table, one.version))
+            uri = place_of(one.uri).uri
+            try:
+                return (yield from read_document(uri, state.table, self._documents))
+            except CorruptObject:
+                return None  # clean-up has taken it
+
+        return read
+
+    def entry(self, known: TableSnapshot, version: int) -> Program[Entry | None]:
         """One version, described beside the one before; None if either is absent."""
         state = _iceberg(known)
         if state.catalog:
@@ -156,7 +199,7 @@ class IcebergFormat:
     def table_id(self, metadata: Mapping[str, Any]) -> str:
         return str(metadata.get("table-uuid", ""))
 
-    def advance(self, snapshot: Snapshot, entry: Entry) -> Snapshot:
+    def advance(self, snapshot: TableSnapshot, entry: Entry) -> TableSnapshot:
         if not isinstance(entry, IcebergEntry) or entry.version != snapshot.version + 1:
             raise InvalidOperation(
                 f"entry {entry.version} does not follow version {snapshot.version} of table "
@@ -170,7 +213,7 @@ class IcebergFormat:
 
     def create(
         self,
-        blank: Snapshot,
+        blank: TableSnapshot,
         schema: pa.Schema,
         *,
         table_id: str,
@@ -189,51 +232,36 @@ class IcebergFormat:
 
     def alter(
         self,
-        snapshot: Snapshot,
-        *,
-        add_columns: pa.Schema | None = None,
-        drop_columns: Sequence[str] = (),
-        rename_columns: Mapping[str, str] | None = None,
-        drop_not_null: Sequence[str] = (),
-        add_constraints: Mapping[str, str] | None = None,
-        drop_constraints: Sequence[str] = (),
-        set_properties: Mapping[str, str] | None = None,
-        unset_properties: Sequence[str] = (),
+        snapshot: TableSnapshot,
+        alteration: TableAlteration,
     ) -> Change:
-        return alter_table(
-            _iceberg(snapshot).definition,
-            add_columns=add_columns,
-            drop_columns=drop_columns,
-            rename_columns=rename_columns,
-            drop_not_null=drop_not_null,
-            add_constraints=add_constraints,
-            drop_constraints=drop_constraints,
-            set_properties=set_properties,
-            unset_properties=unset_properties,
-        )
+        return alter_table(_iceberg(snapshot).definition, alteration)
 
-    def merge_schema(self, snapshot: Snapshot, schema: pa.Schema) -> Change:
+    def merge_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return merge_schema(_iceberg(snapshot).definition, schema)
 
-    def guard_change(self, snapshot: Snapshot) -> Change:
+    def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
+        return replace_schema(_iceberg(snapshot).definition, schema)
+
+    def guard_change(self, snapshot: TableSnapshot) -> Change:
         raise UnsupportedTableFeature(
             f"table {snapshot.layout.table} is an Iceberg table, and nothing in Iceberg makes "
             "other writers refuse a table: it can't be guarded",
             table=snapshot.layout.table,
         )
 
-    def unguard_change(self, snapshot: Snapshot) -> Change:
+    def unguard_change(self, snapshot: TableSnapshot) -> Change:
         return Change()
 
-    def void_change(self, snapshot: Snapshot, txn: str) -> Change:
+    def void_change(self, snapshot: TableSnapshot, txn: str) -> Change:
         return note_voided(_iceberg(snapshot).definition, txn)
 
     def prepare(
-        self, snapshot: Snapshot, change: Change, info: CommitInfo, timestamp_ms: int
+        self, snapshot: TableSnapshot, change: Change, info: CommitInfo, timestamp_ms: int
     ) -> Program[Attempt]:
         return (yield from prepare(_iceberg(snapshot), change, info, timestamp_ms))
 
-    def announce(self, snapshot: Snapshot) -> Program[None]:
+    def announce(self, snapshot: TableSnapshot) -> Program[None]:
         """Write the hint that other readers begin with; one that is behind costs them a look.
 
         Where the table wants it so, the metadata file that its log has just let go is deleted.
@@ -245,12 +273,12 @@ class IcebergFormat:
         if state.document is not None and _is_cleaned(snapshot):
             oldest = state.version - kept_versions(state.document.properties) - 1
             if oldest >= 0:
-                parts.append(Delete(metadata_key(state.location, oldest)))
+                parts.append(DeleteObject(metadata_key(state.location, oldest)))
         # The version counts without either; whoever comes next does it again.
         with suppress(StoreError):
             yield from parallel(parts)
 
-    def is_announced(self, snapshot: Snapshot) -> Program[bool]:
+    def is_announced(self, snapshot: TableSnapshot) -> Program[bool]:
         """Whether the hint is not behind; True in a catalog, whose readers need none."""
         state = _iceberg(snapshot)
         if state.catalog:
@@ -258,12 +286,12 @@ class IcebergFormat:
         hinted = yield from log.hinted_version(state.location)
         return hinted is not None and hinted >= state.version
 
-    def check_whole(self, snapshot: Snapshot) -> Program[None]:
+    def check_whole(self, snapshot: TableSnapshot) -> Program[None]:
         """The next manifest list is made of the one before."""
         with suppress(VersionNotFound):  # there is a newer one, which is told as it is met
             yield from manifests_of(_iceberg(snapshot))
 
-    def stands(self, snapshot: Snapshot) -> Program[bool]:
+    def stands(self, snapshot: TableSnapshot) -> Program[bool]:
         """Whether the newest version is this one, or was made on top of it.
 
         A version's successor holds its snapshot, or its note; a stray below others does not.
@@ -294,7 +322,7 @@ class IcebergFormat:
             return False
         return document.current_id in (None, *after.snapshots)
 
-    def log_retention_seconds(self, snapshot: Snapshot) -> float:
+    def log_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """Zero where writers delete old metadata files with each commit, else three days.
 
         Nobody deletes them otherwise but a removal of orphan files, which keeps them as long.
@@ -302,7 +330,7 @@ class IcebergFormat:
         """
         return 0.0 if _is_cleaned(snapshot) and not snapshot.catalog else _LOG_RETENTION_SECONDS
 
-    def file_retention_seconds(self, snapshot: Snapshot) -> float:
+    def file_retention_seconds(self, snapshot: TableSnapshot) -> float:
         """``history.expire.max-snapshot-age-ms``, by default five days; never less than a day.
 
         What another client has stored and not yet published is told by its age alone.
@@ -314,17 +342,21 @@ class IcebergFormat:
         """Data files, deletion vectors and statistics; manifests and their lists."""
         return _OBJECT.fullmatch(path) is not None
 
-    def check_cleanable(self, snapshot: Snapshot, keys: Iterable[str]) -> None:
+    def check_cleanable(self, snapshot: TableSnapshot, keys: Iterable[str]) -> None:
         check_cleanable(_iceberg(snapshot), keys)
 
-    def without_expired(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Snapshot:
+    def without_expired(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> TableSnapshot:
         state = _iceberg(snapshot)
         if state.document is None:
             return state
         expired = without_expired(state.document, replaced_before_ms, now_ms)
         return state if expired is None else state.with_document(expired)
 
-    def expire(self, snapshot: Snapshot, replaced_before_ms: int, now_ms: int) -> Program[bool]:
+    def expire(
+        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+    ) -> Program[bool]:
         state = _iceberg(snapshot)
         location, table, table_id = state.location, state.table, state.table_id
         if state.document is None:
@@ -350,13 +382,13 @@ class IcebergFormat:
             table=table,
         )
 
-    def named_objects(self, snapshot: Snapshot, removed_since_ms: int) -> Program[set[str]]:
+    def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         state = _iceberg(snapshot)
-        paths = yield from named_by_all(state, gone_too=False)
+        paths = yield from named_by_all(state, with_removed=False)
         paths.update(file.path for file in state.tail.fold().adds.values())
         return {state.definition.place.key(path) for path in paths}
 
-    def named_in_log(self, snapshot: Snapshot) -> Program[set[str]]:
+    def named_in_log(self, snapshot: TableSnapshot) -> Program[set[str]]:
         return (yield from named_by_all(_iceberg(snapshot)))
 
     def log_directory(self, location: str) -> str:
@@ -365,19 +397,19 @@ class IcebergFormat:
     def leftovers(self, location: str, table_id: str) -> Program[Leftovers]:
         return (yield from log.leftovers(location, table_id))
 
-    def checkpoint_due(self, version: int, snapshot: Snapshot) -> bool:
+    def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return False
 
-    def checkpoint(self, snapshot: Snapshot) -> Program[None]:
+    def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         yield from ()
 
 
-def _is_cleaned(snapshot: Snapshot) -> bool:
+def _is_cleaned(snapshot: TableSnapshot) -> bool:
     """Whether writers delete old metadata files as they commit."""
     return snapshot.layout.properties.get(_CLEANED, "").lower() == "true"
 
 
-def _iceberg(snapshot: Snapshot) -> IcebergSnapshot:
+def _iceberg(snapshot: TableSnapshot) -> IcebergSnapshot:
     if not isinstance(snapshot, IcebergSnapshot):
         raise InvalidOperation(f"{type(snapshot).__name__} is no state of an iceberg table")
     return snapshot

@@ -16,15 +16,6 @@ try:
 except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = [
-    "date_after",
-    "link_or_copy",
-    "locked",
-    "sync_directory",
-    "with_directories",
-    "write_new",
-]
-
 
 def write_new(name: str, body: bytes) -> os.stat_result:
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

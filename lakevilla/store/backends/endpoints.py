@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["check_endpoints", "endpoint_options", "shown_endpoint"]
-
 #: By provider, the options that name an endpoint. The first that is given counts.
 _ENDPOINTS = {
     "s3": ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
@@ -42,13 +40,13 @@ def check_endpoints(
         Names the option or variable, and what to write.
     """
     given = _given(provider, options, environment)
-    for where, endpoint in given:
-        _check_url(where, endpoint)
+    for source, endpoint in given:
+        _check_url(source, endpoint)
     if given and not _allows_http(provider, options, environment):
-        where, endpoint = given[0]
+        source, endpoint = given[0]
         if urlsplit(endpoint).scheme.lower() == "http":
             raise InvalidOperation(
-                f"{where} is {endpoint!r}, which is plain HTTP, and that is off: for a local "
+                f"{source} is {endpoint!r}, which is plain HTTP, and that is off: for a local "
                 f"endpoint pass {_PREFIXES[provider]}ALLOW_HTTP='true' in storage_options, or set "
                 "it in the environment; for any other write https://"
             )
@@ -92,7 +90,7 @@ def endpoint_options(
     return found
 
 
-def _check_url(where: str, endpoint: str) -> None:
+def _check_url(source: str, endpoint: str) -> None:
     try:
         url = urlsplit(endpoint)
         url.port  # noqa: B018 (raises where it is none)
@@ -103,7 +101,7 @@ def _check_url(where: str, endpoint: str) -> None:
     if url.scheme.lower() not in ("http", "https") or not host or not whole:
         shown = repr(endpoint) if "@" not in endpoint else "no URL"  # it may hold a secret
         raise InvalidOperation(
-            f"{where} is {shown}: write a URL with its scheme, such as https://host:9000, or "
+            f"{source} is {shown}: write a URL with its scheme, such as https://host:9000, or "
             "leave it out for the provider's own"
         )
 

@@ -7,16 +7,9 @@ rest of such a text holds URLs and bodies, which may hold secrets.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from lakevilla.store.base import Failure
-
-__all__ = [
-    "classify_failure",
-    "error_code",
-    "is_beyond_the_end",
-    "is_missing_bucket",
-    "status_code",
-]
 
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>|\"(?:reason|code)\": *\"(\w+)\"")
@@ -24,32 +17,74 @@ _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+)")
 _URL = re.compile(r"https?://([^/\s]*)\S*")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 
+
+class _Names(NamedTuple):
+    """What options are called by a provider's users."""
+
+    endpoint: str
+    credentials: str
+    region: str
+
+
+_NAMES = {
+    "s3": _Names(
+        "AWS_ENDPOINT_URL (left out: Amazon's own)",
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "AWS_REGION",
+    ),
+    "gs": _Names(
+        "GOOGLE_BASE_URL (left out: Google's own)", "GOOGLE_SERVICE_ACCOUNT", "the region"
+    ),
+    "az": _Names(
+        "AZURE_STORAGE_ENDPOINT (left out: Azure's own)",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        "the region",
+    ),
+}
+_WHERE = "in storage_options or the environment"
+
 _HINTS = {
-    301: "the bucket is in another region; set AWS_REGION",
-    400: "the request is malformed for this store; check endpoint, region and credentials",
-    401: "credentials are missing or wrong; check storage_options",
-    403: "credentials were refused; check them, their rights, and this machine's clock",
-    404: "there is no such bucket or container; create it or correct the location",
-    405: "the store does not allow the method; check the endpoint",
-    411: "the store does not speak this protocol; check the endpoint",
-    413: "the object is too large for one request; lower settings.target_file_size_bytes",
-    501: "the store does not implement this kind of request; use one with conditional writes, "
+    301: "the bucket is in another region: set {region} " + _WHERE,
+    400: "the request is malformed for this store: check the endpoint, {endpoint}, {region} and "
+    "{credentials}",
+    401: "the credentials are missing or wrong: check {credentials} " + _WHERE,
+    403: "the credentials were refused: check {credentials} "
+    + _WHERE
+    + ", their rights, and this machine's clock",
+    404: "there is no such bucket or container: create it, or correct the name in the root",
+    405: "the store does not allow the method: check the endpoint, {endpoint}",
+    411: "the store does not speak this protocol: check the endpoint, {endpoint}",
+    413: "the object is too large for one request: lower settings.target_file_size_bytes",
+    501: "the store does not implement this kind of request: use one with conditional writes, "
     'or connect with conditional_writes="check"',
 }
+#: What a store says of the credentials themselves, whatever they were shown for.
+_BAD_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+    }
+)
 
 #: What a server says that will not do it. Any other 5xx, known or new, leaves it open: a gateway
 #: may say it of a server that has done it.
 _NOT_DONE = (501, 505)
 
 
-def classify_failure(text: str, reading: bool = False) -> Failure:
+def classify_failure(text: str, reading: bool = False, provider: str = "s3") -> Failure:
     """Classify a failed request; a ``reading`` one leaves nothing in doubt."""
+    names = _NAMES[provider]
     status, code = status_code(text), error_code(text)
     said = " ".join(str(part) for part in (status, code) if part is not None)
     if is_missing_bucket(text):
-        return _permanent(f"{said or 404}: {_HINTS[404]}")
+        return _of_store(f"{said or 404}: {_hint(404, names)}")
     if status is None:
-        return _transport_failure(text, reading)
+        return _transport_failure(text, reading, names)
+    if 400 <= status < 500 and any(map(_gives_credentials, _URL.findall(text))):
+        return _no_credentials(names)  # it is this machine's cloud that was asked, not the store
     if status in (409, 412):
         return Failure(f"{said}, another write is under way", ambiguous=False, conflict=True)
     if status == 429:
@@ -59,25 +94,31 @@ def classify_failure(text: str, reading: bool = False) -> Failure:
     if status == 408 or is_server_error or code == "RequestTimeout":
         throttled = status == 503 or code == "SlowDown"
         return Failure(f"{said}, server error", ambiguous=not reading, throttled=throttled)
-    return _permanent(f"{said}: {_HINTS.get(status, 'the store turned the request down')}")
+    if status == 401 or code in _BAD_CREDENTIALS:
+        return _of_store(f"{said}: {_hint(403 if status == 403 else 401, names)}")
+    if status == 301:
+        return _of_store(f"{said}: {_hint(301, names)}")
+    return _permanent(f"{said}: {_hint(status, names)}")
 
 
-def _transport_failure(text: str, reading: bool) -> Failure:
+def _transport_failure(text: str, reading: bool, names: _Names) -> Failure:
     """No HTTP status: the request did not get through, or its answer did not."""
     # What a bucket or a table is called says nothing of what went wrong.
     words = _URL.sub("", text).lower()
     if "redirect" in words:
-        return _permanent(_HINTS[301])
+        return _of_store(_hint(301, names))
     if "badscheme" in words:
-        return _permanent("plain http is off; set AWS_ALLOW_HTTP to true for a local endpoint")
+        return _of_store("plain http is off; set AWS_ALLOW_HTTP to true for a local endpoint")
     if "credential" in words or any(map(_gives_credentials, _URL.findall(text))):
-        return _permanent(
-            "no credentials were found; pass them in storage_options or boto3_session"
-        )
+        return _no_credentials(names)
     kind = _TRANSPORT.search(text)
     match kind[1] if kind is not None else None:
         case "Connect":
-            return Failure("could not connect", ambiguous=False)
+            reason = (
+                "could not connect: check that the store is up and can be reached from here, and "
+                f"the endpoint, {names.endpoint} {_WHERE}"
+            )
+            return Failure(reason, ambiguous=False, of_store=True)
         case "Timeout":
             return Failure("timed out", ambiguous=not reading)
         case None:
@@ -86,12 +127,26 @@ def _transport_failure(text: str, reading: bool) -> Failure:
             return Failure(f"the connection broke ({other.lower()})", ambiguous=not reading)
 
 
+def _hint(status: int, names: _Names) -> str:
+    hint = _HINTS.get(status, "the store turned the request down")
+    return hint.format_map(names._asdict())
+
+
+def _no_credentials(names: _Names) -> Failure:
+    boto3 = ", or pass boto3_session" if names is _NAMES["s3"] else ""
+    return _of_store(f"no credentials were found: set {names.credentials} {_WHERE}{boto3}")
+
+
 def _gives_credentials(host: str) -> bool:
     return host.lower().startswith(("169.254.169.254", "metadata.google"))
 
 
 def _permanent(reason: str) -> Failure:
     return Failure(reason, ambiguous=False, permanent=True)
+
+
+def _of_store(reason: str) -> Failure:
+    return Failure(reason, ambiguous=False, permanent=True, of_store=True)
 
 
 def is_missing_bucket(text: str) -> bool:
@@ -103,6 +158,15 @@ def is_beyond_the_end(text: str) -> bool:
     # The memory store says it in words; a suffix of an empty object has an
     # answer on S3 that the client cannot read.
     return status_code(text) == 416 or "Invalid range" in text or "ParseContentRange" in text
+
+
+def is_the_whole(text: str) -> bool:
+    """Whether a range was answered with the whole object, as a server may that knows no ranges."""
+    return "non-partial response" in text
+
+
+def ignores_ranges() -> Failure:
+    return _of_store("the store answers a range with the whole object: it must know Range")
 
 
 def status_code(text: str) -> int | None:

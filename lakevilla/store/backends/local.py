@@ -47,8 +47,6 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import check_key
 
-__all__ = ["LocalStore"]
-
 #: Names that begin so are ours and are not objects.
 _HIDDEN = ".lakevilla-"
 _LOCK = f"{_HIDDEN}lock"
@@ -88,14 +86,14 @@ class LocalStore:
         self._directory = directory.rstrip("/")
         self._lock_timeout_seconds = lock_timeout_seconds
 
-    def local_path(self, key: str) -> str | None:
+    def local_path(self, key: str) -> str:
         return f"{self._directory}/{check_key(key)}"
 
     def get(
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
         try:
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.local_path(key), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
         try:
@@ -115,7 +113,7 @@ class LocalStore:
             os.close(descriptor)
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        path = self._path(key)
+        path = self.local_path(key)
         match condition:
             case Absent():
                 if os.path.exists(path):
@@ -128,13 +126,13 @@ class LocalStore:
         return self._publish(path, condition, lambda name: write_new(name, body))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
-        outcome = self._publish(self._path(key), None, lambda name: link_or_copy(path, name))
+        outcome = self._publish(self.local_path(key), None, lambda name: link_or_copy(path, name))
         assert not isinstance(outcome, Refused)
         return outcome
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         try:
-            status = os.stat(self._path(key))
+            status = os.stat(self.local_path(key))
         except OSError as error:
             return Missing() if _is_absence(error) else _failure(error, ambiguous=False)
         return Missing() if stat.S_ISDIR(status.st_mode) else _info(key, status)
@@ -151,8 +149,23 @@ class LocalStore:
             return _failure(error, ambiguous=False)
         return infos
 
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        directory = self.local_path(prefix) if prefix else self._directory
+        names: list[str] = []
+        try:
+            with os.scandir(directory or "/") as entries:
+                for entry in entries:
+                    is_directory = entry.is_dir()
+                    # A directory that a link leads to has a name of its own, here or elsewhere.
+                    if entry.name.startswith(_HIDDEN) or (is_directory and entry.is_symlink()):
+                        continue
+                    names.append(f"{entry.name}/" if is_directory else entry.name)
+        except OSError as error:
+            return () if _is_absence(error) else _failure(error, ambiguous=False)
+        return tuple(names)
+
     def delete(self, key: str) -> Failure | None:
-        path = self._path(key)
+        path = self.local_path(key)
         try:
             os.unlink(path)
         except OSError as error:
@@ -168,9 +181,6 @@ class LocalStore:
         return None
 
     # ------------------------------------------------------------- writing
-
-    def _path(self, key: str) -> str:
-        return f"{self._directory}/{check_key(key)}"
 
     def _publish(
         self, path: str, condition: Condition | None, fill: _Fill

@@ -32,8 +32,10 @@ from lakevilla.store.backends.endpoints import check_endpoints, endpoint_options
 from lakevilla.store.backends.failures import (
     classify_failure,
     error_code,
+    ignores_ranges,
     is_beyond_the_end,
     is_missing_bucket,
+    is_the_whole,
     status_code,
 )
 from lakevilla.store.backends.local import LocalStore
@@ -60,8 +62,6 @@ _T = TypeVar("_T")
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode, PutResult
-
-__all__ = ["ObstoreBackend", "open_store", "session_of"]
 
 _log = logging.getLogger("lakevilla")
 
@@ -114,6 +114,7 @@ class ObstoreBackend:
     def __init__(self, store: S3Store | GCSStore | AzureStore | MemoryStore) -> None:
         self._store = store
         self._remote = not isinstance(store, MemoryStore)
+        self._provider = _PROVIDER_OF.get(type(store), "s3")
 
     def local_path(self, key: str) -> str | None:
         return None
@@ -143,7 +144,11 @@ class ObstoreBackend:
                 return Missing()
             if byte_range is not None and is_beyond_the_end(str(outcome)):
                 return self._nothing_of(key)
-            return _failure(outcome, reading=True)
+            if byte_range is not None and is_the_whole(str(outcome)):
+                whole = self._nothing_of(key)
+                # Of an empty object the whole is what was asked for.
+                return ignores_ranges() if isinstance(whole, Found) and whole.size else whole
+            return self._failure(outcome, reading=True)
         return outcome
 
     def _nothing_of(self, key: str) -> GetOutcome | Failure:
@@ -173,19 +178,25 @@ class ObstoreBackend:
         if isinstance(outcome, BaseException):
             if not isinstance(condition, AnyVersion) and _is_refusal(outcome):
                 return Refused()
-            return _failure(outcome)
+            return self._failure(outcome)
         return Stored(_token(outcome))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         outcome = self._attempt(
             lambda: self._store.put(check_key(key), Path(path), chunk_size=_PART_BYTES)
         )
-        return _failure(outcome) if isinstance(outcome, BaseException) else Stored(_token(outcome))
+        return (
+            self._failure(outcome)
+            if isinstance(outcome, BaseException)
+            else Stored(_token(outcome))
+        )
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         outcome = self._attempt(lambda: self._store.head(check_key(key)))
         if isinstance(outcome, BaseException):
-            return Missing() if _is_missing_object(outcome) else _failure(outcome, reading=True)
+            return (
+                Missing() if _is_missing_object(outcome) else self._failure(outcome, reading=True)
+            )
         return _info(outcome)
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
@@ -196,12 +207,28 @@ class ObstoreBackend:
             return [_info(meta) for page in pages for meta in page]
 
         outcome = self._attempt(request)
-        return _failure(outcome, reading=True) if isinstance(outcome, BaseException) else outcome
+        return (
+            self._failure(outcome, reading=True) if isinstance(outcome, BaseException) else outcome
+        )
+
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        start = f"{check_key(prefix)}/" if prefix else ""
+
+        def request() -> tuple[str, ...]:
+            listed = self._store.list_with_delimiter(prefix or None)
+            directories = (path.rstrip("/") + "/" for path in listed["common_prefixes"])
+            files = (meta["path"] for meta in listed["objects"])
+            return tuple(path[len(start) :] for path in (*directories, *files))
+
+        outcome = self._attempt(request)
+        return (
+            self._failure(outcome, reading=True) if isinstance(outcome, BaseException) else outcome
+        )
 
     def delete(self, key: str) -> Failure | None:
         outcome = self._attempt(lambda: self._store.delete(check_key(key)))
         if isinstance(outcome, BaseException) and not _is_missing_object(outcome):
-            return _failure(outcome)
+            return self._failure(outcome)
         return None
 
     def _attempt(self, request: Callable[[], _T]) -> _T | BaseException:
@@ -223,6 +250,22 @@ class ObstoreBackend:
             if not _is_panic(error):
                 raise
             return _PanicError(_first_line(error))
+
+    def _failure(self, error: BaseException, reading: bool = False) -> Failure:
+        if isinstance(error, _ForkedError):
+            return Failure(
+                "this process was forked after its parent had used the store; start processes with "
+                'multiprocessing.get_context("spawn"), or connect in the child only',
+                ambiguous=False,
+                permanent=True,
+            )
+        if isinstance(error, _PanicError):
+            # Nothing is known of the request but that it brings the client down.
+            reason = (
+                f"the store's client broke down ({error}); correct the endpoint and the options"
+            )
+            return Failure(reason, ambiguous=not reading, permanent=True)
+        return classify_failure(str(error), reading, self._provider)
 
 
 # -------------------------------------------------------------- after a fork
@@ -272,21 +315,6 @@ def _is_refusal(error: BaseException) -> bool:
     return status_code(text) != 409 or error_code(text) == "BlobAlreadyExists"
 
 
-def _failure(error: BaseException, reading: bool = False) -> Failure:
-    if isinstance(error, _ForkedError):
-        return Failure(
-            "this process was forked after its parent had used the store; start processes with "
-            'multiprocessing.get_context("spawn"), or connect in the child only',
-            ambiguous=False,
-            permanent=True,
-        )
-    if isinstance(error, _PanicError):
-        # Nothing is known of the request but that it brings the client down.
-        told = f"the store's client broke down ({error}); correct the endpoint and the options"
-        return Failure(told, ambiguous=not reading, permanent=True)
-    return classify_failure(str(error), reading)
-
-
 def _token(meta: ObjectMeta | PutResult) -> Token:
     return Token(meta.get("e_tag"), meta.get("version"))
 
@@ -315,8 +343,11 @@ _UNSAFE_WRITERS = {
     "aws_s3_locking_provider": "dynamodb",
 }
 _PROVIDERS: dict[str, Callable[..., Any]] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
+_PROVIDER_OF: dict[type, str] = {S3Store: "s3", GCSStore: "gs", AzureStore: "az"}
 _OPTION = re.compile(r"[a-z0-9_.]+")
 _OPTION_NAMED = re.compile(r"Configuration key: '([^']*)'")
+_MISSING_KEY = re.compile(r"Missing (SecretAccessKey|AccessKeyId)")
+_KEY_PAIR = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 _memories: dict[str, MemoryStore] = {}
 
 
@@ -421,6 +452,13 @@ class _Options:
             opened: S3Store | GCSStore | AzureStore = _PROVIDERS[provider](name, **arguments)
             return opened
         except (BaseError, ValueError) as error:
+            missing = _MISSING_KEY.search(str(error))
+            if missing is not None:
+                given, other = _KEY_PAIR if missing[1] == "SecretAccessKey" else _KEY_PAIR[::-1]
+                raise InvalidOperation(
+                    f"the store {provider}://{name} cannot be opened: {given} is given without "
+                    f"{other}: set both in storage_options or in the environment"
+                ) from None
             raise InvalidOperation(
                 f"the store {provider}://{name} cannot be opened: {_first_line(error)}; "
                 f"correct storage_options"

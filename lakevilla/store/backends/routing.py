@@ -21,8 +21,6 @@ from lakevilla.store.base import (
 )
 from lakevilla.store.location import Location, check_key, is_in_catalog, parse_location
 
-__all__ = ["LakeStore"]
-
 
 class LakeStore:
     """Sends each request to the backend that holds its key.
@@ -91,6 +89,10 @@ class LakeStore:
             for info in outcome
             if after is None or info.key > after
         ]
+
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        backend, path = self._place(prefix.rstrip("/"))
+        return backend.list_names(path)
 
     def delete(self, key: str) -> Failure | None:
         backend, path = self._place(key)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from lakevilla.testing.checks.history import Append, History, Key, Txn, Value
+from lakevilla.testing.checks.history import History, Key, ListAppend, Txn, Value
 
 try:
     import networkx
@@ -28,8 +28,6 @@ except ImportError as error:  # pragma: no cover
     raise ImportError(
         "the history checker needs networkx; install lakevilla[dev], or networkx itself"
     ) from error
-
-__all__ = ["Anomaly", "Level", "check", "forbidden"]
 
 EdgeKind = Literal["ww", "wr", "rw", "rt"]
 Level = Literal["read-committed", "snapshot", "serializable", "linearizable"]
@@ -152,7 +150,7 @@ class _Checker:
         for txn in self.committed.values():
             own: dict[Key, set[Value]] = defaultdict(set)
             for operation in txn.operations:
-                if isinstance(operation, Append):
+                if isinstance(operation, ListAppend):
                     own[operation.key].add(operation.value)
                 else:
                     # What a transaction has appended itself is checked apart.
@@ -212,7 +210,7 @@ class _Checker:
         own: dict[Key, tuple[Value, ...]] = defaultdict(tuple)
         for operation in txn.operations:
             key = operation.key
-            if isinstance(operation, Append):
+            if isinstance(operation, ListAppend):
                 own[key] += (operation.value,)
                 if key in expected:
                     expected[key] += (operation.value,)
@@ -329,7 +327,7 @@ class _Checker:
             ):
                 cycle = self._cycle(nodes, first, others | extra, rw)
                 if cycle is not None:
-                    self._report(kind + suffix, self._tell(cycle), *cycle[:-1])
+                    self._report(kind + suffix, self._described(cycle), *cycle[:-1])
                     if kind != "G0":  # dirty writes and dirty reads are worth telling apart
                         return
 
@@ -356,7 +354,7 @@ class _Checker:
     ) -> list[str] | None:
         # A state is (node, whether the edge into it was rw); we came by rw if ``rw`` matters.
         begin = (start, rw == "apart")
-        came_from: dict[tuple[str, bool], tuple[str, bool] | None] = {begin: None}
+        previous: dict[tuple[str, bool], tuple[str, bool] | None] = {begin: None}
         queue = deque([begin])
         while queue:
             state = queue.popleft()
@@ -366,7 +364,7 @@ class _Checker:
                 step: tuple[str, bool] | None = state
                 while step is not None:
                     path.append(step[0])
-                    step = came_from[step]
+                    step = previous[step]
                 return path[::-1]
             for after in sorted(self.graph[node]):
                 if after not in inside:
@@ -378,12 +376,12 @@ class _Checker:
                 if rw == "apart" and "rw" in kinds and not was_rw:
                     steps.append((after, True))
                 for following in steps:
-                    if following not in came_from:
-                        came_from[following] = state
+                    if following not in previous:
+                        previous[following] = state
                         queue.append(following)
         return None
 
-    def _tell(self, cycle: list[str]) -> str:
+    def _described(self, cycle: list[str]) -> str:
         text = cycle[0]
         for before, after in pairwise(cycle):
             text += f" -{'/'.join(sorted(self.graph[before][after]['kinds']))}-> {after}"
@@ -399,7 +397,7 @@ def _first_reads(txn: Txn) -> dict[Key, tuple[Value, ...]]:
     own: set[tuple[Key, Value]] = set()
     first: dict[Key, tuple[Value, ...]] = {}
     for operation in txn.operations:
-        if isinstance(operation, Append):
+        if isinstance(operation, ListAppend):
             own.add((operation.key, operation.value))
         elif operation.key not in first:
             first[operation.key] = tuple(

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Append", "History", "Key", "Operation", "Read", "Status", "Txn", "Value"]
-
 Key = str
 Value = int
 #: ``unknown``: nobody told the client; whether it committed shows in what others read.
@@ -19,7 +17,7 @@ Status = Literal["committed", "aborted", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class ListAppend:
     """A value put at the end of a key's list."""
 
     key: Key
@@ -34,7 +32,7 @@ class Read:
     values: tuple[Value, ...]
 
 
-Operation = Append | Read
+Operation = ListAppend | Read
 
 
 @dataclass(slots=True)
@@ -52,14 +50,14 @@ class Txn:
     status: Status = "unknown"
 
     def append(self, key: Key, value: Value) -> None:
-        self.operations.append(Append(key, value))
+        self.operations.append(ListAppend(key, value))
 
     def read(self, key: Key, values: Sequence[Value]) -> None:
         self.operations.append(Read(key, tuple(values)))
 
     @property
-    def appends(self) -> list[Append]:
-        return [op for op in self.operations if isinstance(op, Append)]
+    def appends(self) -> list[ListAppend]:
+        return [op for op in self.operations if isinstance(op, ListAppend)]
 
     @property
     def reads(self) -> list[Read]:

@@ -9,35 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.markers.marker import MARKERS_DIR, markers_prefix
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
-from lakevilla.testing.tables.bare import BareTable, Unreadable
+from lakevilla.testing.tables.bare import BareTable, UnreadableTable
 from lakevilla.testing.tables.reader import named_objects, read_table, run_now, table_rows
 from lakevilla.testing.world.store import SimulatedStore
-
-__all__ = [
-    "Told",
-    "Violated",
-    "aborted_is_not_there",
-    "acknowledged_is_there",
-    "all_or_nothing",
-    "every_marker_ends",
-    "every_table_is_readable",
-    "no_id_commits_twice",
-    "no_orphan_files",
-    "records_come_first",
-    "recovery_twice_is_recovery_once",
-    "sum_is_constant",
-    "tables_follow_head",
-]
-
 
 #: Data files, and an Iceberg table's manifests and manifest lists.
 _OWN_FILE = re.compile(r"(snap-\d+-)?lv-h-")
@@ -47,22 +29,13 @@ class Violated(AssertionError):
     """An invariant does not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a client was told of its transaction, and the tables that it wrote."""
-
-    txn: str
-    status: Literal["committed", "aborted", "unknown"]
-    tables: tuple[str, ...]
-
-
 def every_table_is_readable(store: SimulatedStore, tables: Collection[str]) -> None:
     """A reader of the bare format finds a dense log and every file it names."""
     for table in tables:
         _logged(store, table)
         try:
             table_rows(store, table)
-        except Unreadable as error:
+        except UnreadableTable as error:
             raise Violated(str(error)) from error
 
 
@@ -121,35 +94,6 @@ def all_or_nothing(store: SimulatedStore, tables: Collection[str]) -> None:
                     f"{table}: {commit.txn} (sequence {commit.sequence}) is in HEAD "
                     "and not in the table's log"
                 )
-
-
-def acknowledged_is_there(
-    store: SimulatedStore, tables: Collection[str], told: Iterable[Told]
-) -> None:
-    """Who was told "committed" is in HEAD, or in the log of its one table."""
-    there = _all_ids(store, tables)
-    for outcome in told:
-        if outcome.status == "committed" and outcome.tables and outcome.txn not in there:
-            raise Violated(f"{outcome.txn} was acknowledged and is nowhere")
-
-
-def aborted_is_not_there(
-    store: SimulatedStore, tables: Collection[str], told: Iterable[Told]
-) -> None:
-    """Who was told "aborted" has left nothing that can be seen."""
-    there = _all_ids(store, tables)
-    for outcome in told:
-        if outcome.status == "aborted" and outcome.txn in there:
-            raise Violated(f"{outcome.txn} was told that it is aborted and has committed")
-
-
-def sum_is_constant(
-    store: SimulatedStore, tables: Collection[str], column: str, total: int
-) -> None:
-    """Money moves and is neither made nor lost."""
-    found = sum(row[column] for table in tables for row in table_rows(store, table))
-    if found != total:
-        raise Violated(f"the sum of {column} over {', '.join(tables)} is {found}, not {total}")
 
 
 def no_orphan_files(store: SimulatedStore, tables: Collection[str]) -> None:
@@ -218,7 +162,7 @@ def _commits(store: SimulatedStore) -> Sequence[CommitSummary]:
 def _logged(store: SimulatedStore, table: str) -> BareTable:
     try:
         logged = run_now(store, read_table(table))
-    except Unreadable as error:
+    except UnreadableTable as error:
         raise Violated(str(error)) from error
     if logged is None:
         raise Violated(f"{table} has no log")
@@ -229,17 +173,10 @@ def _published(head: Head, logged: BareTable, sequence: int) -> bool:
     return logged.sequence(head.lake_id) >= sequence
 
 
-def _all_ids(store: SimulatedStore, tables: Collection[str]) -> set[str]:
-    ids = {commit.txn for commit in _commits(store) if commit.kind == "transaction"}
-    for table in tables:
-        ids.update(_logged(store, table).transactions)
-    return ids
-
-
-def _refuse_repeats(where: str, ids: Sequence[str]) -> None:
+def _refuse_repeats(source: str, ids: Sequence[str]) -> None:
     repeated = sorted({txn for txn in ids if ids.count(txn) > 1})
     if repeated:
-        raise Violated(f"{where} holds {repeated} more than once")
+        raise Violated(f"{source} holds {repeated} more than once")
 
 
 def _bodies(store: SimulatedStore) -> dict[str, bytes]:

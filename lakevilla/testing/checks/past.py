@@ -28,8 +28,6 @@ from lakevilla.testing.tables.iceberg_reader import read_metadata
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.testing.world.store import SimulatedStore
 
-__all__ = ["past_is_as_it_was"]
-
 #: Per table that was in the lake, the paths of its live files.
 _State = dict[str, frozenset[str]]
 
@@ -41,12 +39,12 @@ def past_is_as_it_was(
     *,
     count: int,
     passing: Collection[str] = (),
-    may_be_gone: bool,
+    may_be_missing: bool,
 ) -> int:
     """Hold ``count`` versions, drawn from ``source``, against what they were.
 
     ``passing``: tables that somebody else makes anew, and which are left out.
-    ``may_be_gone``: somebody removes logs or history, so a version may be refused.
+    ``may_be_missing``: somebody removes logs or history, so a version may be refused.
     Returns how many states of tables were compared.
     """
     held = run_now(store, context.head())
@@ -54,14 +52,16 @@ def past_is_as_it_was(
         return 0
     timeline = Timeline.of(held.head)
     kept = run_now(store, timeline.newest(None))
-    told = {commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept}
+    kept_commits = {
+        commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept
+    }
     heads: dict[int, Head] = {}
     for mutation in store.journal:
         if is_head(mutation.key) and mutation.after is not None:
             head = decode(mutation.key, mutation.after.body, Head)
             last = head.commits[-1] if head.commits else None
             # On a store without conditions a HEAD may be overwritten, and never was.
-            if last is not None and told.get(last.sequence) == (
+            if last is not None and kept_commits.get(last.sequence) == (
                 last.txn,
                 last.hash,
                 last.timestamp_ms,
@@ -73,9 +73,9 @@ def past_is_as_it_was(
         expected = _state_of(store, heads[sequence], passing)
         for table, paths in expected.items():
             try:
-                found = run_now(store, _told(context, timeline, sequence, table))
+                found = run_now(store, _reported(context, timeline, sequence, table))
             except VersionNotFound:
-                if may_be_gone:
+                if may_be_missing:
                     continue
                 raise
             if found != paths:
@@ -84,16 +84,18 @@ def past_is_as_it_was(
                     f"told to have had {sorted(found or ())}"
                 )
             compared += 1
-        told_tables = set(run_now(store, past_at(timeline, sequence)).head.tables) - set(passing)
-        if told_tables != expected.keys():
+        reported_tables = set(run_now(store, past_at(timeline, sequence)).head.tables) - set(
+            passing
+        )
+        if reported_tables != expected.keys():
             raise Violated(
                 f"global version {sequence} had the tables {sorted(expected)} and is told to "
-                f"have had {sorted(told_tables)}"
+                f"have had {sorted(reported_tables)}"
             )
     return compared
 
 
-def _told(
+def _reported(
     context: Context, timeline: Timeline, sequence: int, table: str
 ) -> Program[frozenset[str] | None]:
     past = yield from past_at(timeline, sequence)

@@ -30,8 +30,9 @@ from lakevilla.testing.tables.iceberg_reader import uri_of
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.engine import RowEngine
 from lakevilla.testing.world.scheduler import Simulation
-from lakevilla.transaction.state.transaction import Done, Transaction
-from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.read_write import append, execute, scan
 
 COLUMNS = {"id": "long", "balance": "long", "items": "string"}
@@ -56,13 +57,13 @@ BALANCE = 100
 
 
 @dataclass(eq=False)
-class Attempt:
+class Try:
     """One process's run of one transaction: what it did, saw and was told.
 
     One that is run again after a conflict keeps its id, so several share one.
     """
 
-    core: Transaction
+    core: TransactionState
     kind: str
     record: Txn
     tables: set[str] = field(default_factory=set)
@@ -90,8 +91,8 @@ class World:
 
     simulation: Simulation
     plan: Plan
-    attempts: list[Attempt] = field(default_factory=list)
-    saved: list[Attempt] = field(default_factory=list)
+    attempts: list[Try] = field(default_factory=list)
+    saved: list[Try] = field(default_factory=list)
     verdicts: list[tuple[str, str]] = field(default_factory=list)
     #: Columns that somebody may have dropped.
     dropped: set[tuple[str, str]] = field(default_factory=set)
@@ -106,9 +107,9 @@ class World:
         self.numbers += 1
         return self.numbers
 
-    def begin(self, context: Context, client: Client, kind: str, txn: Transaction) -> Attempt:
+    def begin(self, context: Context, client: Client, kind: str, txn: TransactionState) -> Try:
         record = Txn(f"T{len(self.attempts)}", client.name, self.simulation.now)
-        attempt = Attempt(txn, kind, record)
+        attempt = Try(txn, kind, record)
         self.attempts.append(attempt)
         return attempt
 
@@ -117,7 +118,7 @@ class World:
         gave_up = event.kind == "waiting" and not event.detail
         self.events["timed out" if gave_up else event.kind] += 1
 
-    def end(self, attempt: Attempt, status: Status) -> None:
+    def end(self, attempt: Try, status: Status) -> None:
         attempt.status = attempt.record.status = status
         if status != "unknown":
             attempt.record.completed = self.simulation.now
@@ -144,7 +145,7 @@ def context_of(client: Client) -> Context:
 class Hand:
     """The verbs of one attempt; each notes what it did and saw."""
 
-    def __init__(self, world: World, attempt: Attempt) -> None:
+    def __init__(self, world: World, attempt: Try) -> None:
         self.world = world
         self.attempt = attempt
         self.core = attempt.core
@@ -194,8 +195,8 @@ class Hand:
         return sum(done.counts.rows[1:])
 
     def save_if_due(self) -> Program[None]:
-        if saving.is_due(self.core):
-            yield from saving.save(self.core)
+        if save.is_due(self.core):
+            yield from save.save(self.core)
 
 
 @lru_cache(4096)

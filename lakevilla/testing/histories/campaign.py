@@ -15,7 +15,8 @@ from lakevilla.formats.base import FormatName
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.ids import NO_TXN
-from lakevilla.maintenance import gc, recovery, vacuum
+from lakevilla.maintenance import recovery, vacuum
+from lakevilla.maintenance.gc import gc
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
@@ -39,8 +40,7 @@ from lakevilla.testing.histories.plan import (
     small_limits,
 )
 from lakevilla.testing.histories.workloads import user
-from lakevilla.testing.tables import delta_writer as foreign
-from lakevilla.testing.tables import iceberg_writer as foreign_iceberg
+from lakevilla.testing.tables import delta_cleaner, delta_writer, iceberg_writer
 from lakevilla.testing.tables.reader import run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault, NoFaults, RandomFaults, outages, swarm
@@ -50,11 +50,10 @@ from lakevilla.testing.world.store import SimulatedStore
 from lakevilla.testing.world.trace import Line
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import append, execute, scan
-
-__all__ = ["HistoryFailed", "Outcome", "alone", "figures", "play_clients", "replay", "run"]
 
 T = TypeVar("T")
 
@@ -67,11 +66,11 @@ _FEW_VERSIONS = {
     "write.metadata.delete-after-commit.enabled": "true",
 }
 #: The clients without LakeVilla, by the format that they know.
-_CLIENTS: dict[FormatName, Any] = {"delta": foreign, "iceberg": foreign_iceberg}
+_CLIENTS: dict[FormatName, Any] = {"delta": delta_writer, "iceberg": iceberg_writer}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CampaignOutcome:
     """What is left of a history: its store, and figures about it."""
 
     plan: Plan
@@ -95,7 +94,7 @@ def run(
     plan: Plan | None = None,
     simulation: Simulation | None = None,
     hashing: bool = False,
-) -> Outcome:
+) -> CampaignOutcome:
     """One history; in the simulation that belongs to the seed, or in one made otherwise.
 
     Raises
@@ -118,7 +117,7 @@ def replay(
     plan: Plan | None = None,
     simulation: Simulation | None = None,
     hashing: bool = False,
-) -> tuple[Outcome, list[Line], Exception | None]:
+) -> tuple[CampaignOutcome, list[Line], Exception | None]:
     """One history with its trace, and what was wrong with it."""
     plan = draw(seed) if plan is None else plan
     source = random.Random(f"{seed}/schedule")
@@ -143,7 +142,7 @@ def replay(
             error = raised
     ended = Counter(f"{attempt.kind} {attempt.status}" for attempt in world.attempts)
     digest = simulation.trace_hash() if hashing or error is not None else ""
-    outcome = Outcome(
+    outcome = CampaignOutcome(
         plan,
         simulation.store,
         simulation.fired,
@@ -177,9 +176,9 @@ def figures(
     """
     outcome, _, error = replay(seed, plan=draw_formats(seed, formats))
     fired = Counter({fault.value: count for fault, count in outcome.fired.items()})
-    told = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
+    violation = None if error is None else f"{type(error).__name__}: {error} ({outcome.plan})"
     counts = {"faults": fired, "events": outcome.events, "transactions": outcome.ended}
-    return seed, counts, outcome.requests, told
+    return seed, counts, outcome.requests, violation
 
 
 def _play(world: World) -> None:
@@ -227,7 +226,9 @@ def _set_up(client: Client, plan: Plan) -> Program[None]:
         for table in client.random.sample(TABLES, 2):
             if plan.format_of(table) == "iceberg":
                 continue  # nothing of the kind there
-            txn = begin(Transaction(context, Feature.R | Feature.I, client.ids.txn_id()))
+            txn = begin(
+                TransactionState(context, client.ids.txn_id(), Options(Feature.R | Feature.I))
+            )
             txn.through_head = True
             yield from execute(txn, Guard(table, True), "guard")
             yield from commit(txn)
@@ -271,14 +272,14 @@ def _foreign_act(world: World, client: Client, table: str, kind: str) -> Program
         case "property":
             yield from clients.set_property(client, table, "note", str(world.value()))
         case "checkpoint" if form == "iceberg":
-            yield from foreign_iceberg.rewrite_manifests(client, table)
+            yield from iceberg_writer.rewrite_manifests(client, table)
         case "checkpoint":
-            yield from foreign.write_checkpoint(client, table)
+            yield from delta_cleaner.write_checkpoint(client, table)
         case "clean" if form == "iceberg":
-            yield from foreign_iceberg.expire(client, table, _LOG_RETENTION_SECONDS)
+            yield from iceberg_writer.expire(client, table, _LOG_RETENTION_SECONDS)
         case "clean":
-            yield from foreign.write_checkpoint(client, table)
-            yield from foreign.clean_log(client, table, _LOG_RETENTION_SECONDS)
+            yield from delta_cleaner.write_checkpoint(client, table)
+            yield from delta_cleaner.clean_log(client, table, _LOG_RETENTION_SECONDS)
         case "reshape":
             yield from reshaping.foreign_act(world, client, clients, form, table)
         case "restore":
@@ -319,7 +320,7 @@ def _finish(world: World) -> None:
         _neglect(world)
     known = verdict.voided(world)
     report = alone(world, "recoverer", recover)
-    verdict.voids_are_told(world, known, report)
+    verdict.voids_are_reported(world, known, report)
     verdict.check(world)
     writer = Client(simulation, "writer", f"{simulation.seed}/writer", 1.0)
     verdict.nothing_is_blocked(world, lambda tables: _one_row_each(writer, tables))
@@ -372,7 +373,9 @@ def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult
     context = context_of(client)
     held = yield from context.head()
     floor = NO_TXN if held is None else held.head.floor
-    txn = begin(Transaction(context, Feature.R | Feature.I, context.ids.txn_id(above=floor)))
+    txn = begin(
+        TransactionState(context, context.ids.txn_id(above=floor), Options(Feature.R | Feature.I))
+    )
     txn.through_head = True
     rows = pa.table({"id": [0], "balance": [0], "items": [""]}, schema=SCHEMA)
     for table in tables:
@@ -383,8 +386,8 @@ def _one_row_each(client: Client, tables: Sequence[str]) -> Program[CommitResult
 def _tidy(plan: Plan, client: Client, table: str) -> Program[int]:
     """What another client deletes that no version names any more."""
     if plan.format_of(table) == "iceberg":
-        return foreign_iceberg.remove_orphans(client, table, _VACUUM_SECONDS)
-    return foreign.vacuum(client, table, _VACUUM_SECONDS)
+        return iceberg_writer.remove_orphans(client, table, _VACUUM_SECONDS)
+    return delta_cleaner.vacuum(client, table, _VACUUM_SECONDS)
 
 
 def _vacuum(client: Client, table: str) -> Program[None]:
@@ -411,10 +414,9 @@ def alone(world: World, name: str, program: Callable[[Client], Program[T]]) -> T
 def _check_reading(world: World, expected: dict[str, list[Any]]) -> None:
     """A new client bound to HEAD reads what a reader of the bare format does."""
     client = Client(world.simulation, "reader", f"{world.simulation.seed}/reader", 1.0)
+    options = Options(Feature.I, read_only=True)
     txn = begin(
-        Transaction(
-            context_of(client), Feature.I, client.ids.txn_id(), read_only=True, through_head=True
-        )
+        TransactionState(context_of(client), client.ids.txn_id(), options, through_head=True)
     )
     for table in expected:
         if _is_dropped(world, client, table):

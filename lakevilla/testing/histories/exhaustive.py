@@ -16,16 +16,6 @@ from lakevilla.testing.world.faults import Fault, Faults, NoFaults, ScriptedFaul
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.testing.world.schedules import Schedule, ScriptedSchedule
 
-__all__ = [
-    "Build",
-    "Check",
-    "crash_both_everywhere",
-    "crash_everywhere",
-    "crash_twice_everywhere",
-    "interleavings",
-    "interleavings_with_a_crash",
-]
-
 #: Makes a simulation with its clients added, not yet run.
 Build = Callable[[Faults, Schedule], Simulation]
 #: Raises ``AssertionError`` when the outcome is wrong.
@@ -44,19 +34,21 @@ _DEATHS = (
 def crash_everywhere(build: Build, check: Check, client: str) -> int:
     """Crash a client at each of its requests, in each way; the number of runs.
 
-    What recovers is the ``restart`` program of the client, or the others.
+    What recovers is the program that the client starts again with, or the others.
     """
     return sum(1 for _ in _crashes(build, check, client))
 
 
-def crash_twice_everywhere(build: Build, check: Check, client: str, *, every: int = 1) -> int:
+def crash_twice_everywhere(
+    build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
+) -> int:
     """All pairs: the client at each request, and the process in its place at each of its own.
 
-    With ``every`` only each so manieth first crash is paired.
+    With ``every`` only each so manieth first crash is paired, from ``first`` on.
     """
     runs = 0
-    for place, (number, strike, delay) in enumerate(_crashes(build, check, client)):
-        if place % every:
+    for place, (number, strike, delay) in enumerate(_crash_points(build, check, client)):
+        if place % every != first % every:
             continue
         for second in count(1):
             fired = 0
@@ -73,17 +65,17 @@ def crash_twice_everywhere(build: Build, check: Check, client: str, *, every: in
 
 
 def crash_both_everywhere(
-    build: Build, check: Check, clients: tuple[str, str], *, every: int = 1
+    build: Build, check: Check, clients: tuple[str, str], *, every: int = 1, first: int = 0
 ) -> int:
     """All pairs of the first client's crashes and the second one's, as far as both come to pass.
 
-    With ``every`` only each so manieth pair is run.
+    With ``every`` only each so manieth pair is run, from ``first`` on.
     """
     one, other = clients
     places = [list(_crash_points(build, check, client)) for client in clients]
-    pairs = [(first, second) for first in places[0] for second in places[1]]
+    pairs = [(before, after) for before in places[0] for after in places[1]]
     runs = 0
-    for (number, strike, delay), (second, blow, later) in pairs[::every]:
+    for (number, strike, delay), (second, blow, later) in pairs[first % every :: every]:
         strikes = {(one, number): strike, (other, second): blow}
         _run(build, check, ScriptedFaults(strikes, max(delay, later)))
         runs += 1

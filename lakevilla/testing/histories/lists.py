@@ -20,7 +20,7 @@ from lakevilla.sublogs.operations import Update
 from lakevilla.testing.histories import campaign, verdict
 from lakevilla.testing.histories.attempts import COLUMNS, CONTENDED, World, context_of
 from lakevilla.testing.histories.plan import SERIALIZABLE, Level, Plan
-from lakevilla.testing.tables import delta_writer as foreign
+from lakevilla.testing.tables import delta_writer
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault, NoFaults, RandomFaults, swarm
 from lakevilla.testing.world.scheduler import Simulation
@@ -28,11 +28,10 @@ from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.testing.world.store import SimulatedStore
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.read_write import execute
-
-__all__ = ["MIXES", "ListHistory", "draw", "run"]
 
 _RI = Feature.R | Feature.I
 _RCTI = Feature.R | Feature.CT | Feature.I
@@ -148,10 +147,14 @@ def _made(*, replaces: bool) -> SimulatedStore:
     maker.store.replaces = replaces
 
     def set_up(client: Client) -> Program[None]:
-        txn = begin(Transaction(context_of(client), _RI, client.ids.txn_id(), through_head=True))
+        txn = begin(
+            TransactionState(
+                context_of(client), client.ids.txn_id(), Options(_RI), through_head=True
+            )
+        )
         for table in CONTENDED:
             rows = [{"id": number, "balance": 0, "items": ""} for number in (0, 1)]
-            yield from foreign.create(client, table, COLUMNS, rows)
+            yield from delta_writer.create(client, table, COLUMNS, rows)
             # A write, so that the commit takes the table into HEAD.
             yield from execute(txn, _pushed_nothing(table), "update")
         yield from commit(txn)

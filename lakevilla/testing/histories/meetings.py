@@ -8,8 +8,6 @@ from itertools import combinations
 from lakevilla.testing.histories.attempts import World
 from lakevilla.transaction.state.features import Feature
 
-__all__ = ["FOREIGN", "Meeting", "meeting", "meetings"]
-
 #: A client without LakeVilla.
 FOREIGN = "foreign"
 
@@ -32,7 +30,7 @@ def meetings(world: World) -> Counter[Meeting]:
         (None, {table}, began, ended) for table, began, ended in world.foreign_acts
     ]
     present += [
-        (a.core.features, set(a.core.tables), a.record.invoked, a.record.completed)
+        (a.core.options.features, set(a.core.work.tables), a.record.invoked, a.record.completed)
         for a in world.attempts
         if a.status == "committed" and a.record.completed is not None
     ]

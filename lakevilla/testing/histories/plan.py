@@ -20,22 +20,6 @@ from lakevilla.lake import tail
 from lakevilla.settings import Settings
 from lakevilla.transaction.state.features import Feature
 
-__all__ = [
-    "EVERYONE",
-    "RECREATED",
-    "SERIALIZABLE",
-    "TABLES",
-    "LakeFormat",
-    "Level",
-    "Neglect",
-    "Plan",
-    "draw",
-    "draw_formats",
-    "draw_mix",
-    "draw_reshaped",
-    "small_limits",
-]
-
 TABLES = ("a", "b", "c")
 #: The format of all tables, or of some this one and of some the other.
 LakeFormat = Literal["delta", "iceberg", "mixed"]

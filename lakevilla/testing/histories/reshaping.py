@@ -20,21 +20,12 @@ from lakevilla.formats.layout import Layout
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Alter, Delete, Update
 from lakevilla.testing.checks.invariants import Violated
-from lakevilla.testing.histories.attempts import Attempt, Hand, World
+from lakevilla.testing.histories.attempts import Hand, Try, World
 from lakevilla.testing.tables.reader import read_table, run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.rows import Row
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs.bind import touch
-
-__all__ = [
-    "columns_are_filled",
-    "foreign_act",
-    "marks_are_kept",
-    "renames_are_seen",
-    "reshape",
-    "set_up",
-]
 
 #: The fields of the marked columns, by the format of their table.
 _MARKS: dict[FormatName, tuple[Ids, Ids]] = {
@@ -68,7 +59,7 @@ def reshape(hand: Hand, client: Client) -> Program[None]:
     table = client.random.choice([*hand.attempt.tables] or ["a", "b", "c"])
     # Before its names are asked for: a place in a queue may show a newer state.
     yield from touch(hand.core, [table], probing=True, access="write")
-    if hand.core.features == Feature.NONE:
+    if hand.core.options.features == Feature.NONE:
         return (yield from _change(hand, client, table))
     if client.random.random() < 0.7:
         yield from _change(hand, client, table)
@@ -80,7 +71,7 @@ def reshape(hand: Hand, client: Client) -> Program[None]:
 
 
 def _change(hand: Hand, client: Client, table: str) -> Program[None]:
-    layout = hand.core.tables[table].snapshot.layout
+    layout = hand.core.work.tables[table].snapshot.layout
     other = [name for name in layout.schema.names if name.startswith(_FILLED)]
     kind = client.random.choice(("swap", "swap", "add", "drop", "constraint"))
     format_ = hand.world.plan.format_of(table)
@@ -102,7 +93,7 @@ def _change(hand: Hand, client: Client, table: str) -> Program[None]:
         assert two is not None
         free = next(name for name in _NAMES if name not in (one[0], two[0]))
         yield from hand.do(Alter(table, {"rename_columns": {one[0]: free}}))
-        if hand.core.features != Feature.NONE:
+        if hand.core.options.features != Feature.NONE:
             yield from hand.do(Alter(table, {"rename_columns": {two[0]: one[0]}}))
 
 
@@ -112,7 +103,7 @@ def _fill(hand: Hand, client: Client, table: str) -> Program[None]:
     name = f"{_FILLED}{value}"
     columns = pa.schema([(name, pa.int64())]).serialize().to_pybytes()
     yield from hand.do(Alter(table, {}, columns))
-    if hand.core.features == Feature.NONE:
+    if hand.core.options.features == Feature.NONE:
         return
     key = client.random.randrange(2)
     where = f"{name} IS NULL AND {_mark(hand, table)} = {key}"
@@ -145,7 +136,7 @@ def _work(hand: Hand, client: Client, table: str) -> Program[None]:
 
 def _mark(hand: Hand, table: str) -> str:
     """What the column that holds the id is called in the transaction's own state."""
-    layout: Layout = hand.core.tables[table].snapshot.layout
+    layout: Layout = hand.core.work.tables[table].snapshot.layout
     path = path_of(layout, _MARKS[hand.world.plan.format_of(table)][0])
     assert path is not None, f"{table} lacks its marked column: {layout.schema.names}"
     return path[0]
@@ -186,7 +177,7 @@ def marks_are_kept(world: World, rows: Mapping[str, Sequence[Row]]) -> None:
 
 
 def columns_are_filled(
-    world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Attempt]
+    world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Try]
 ) -> None:
     """A column that was added and filled has its one value in its one row.
 
@@ -205,7 +196,7 @@ def columns_are_filled(
 
 
 def renames_are_seen(
-    world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Attempt]
+    world: World, rows: Mapping[str, Sequence[Row]], winners: Mapping[str, Try]
 ) -> None:
     """Each rename that is committed was made of a name that those before it had left.
 
@@ -231,8 +222,10 @@ def renames_are_seen(
             raise Violated(f"{table}: its marked columns are {sorted(found)}, not {sorted(names)}")
 
 
-def _renames(attempt: Attempt, table: str) -> list[Mapping[str, str]]:
+def _renames(attempt: Try, table: str) -> list[Mapping[str, str]]:
     """The new names that its operations on the table gave, by the old ones."""
-    operations = [done.operation for done in attempt.core.done if done.operation.table == table]
+    operations = [
+        done.operation for done in attempt.core.work.done if done.operation.table == table
+    ]
     requests = [one.request for one in operations if isinstance(one, Alter)]
     return [one["rename_columns"] for one in requests if "rename_columns" in one]

@@ -20,7 +20,7 @@ from lakevilla.testing.checks.history import Txn
 from lakevilla.testing.checks.invariants import Violated
 from lakevilla.testing.checks.past import past_is_as_it_was
 from lakevilla.testing.histories import reshaping
-from lakevilla.testing.histories.attempts import BALANCE, Attempt, World, context_of
+from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
 from lakevilla.testing.tables.iceberg_reader import transactions_in
 from lakevilla.testing.tables.reader import read_rows, read_table, run_now
@@ -32,20 +32,6 @@ from lakevilla.transaction.state.features import Feature
 
 #: To look at each of them would take longer than the history itself.
 _VERSIONS_LOOKED_AT = 3
-
-__all__ = [
-    "check",
-    "equal_rows",
-    "lists_are_explained",
-    "nothing_is_blocked",
-    "nothing_is_left_over",
-    "queues_are_empty",
-    "recovered_once_is_enough",
-    "rows_by_table",
-    "same_rows",
-    "voided",
-    "voids_are_told",
-]
 
 
 def rows_by_table(world: World) -> dict[str, list[Row]]:
@@ -69,7 +55,7 @@ def check(world: World) -> None:
     head = _head(world)
     commits = _all_commits(world, head)
     winners = _winners(world, commits)
-    _check_told(world, commits, winners)
+    _check_reported(world, commits, winners)
     _check_counts(world)
     _check_keys(world, commits)
     _check_past(world)
@@ -106,13 +92,13 @@ def voided(world: World) -> set[tuple[str, str]]:
     for commit in _all_commits(world, _head(world)):
         if commit.kind != "reconcile":
             continue
-        told = objects[commit_key(commit.txn, commit.hash)]
-        hashes = {txn: digest for _, txn, digest in told.replaces}
+        stored = objects[commit_key(commit.txn, commit.hash)]
+        hashes = {txn: digest for _, txn, digest in stored.replaces}
         for table in commit.tables:
-            for txn, _ in told.voided:
+            for txn, _ in stored.voided:
                 before = objects[commit_key(txn, hashes[txn])]
-                gone = {earlier for earlier, _ in before.voided}
-                stood_for = [t for _, t, _ in before.replaces if t not in gone]
+                voided = {earlier for earlier, _ in before.voided}
+                stood_for = [t for _, t, _ in before.replaces if t not in voided]
                 found.update((table, one) for one in stood_for or [txn])
     return found
 
@@ -129,18 +115,18 @@ def _void_for_a_reason(plan: Plan, made_void: Collection[tuple[str, str]]) -> No
             raise Violated(f"{txn} is void on {table}, and nothing was in the way of its replay")
 
 
-def voids_are_told(world: World, known: set[tuple[str, str]], report: Report) -> None:
+def voids_are_reported(world: World, known: set[tuple[str, str]], report: Report) -> None:
     """What recovery has made void it tells, each once, as an error."""
     fresh = voided(world) - known
-    told = [f for f in report.findings if f.kind == "voided" and f.severity == "error"]
-    named = " ".join(finding.message for finding in told)
+    reported = [f for f in report.findings if f.kind == "voided" and f.severity == "error"]
+    named = " ".join(finding.message for finding in reported)
     for table, txn in fresh:
-        if not any(f.table == table for f in told) or txn not in named:
+        if not any(f.table == table for f in reported) or txn not in named:
             raise Violated(f"{txn} is void on {table}, and recover did not say so")
-    gone = [finding.message for finding in told if "was deleted" in finding.message]
-    if gone and world.plan.neglected != "others":
-        raise Violated(f"nobody else has cleaned up: {gone[0]}")
-    if told and report.ok:
+    cleaned = [finding.message for finding in reported if "was deleted" in finding.message]
+    if cleaned and world.plan.neglected != "others":
+        raise Violated(f"nobody else has cleaned up: {cleaned[0]}")
+    if reported and report.ok:
         raise Violated("recover has made commits void and calls that well")
 
 
@@ -158,7 +144,7 @@ def lists_are_explained(world: World) -> None:
     head = _head(world)
     commits = _all_commits(world, head)
     winners = _winners(world, commits)
-    _check_told(world, commits, winners)
+    _check_reported(world, commits, winners)
     _check_isolation(world, winners, rows_by_table(world), commits)
 
 
@@ -171,7 +157,7 @@ def _check_past(world: World) -> None:
         client.random,
         count=_VERSIONS_LOOKED_AT,
         passing=[RECREATED] if "recreate" in plan.foreign else [],
-        may_be_gone="clean" in plan.foreign
+        may_be_missing="clean" in plan.foreign
         or plan.collects
         or plan.few_versions
         or bool(plan.neglected),
@@ -181,16 +167,16 @@ def _check_past(world: World) -> None:
 # ------------------------------------------------------ who committed
 
 
-def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Attempt]:
+def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
     """For each id that has committed, the attempt that did it, as HEAD and the logs tell."""
-    winners: dict[str, Attempt] = {}
+    winners: dict[str, Try] = {}
     summaries = {commit.txn: commit for commit in commits if commit.kind == "transaction"}
     logged = _ids_in_logs(world)
     for attempt in world.attempts:
         core = attempt.core
         summary = summaries.get(core.id)
         if summary is not None:
-            if summary.hash in core.digests:
+            if summary.hash in core.ending.digests:
                 winners[core.id] = attempt
         elif not core.through_head and core.id in logged and not attempt.lost:
             # Had one that lost left its entry, the id would be there twice, or its rows would.
@@ -198,13 +184,13 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Attemp
     return winners
 
 
-def _check_told(
-    world: World, commits: Sequence[CommitSummary], winners: dict[str, Attempt]
+def _check_reported(
+    world: World, commits: Sequence[CommitSummary], winners: dict[str, Try]
 ) -> None:
     decided = {commit.txn for commit in commits if commit.kind == "transaction"}
     logged = _ids_in_logs(world)
     for attempt in world.attempts:
-        writes = bool(attempt.core.done)
+        writes = bool(attempt.core.work.done)
         winner = winners.get(attempt.id)
         if attempt.status == "committed" and writes and winner is not attempt:
             if "recreate" in world.plan.foreign and not attempt.core.through_head:
@@ -259,7 +245,7 @@ def _check_keys(world: World, commits: Sequence[CommitSummary]) -> None:
 
 def _check_rows(
     world: World,
-    winners: dict[str, Attempt],
+    winners: dict[str, Try],
     rows: dict[str, list[Row]],
     head: Head | None,
     void: set[str],
@@ -268,7 +254,7 @@ def _check_rows(
     repeated = [key for key, count in found.items() if count > 1]
     if repeated:
         raise Violated(f"rows are there more than once: {repeated}")
-    gone = set() if head is None else {t for t, state in head.tables.items() if state.dropped}
+    dropped = set() if head is None else {t for t, state in head.tables.items() if state.dropped}
     committed = set(winners.values())
     may_be_taken = {key for attempt in world.attempts for key in attempt.taken}
     taken = {key for attempt in committed if attempt.id not in void for key in attempt.taken}
@@ -281,7 +267,12 @@ def _check_rows(
             if attempt in committed:
                 if attempt.id in void:
                     continue
-                if not here and key not in may_be_taken and key[0] in TABLES and key[0] not in gone:
+                if (
+                    not here
+                    and key not in may_be_taken
+                    and key[0] in TABLES
+                    and key[0] not in dropped
+                ):
                     raise Violated(f"row {key} of {attempt.id} is lost")
             elif here and attempt.lost:
                 raise Violated(f"row {key} of an attempt of {attempt.id} that lost is there")
@@ -313,7 +304,7 @@ def _check_sums(world: World, rows: dict[str, list[Row]]) -> None:
 
 def _check_isolation(
     world: World,
-    winners: dict[str, Attempt],
+    winners: dict[str, Try],
     rows: dict[str, list[Row]],
     commits: Sequence[CommitSummary],
 ) -> None:
@@ -349,8 +340,8 @@ def _check_isolation(
     level: elle.Level = "linearizable" if in_order else "serializable"
     # Each has the level that it asked for: no other's leniency is its own, and what the
     # lenient ones have read as well is of one state.
-    lenient = {a.record.name for a in world.attempts if a.core.isolation == "snapshot"}
-    lenient |= {a.record.name for a in world.attempts if a.core.slack}
+    lenient = {a.record.name for a in world.attempts if a.core.options.isolation == "snapshot"}
+    lenient |= {a.record.name for a in world.attempts if a.core.options.slack}
     bad = elle.forbidden(
         elle.check(records, final=final, real_time=in_order, snapshot=lenient), level
     )
@@ -360,16 +351,16 @@ def _check_isolation(
         raise Violated("; ".join(map(str, bad)))
 
 
-def _by_moment(attempt: Attempt, record: Txn) -> list[Txn]:
+def _by_moment(attempt: Try, record: Txn) -> list[Txn]:
     """What has one place in the order of all.
 
     A transaction with Feature.CT and without I that only reads sees each table at
     the moment of its first look: it is as many as it has tables. One that writes is
     validated as a whole.
     """
-    if attempt.core.done or Feature.I in attempt.core.features:
+    if attempt.core.work.done or Feature.I in attempt.core.options.features:
         return [record]
-    if Feature.CT not in attempt.core.features:
+    if Feature.CT not in attempt.core.options.features:
         return [record]
     parts: dict[str, Txn] = {}
     for operation in record.operations:

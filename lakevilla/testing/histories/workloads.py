@@ -1,17 +1,9 @@
-"""What the clients of a history do: transactions of every kind, on the real protocol.
-
-Each table holds rows ``id, balance, items``: two lists (ids 0 and 1, checked by
-``elle``), two bank accounts (2 and 3), two switches of which one must stay on
-(4 in the first two tables), and rows that come and go (from 100 on). Every
-value is written once, so that what a table holds at the end tells who wrote it.
-"""
+"""What the clients of a history do: they run transactions, again where they must, and meddle."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
-
-import pyarrow as pa
 
 from lakevilla.errors import (
     AlreadyCommitted,
@@ -28,7 +20,7 @@ from lakevilla.errors import (
     TransactionNotFound,
     VersionNotFound,
 )
-from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.expressions.parse import parse_predicate
 from lakevilla.expressions.render import render_sql
 from lakevilla.global_log.head import Head
 from lakevilla.ids import NO_TXN
@@ -38,245 +30,25 @@ from lakevilla.maintenance import recovery
 from lakevilla.publishing.outcome import fence, is_forgotten, outcome
 from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, parallel, sleep
-from lakevilla.sublogs.operations import (
-    Alter,
-    Delete,
-    InlineSource,
-    Merge,
-    MergeClauseRecord,
-    Update,
-)
-from lakevilla.testing.histories.attempts import (
-    CONTENDED,
-    FREQUENT,
-    SCHEMA,
-    Attempt,
-    Hand,
-    World,
-    context_of,
-    key_of,
-)
-from lakevilla.testing.histories.plan import TABLES, Level
-from lakevilla.testing.histories.reshaping import reshape
+from lakevilla.sublogs.operations import Update
+from lakevilla.testing.histories.attempts import Hand, Try, World, context_of
+from lakevilla.testing.histories.kinds import BODIES, lists
+from lakevilla.testing.histories.plan import Level
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
-from lakevilla.testing.world.heartbeat import Heartbeat
+from lakevilla.testing.world.heartbeat import SimulatedHeartbeat
 from lakevilla.testing.world.interrupts import Moment, interrupted
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
-from lakevilla.transaction.verbs import optimize as optimizing
-from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
-from lakevilla.transaction.verbs.read_write import create, drop
 from lakevilla.transaction.verbs.rerun import rerun
-
-__all__ = ["user"]
-
-
-# ------------------------------------------------------------------ kinds
-
-Body = Callable[[Hand, Client], Program[None]]
-
-
-def _tables(hand: Hand, client: Client, count: int) -> list[str]:
-    """Tables to work on: with neither Feature.I nor Feature.CT only one."""
-    chosen = client.random.sample(TABLES, count)
-    if _spans(hand):
-        return chosen
-    if hand.attempt.tables:
-        return [next(iter(hand.attempt.tables))] * count
-    return [chosen[0]] * count
-
-
-def _spans(hand: Hand) -> bool:
-    """Whether it may use several tables."""
-    return bool(hand.core.features & (Feature.I | Feature.CT))
-
-
-def _single(hand: Hand) -> bool:
-    return hand.core.features == Feature.NONE
-
-
-def transfer(hand: Hand, client: Client) -> Program[None]:
-    """Money moves between two accounts, in two tables where it can."""
-    amount = client.random.randint(1, 9)
-    source, target = _tables(hand, client, 2)
-    if _single(hand):
-        change = f"balance + CASE WHEN id = 2 THEN {amount} ELSE -{amount} END"
-        yield from hand.update(source, "balance", change, "id = 2 OR id = 3")
-        return
-    first, second = client.random.choice(((2, 3), (3, 2), (2, 3)))
-    done = yield from hand.update(source, "balance", f"balance - {amount}", f"id = {first}")
-    if client.random.random() < 0.3:
-        hand.count(done)
-    yield from hand.update(target, "balance", f"balance + {amount}", f"id = {second}")
-
-
-def lists(hand: Hand, client: Client) -> Program[None]:
-    """Reads and appends to lists, for the checker of isolation."""
-    tables = _tables(hand, client, 2)
-    for _ in range(1 if _single(hand) else client.random.randint(1, 4)):
-        table = client.random.choice(tables)
-        if client.random.random() < 0.5:
-            yield from hand.read(table, client.random.randrange(2))
-        else:
-            yield from hand.push(table, client.random.randrange(2))
-
-
-def contended(hand: Hand, client: Client) -> Program[None]:
-    """As ``lists``, on so few of them that two transactions hardly miss each other."""
-    for _ in range(client.random.randint(1, 3)):
-        table, key = client.random.choice(CONTENDED), client.random.choice((0, 0, 1))
-        if client.random.random() < 0.5:
-            yield from hand.read(table, key)
-        else:
-            yield from hand.push(table, key)
-
-
-def add(hand: Hand, client: Client) -> Program[None]:
-    """Blind appends."""
-    for table in _tables(hand, client, 1 if _single(hand) else client.random.randint(1, 3)):
-        yield from hand.add(table)
-
-
-def revise(hand: Hand, client: Client) -> Program[None]:
-    """Add a row and change it at once: the file that it was in is named by no log."""
-    table = _tables(hand, client, 1)[0]
-    yield from hand.add(table)
-    if not _single(hand):
-        number = hand.attempt.added[-1][1]
-        yield from hand.update(table, "balance", "balance + 0", f"id = {number}")
-        yield from hand.push(table, 0)
-
-
-def take(hand: Hand, client: Client) -> Program[None]:
-    """Delete a row that some transaction has added."""
-    table = _tables(hand, client, 1)[0]
-    added = [a for attempt in hand.world.attempts for a in attempt.added if a[0] == table]
-    if not added:
-        yield from hand.add(table)
-        return
-    number = client.random.choice(added)[1]
-    done = yield from hand.do(Delete(table, parse_predicate(f"id = {number}")))
-    if hand.count(done):
-        hand.attempt.taken.append((table, number))
-
-
-def skew(hand: Hand, client: Client) -> Program[None]:
-    """Turn a switch off if the other one is on: write skew would leave none on."""
-    if not _spans(hand):
-        return (yield from lists(hand, client))
-    mine, other = client.random.sample(TABLES[:2], 2)
-    rows = yield from hand.look(other, "id = 4")
-    if rows and rows[0]["balance"] == 1:
-        yield from hand.update(mine, "balance", "0", "id = 4")
-    elif client.random.random() < 0.5:
-        yield from hand.update(mine, "balance", "1", "id = 4")
-
-
-def snapshot(hand: Hand, client: Client) -> Program[None]:
-    """Read several tables: with Feature.I they must fit together."""
-    if not _spans(hand):
-        for key in client.random.sample((0, 1), 2):
-            yield from hand.read(_tables(hand, client, 1)[0] if key else TABLES[0], 0)
-            return
-    total = 0
-    for table in client.random.sample(TABLES, len(TABLES)):
-        yield from hand.read(table, client.random.randrange(2))
-        rows = yield from hand.look(table, "id = 2 OR id = 3")
-        total += sum(row["balance"] for row in rows)
-    if Feature.I in hand.core.features:
-        hand.attempt.sums.append(total)
-
-
-def lifecycle(hand: Hand, client: Client) -> Program[None]:
-    """Create a table with rows, use it, drop it; others do the same under the same names."""
-    name = client.random.choice(("n1", "n2", "n3"))
-    if client.random.random() < 0.6:
-        kind = hand.world.plan.format_of(name)
-        yield from create(hand.core, name, SCHEMA, (), FREQUENT[kind], format=kind)
-        hand.attempt.made.append(name)
-        hand.attempt.tables.add(name)
-        if not _single(hand):
-            yield from hand.add(name)
-    elif client.random.random() < 0.7:
-        yield from hand.add(name)
-    else:
-        hand.attempt.tables.add(name)
-        yield from drop(hand.core, name)
-    if _spans(hand):
-        yield from hand.push(client.random.choice(TABLES), 0)
-
-
-def alter(hand: Hand, client: Client) -> Program[None]:
-    """A change of metadata among changes of rows."""
-    table = _tables(hand, client, 1)[0]
-    note = {"note": str(hand.world.value())}
-    yield from hand.do(Alter(table, {"set_properties": note}))
-    if not _single(hand):
-        yield from hand.push(table, 1)
-
-
-def merge(hand: Hand, client: Client) -> Program[None]:
-    """An upsert of two rows, one of which may be there."""
-    table = _tables(hand, client, 1)[0]
-    value, number = hand.world.value(), 100 + hand.world.value()
-    rows = pa.table({"id": [0, number], "balance": [0, 0], "items": ["", ""]}, schema=SCHEMA)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    insert = {name: parse_expression(f"source.{name}") for name in SCHEMA.names}
-    clauses = (
-        MergeClauseRecord(
-            "matched_update", None, {"items": parse_expression(f"target.items || ',{value}'")}
-        ),
-        MergeClauseRecord("not_matched_insert", None, insert),
-    )
-    source = InlineSource(sink.getvalue().to_pybytes())
-    on = parse_predicate("target.id = source.id")
-    yield from hand.do(Merge(table, source, on, "source", "target", clauses))
-    hand.attempt.record.append(key_of(table, 0), value)
-    hand.attempt.added.append((table, number))
-
-
-def optimize(hand: Hand, client: Client) -> Program[None]:
-    """Move the rows of a table into fewer files: nobody may notice."""
-    table = _tables(hand, client, 1)[0]
-    hand.attempt.tables.add(table)
-    order = ("id",) if client.random.random() < 0.3 else ()
-    yield from optimizing.optimize(hand.core, table, z_order_by=order)
-
-
-def keyed(hand: Hand, client: Client) -> Program[None]:
-    """What an idempotency key guards: a row, and a place in a list."""
-    yield from hand.add(_tables(hand, client, 1)[0])
-
-
-_BODIES: dict[str, Body] = {
-    "transfer": transfer,
-    "lists": lists,
-    "contended": contended,
-    "add": add,
-    "revise": revise,
-    "take": take,
-    "skew": skew,
-    "snapshot": snapshot,
-    "lifecycle": lifecycle,
-    "alter": alter,
-    "merge": merge,
-    "optimize": optimize,
-    "keyed": keyed,
-    "numbered": keyed,
-    "shared": lists,
-    "reshape": reshape,
-}
-
-
-# ---------------------------------------------------------------- clients
 
 
 def user(world: World) -> Callable[[Client], Program[None]]:
@@ -285,7 +57,7 @@ def user(world: World) -> Callable[[Client], Program[None]]:
     def program(client: Client) -> Program[None]:
         context = context_of(client)
         context.notify = world.notice
-        heartbeat = Heartbeat(client, context.settings.lease_seconds)
+        heartbeat = SimulatedHeartbeat(client, context.settings.lease_seconds)
         context.renewed = heartbeat.add
         lives = client.name.count("'")
         if lives >= 3:
@@ -298,7 +70,9 @@ def user(world: World) -> Callable[[Client], Program[None]]:
     return program
 
 
-def _thread(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
+def _thread(
+    world: World, context: Context, client: Client, heartbeat: SimulatedHeartbeat
+) -> Program[None]:
     for _ in range(world.plan.transactions):
         longest = 3 * 3600.0 if world.plan.long and client.random.random() < 0.3 else 1.0
         yield from sleep(longest * client.random.random())
@@ -310,7 +84,7 @@ def _thread(world: World, context: Context, client: Client, heartbeat: Heartbeat
 
 
 def _run(
-    world: World, context: Context, client: Client, kind: str, heartbeat: Heartbeat
+    world: World, context: Context, client: Client, kind: str, heartbeat: SimulatedHeartbeat
 ) -> Program[None]:
     """Like ``lake.run``: again on conflict, under the same id; unknown outcomes settled."""
     features = client.random.choice(world.plan.features)
@@ -323,7 +97,7 @@ def _run(
         key = ("application", world.value())
     if kind == "shared" and Feature.R not in features:
         kind = "lists"
-    kept: Attempt | None = None
+    kept: Try | None = None
     for number in range(world.plan.attempts):
         core = None
         if kept is not None:
@@ -339,14 +113,14 @@ def _run(
             heartbeat.drop(core)
         if ending == "over":
             return
-        if kept is None or kept.core.queue is None:
+        if kept is None or kept.core.standing.queue is None:
             yield from sleep(0.2 * 2**number * context.ids.jitter())
     if kept is not None:
         heartbeat.drop(kept.core)
         yield from _quietly(_undo(kept.core))
 
 
-def _again(old: Attempt, *, escalate: bool) -> Program[Transaction | None]:
+def _again(old: Try, *, escalate: bool) -> Program[TransactionState | None]:
     """The transaction of an attempt that lost, to be run again; None if that is not to be."""
     try:
         core = yield from rerun(old.core, escalate=escalate)
@@ -365,21 +139,21 @@ def _begin(
     features: Feature,
     level: Level,
     key: tuple[str, int | None] | None,
-) -> Transaction:
+) -> TransactionState:
     floor = NO_TXN if context.held is None else context.held.head.floor
     read_only = kind == "snapshot" and client.random.random() < 0.7
-    core = begin(
-        Transaction(context, features, context.ids.txn_id(above=floor), read_only=read_only)
+    options = Options(
+        features,
+        owner=client.name,
+        read_only=read_only,
+        isolation=level.isolation,
+        validation=level.validation,
+        slack=level.slack,
+        applications={} if key is None or key[1] is None else {key[0]: key[1]},
     )
-    core.owner = client.name
-    core.isolation, core.validation = level.isolation, level.validation
-    core.slack = level.slack
-    core.through_head = bool(features & (Feature.I | Feature.CT))
-    if key is not None:
-        core.key = KeyUse(*key)
-        core.through_head = True
-        if key[1] is not None:
-            core.applications = {key[0]: key[1]}
+    core = begin(TransactionState(context, context.ids.txn_id(above=floor), options))
+    core.through_head = bool(features & (Feature.I | Feature.CT)) or key is not None
+    core.standing.key = None if key is None else KeyUse(*key)
     return core
 
 
@@ -392,18 +166,18 @@ def _once(
     context: Context,
     client: Client,
     kind: str,
-    core: Transaction,
+    core: TransactionState,
     key: tuple[str, int | None] | None,
-) -> Program[tuple[Attempt, _Ending]]:
+) -> Program[tuple[Try, _Ending]]:
     attempt = world.begin(context, client, kind, core)
     attempt.key = key
 
     def body() -> Program[None]:
         if key is not None:
             yield from bind_to_head(core)
-        yield from _BODIES[kind](Hand(world, attempt), client)
-        if kind == "shared" and core.done:
-            yield from saving.save(core)
+        yield from BODIES[kind](Hand(world, attempt), client)
+        if kind == "shared" and core.work.done:
+            yield from save.save(core)
             world.saved.append(attempt)
             if client.random.random() < 0.4:
                 # Goes away without a word; whoever wants may go on with it.
@@ -420,7 +194,7 @@ class _GoneAwayError(Exception):
 
 
 def _conclude(
-    world: World, context: Context, client: Client, attempt: Attempt, body: Program[None]
+    world: World, context: Context, client: Client, attempt: Try, body: Program[None]
 ) -> Program[_Ending]:
     """Run a body and commit; what the caller is told is noted."""
     core = attempt.core
@@ -430,16 +204,16 @@ def _conclude(
         decided_only = client.random.random() < (0.6 if world.plan.neglected else 0.15)
         yield from _commit(world, client, core, publish=not decided_only)
         world.end(attempt, "committed")
-        if decided_only and core.decided is not None and not world.plan.neglected:
-            for location in core.decided.summary.tables:
-                publishing = publish_table(context, core.decided.held.head, location)
+        if decided_only and core.ending.decided is not None and not world.plan.neglected:
+            for location in core.ending.decided.summary.tables:
+                publishing = publish_table(context, core.ending.decided.held.head, location)
                 client.simulation.spawn(client, _quietly(publishing))
         return "over"
     except _GoneAwayError:
         return "over"
     except ConflictError:
         world.end(attempt, "aborted")
-        if core.state == "failed" and attempt.kind != "resumed":
+        if core.state is Life.FAILED and attempt.kind != "resumed":
             return "lost"
     except TransactionAborted:
         world.end(attempt, "aborted")
@@ -464,17 +238,17 @@ def _conclude(
         if not core.through_head:
             return "over"
         state = yield from _settle(world, context, core.id)
-        if state == "committed" and not core.shared:
+        if state == "committed" and not core.ending.shared:
             # Else it may be what another process made of it.
             world.end(attempt, "committed")
         if state != "aborted":
             return "over"
         world.end(attempt, "aborted")
     except StoreError:
-        if core.state == "committed":
+        if core.state is Life.COMMITTED:
             world.end(attempt, "committed")
             return "over"
-        if core.tried and core.state != "failed":
+        if core.ending.tried and core.state is not Life.FAILED:
             return "over"  # it was not the commit that said no
         world.end(attempt, "aborted")
         again = "over"
@@ -488,7 +262,9 @@ _COMMITS = 4
 _REQUESTS = 12
 
 
-def _commit(world: World, client: Client, core: Transaction, *, publish: bool) -> Program[None]:
+def _commit(
+    world: World, client: Client, core: TransactionState, *, publish: bool
+) -> Program[None]:
     """Commit; in some histories with Ctrl-C, and again after that and after no answer."""
     if not world.plan.commits_again:
         yield from commit(core, publish=publish)
@@ -503,38 +279,40 @@ def _commit(world: World, client: Client, core: Transaction, *, publish: bool) -
             return
         except KeyboardInterrupt:
             world.events["interrupted"] += 1
-            if core.state == "committed":
+            if core.state is Life.COMMITTED:
                 return  # in its publishing: whoever comes next goes on with it
             if source.random() < 0.2:
                 yield from _quietly(_undo(core) if source.random() < 0.5 else core.context.head())
                 raise _GoneAwayError from None
         except CommitOutcomeUnknown:
-            if number == _COMMITS or core.state != "open":
+            if number == _COMMITS or core.state is not Life.OPEN:
                 raise
         world.events["commit again"] += 1
         if source.random() < 0.6:
             # Others of the process look what has come.
-            looks = [_quietly(refresh(core.context, table)) for table in core.tables]
+            looks = [_quietly(refresh(core.context, table)) for table in core.work.tables]
             yield from parallel([*looks, _quietly(core.context.head())])
         yield from sleep(source.choice((0.0, 1.0, 100.0)) * source.random())
 
 
-def _undo(core: Transaction) -> Program[None]:
-    yield from saving.forget(core)
+def _undo(core: TransactionState) -> Program[None]:
+    yield from save.forget(core)
     yield from abort(core)
 
 
 def _settle(world: World, context: Context, txn_id: str) -> Program[str]:
     """Ask for an outcome; "unknown" where the store does not let it be settled."""
     try:
-        told = yield from outcome(context, txn_id)
+        found = yield from outcome(context, txn_id)
     except (CommitOutcomeUnknown, StoreError):
         return "unknown"
-    world.verdicts.append((txn_id, told.state))
-    return told.state
+    world.verdicts.append((txn_id, found.state))
+    return found.state
 
 
-def _meddle(world: World, context: Context, client: Client, heartbeat: Heartbeat) -> Program[None]:
+def _meddle(
+    world: World, context: Context, client: Client, heartbeat: SimulatedHeartbeat
+) -> Program[None]:
     """Resume a saved transaction, or abort or ask after somebody's."""
     if world.saved and client.random.random() < 0.7:
         old = client.random.choice(world.saved)
@@ -557,10 +335,10 @@ def _meddle(world: World, context: Context, client: Client, heartbeat: Heartbeat
 
 
 def _take_over(
-    world: World, context: Context, client: Client, old: Attempt, heartbeat: Heartbeat
+    world: World, context: Context, client: Client, old: Try, heartbeat: SimulatedHeartbeat
 ) -> Program[None]:
     try:
-        core = yield from saving.resume(context, old.id, client.name)
+        core = yield from save.resume(context, old.id, client.name)
     except (
         AlreadyCommitted,
         TransactionAborted,
@@ -586,13 +364,13 @@ def _take_over(
     heartbeat.drop(core)
 
 
-def _inherit(attempt: Attempt, old: Attempt) -> None:
+def _inherit(attempt: Try, old: Try) -> None:
     """What the resumed transaction had done by its last save, as far as its sublog says."""
     core = attempt.core
     attempt.record.invoked = old.record.invoked
-    attempt.tables = {done.table for done in core.done}
-    pushes = sum(isinstance(done.operation, Update) for done in core.done)
-    seen = {f"{table} {render_sql(where)}" for table, where in core.reads if where is not None}
+    attempt.tables = {done.table for done in core.work.done}
+    pushes = sum(isinstance(done.operation, Update) for done in core.work.done)
+    seen = {f"{table} {render_sql(where)}" for table, where in core.work.reads if where is not None}
     kept = 0
     for operation in old.record.operations:
         if hasattr(operation, "value"):

@@ -11,12 +11,10 @@ from lakevilla.formats.iceberg.metadata.file import next_metadata
 from lakevilla.formats.iceberg.table_format import IcebergFormat
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, Put, parallel
-from lakevilla.testing.planted.protocol import MUTATIONS, _attribute, _planted
-
-__all__ = ["MUTATIONS"]
+from lakevilla.testing.planted.bugs import attribute, planted
 
 
-@_planted(kinds=("lists", "add", "transfer"), formats="mixed")
+@planted(kinds=("lists", "add", "transfer"), formats="mixed")
 def metadata_file_stored_over_another() -> Iterator[None]:
     """A version is stored without a look whether its number is free, as by a rename on S3."""
     original = IcebergFormat.prepare
@@ -25,22 +23,22 @@ def metadata_file_stored_over_another() -> Iterator[None]:
         attempt = yield from original(*given)
         return replace(attempt, condition=ANY)
 
-    with _attribute(IcebergFormat, "prepare", prepare):
+    with attribute(IcebergFormat, "prepare", prepare):
         yield
 
 
-@_planted(kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
+@planted(kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
 def lake_not_noted_in_properties() -> Iterator[None]:
     """A version does not say how far the lake's commits are published in it."""
 
     def unnoted(*given: Any, **named: Any) -> Any:
         return next_metadata(*given, **{**named, "applications": {}})
 
-    with _attribute(commit, "next_metadata", unnoted):
+    with attribute(commit, "next_metadata", unnoted):
         yield
 
 
-@_planted(kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
+@planted(kinds=("transfer", "lists"), formats="mixed", intensity=2.0)
 def manifests_stored_after_their_version() -> Iterator[None]:
     """A metadata file names manifests that are not there yet."""
     late: list[Put] = []
@@ -57,7 +55,7 @@ def manifests_stored_after_their_version() -> Iterator[None]:
         yield from announcing(*given)
 
     with (
-        _attribute(commit, "parallel", together),
-        _attribute(IcebergFormat, "announce", announce),
+        attribute(commit, "parallel", together),
+        attribute(IcebergFormat, "announce", announce),
     ):
         yield

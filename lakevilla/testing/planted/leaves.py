@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from lakevilla.global_log import repo
-from lakevilla.global_log.leaves import LeafMap, Plan
-from lakevilla.maintenance import unreferenced_leaves as fallen
+from lakevilla.global_log.leaves import LeafMap, LeafPlan
+from lakevilla.maintenance.gc import unreferenced_leaves
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, put
-from lakevilla.testing.planted.protocol import MUTATIONS, _attribute, _instead, _planted
-
-__all__ = ["MUTATIONS"]
+from lakevilla.testing.planted.bugs import attribute, instead, planted
 
 
-@_planted(kinds=("lists", "transfer"), short=True)
+@planted(kinds=("lists", "transfer"), short=True)
 def leaf_stored_after_head() -> Iterator[None]:
     """HEAD names leaves that are not there yet."""
     storing, replacing = repo.store_leaves, repo.replace_head
@@ -36,49 +34,49 @@ def leaf_stored_after_head() -> Iterator[None]:
                 yield from put(ref.key, late[ref.key], ANY)
         return outcome
 
-    with _instead(storing, store_leaves), _instead(replacing, replace_head):
+    with instead(storing, store_leaves), instead(replacing, replace_head):
         yield
 
 
-@_planted(kinds=("lists", "transfer"), short=True)
+@planted(kinds=("lists", "transfer"), short=True)
 def leaf_not_rewritten() -> Iterator[None]:
     """What a commit changes in a leaf stays in the memory of whoever has changed it."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int) -> Plan[Any] | None:
+    def planned(self: LeafMap[Any], made: int) -> LeafPlan[Any] | None:
         plan = original(self, made)
         if plan is None or not self.refs:
             return plan
-        return Plan(self.refs, self._leaves, {})
+        return LeafPlan(self.refs, self._leaves, {})
 
-    with _attribute(LeafMap, "planned", planned):
+    with attribute(LeafMap, "planned", planned):
         yield
 
 
-@_planted(kinds=("lists", "transfer"), short=True)
+@planted(kinds=("lists", "transfer"), short=True)
 def leaf_beside_its_place() -> Iterator[None]:
     """Only the last leaf that a commit changes is named by its HEAD."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int) -> Plan[Any] | None:
+    def planned(self: LeafMap[Any], made: int) -> LeafPlan[Any] | None:
         plan = original(self, made)
         if plan is None or len(plan.refs) != len(self.refs) or len(plan.bodies) < 2:
             return plan
         refs = list(plan.refs)
         first = next(n for n, (a, b) in enumerate(zip(refs, self.refs, strict=True)) if a != b)
         refs[first] = self.refs[first]
-        return Plan(tuple(refs), {**self._leaves, **plan.leaves}, plan.bodies)
+        return LeafPlan(tuple(refs), {**self._leaves, **plan.leaves}, plan.bodies)
 
-    with _attribute(LeafMap, "planned", planned):
+    with attribute(LeafMap, "planned", planned):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def leaf_deleted_before_its_head() -> Iterator[None]:
     """What HEAD does not name is garbage, be its HEAD on its way or not."""
 
-    def is_fallen(key: str, mark: Any) -> bool:
+    def is_unreferenced(key: str, mark: Any) -> bool:
         return key not in mark.named
 
-    with _instead(fallen._is_fallen, is_fallen):
+    with instead(unreferenced_leaves._is_unreferenced, is_unreferenced):
         yield

@@ -6,134 +6,41 @@ plan in which that precaution matters. The names say what is left out.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from lakevilla.global_log import repo
 from lakevilla.global_log.head import HEAD_KEY
 from lakevilla.global_log.keys import bound, key_object, new_record
 from lakevilla.ids import Ids
-from lakevilla.lake import fitness, view
-from lakevilla.lake import past as history
+from lakevilla.lake import fitness, past, view
 from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement
-from lakevilla.maintenance import gc
-from lakevilla.publishing import publish, reconcile
+from lakevilla.maintenance.gc import fence, garbage
+from lakevilla.publishing import publish, replay_pending
 from lakevilla.settings import Settings
 from lakevilla.store import readback
 from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, delete, put
-from lakevilla.testing.histories.plan import SERIALIZABLE, Level, Plan, draw
+from lakevilla.testing.histories.plan import Level
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.testing.world.client import ClientClock
-from lakevilla.transaction.commit import by_log_entry as entry_commit
-from lakevilla.transaction.commit import group
-from lakevilla.transaction.commit import through_head as commit
-from lakevilla.transaction.redo import rebase as adopt
-from lakevilla.transaction.redo import replay
-from lakevilla.transaction.state import transaction as core
+from lakevilla.transaction.commit import by_log_entry, candidate, decide, group, join, upload
+from lakevilla.transaction.redo import rebase, replay
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation import overlap, validate
 from lakevilla.transaction.verbs import bind, idempotency
 from lakevilla.transaction.verbs import save as saving
 
-__all__ = ["MUTATIONS", "Mutation"]
-
 _RI = (Feature.R | Feature.I,)
-_MIXED = (Feature.R | Feature.I, Feature.R)
 _LOG = (Feature.NONE, Feature.R)
 _BRISK = Settings(max_age_seconds=60.0, outcome_retention_seconds=7200.0)
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A planted bug.
-
-    ``focus`` are the fields of the plan in which it is looked for, from
-    ``first_seed`` on. One that takes a rare race to show is not for histories
-    but for a test that plays out that race.
-    """
-
-    name: str
-    plant: Callable[[], Any]
-    focus: dict[str, Any] = field(default_factory=dict)
-    first_seed: int = 0
-    for_histories: bool = True
-
-    def plan(self, seed: int) -> Plan:
-        usual: dict[str, Any] = {
-            "features": _RI,
-            "kinds": ("transfer", "lists", "add"),
-            "foreign": (),
-            "collects": False,
-            "long": False,
-            "short": False,
-            "guarded": False,
-            "transactions": 4,
-            "intensity": 1.0,
-            "attempts": 3,
-            "clients": 4,
-            "threads": 1,
-            "levels": (SERIALIZABLE,),
-            "settings": Settings(),
-            "formats": "delta",
-            "commits_again": False,
-            "neglected": "",
-        }
-        return replace(draw(seed), **{**usual, **self.focus})
-
-
-MUTATIONS: dict[str, Mutation] = {}
-
-
-def _planted(
-    first_seed: int = 0, for_histories: bool = True, **focus: Any
-) -> Callable[[Callable[[], Iterator[None]]], None]:
-    def note(plant: Callable[[], Iterator[None]]) -> None:
-        name = plant.__name__.strip("_")
-        MUTATIONS[name] = Mutation(name, contextmanager(plant), focus, first_seed, for_histories)
-
-    return note
-
-
-@contextmanager
-def _instead(original: Any, replacement: Any) -> Iterator[None]:
-    """Put ``replacement`` wherever the library holds a function by name."""
-    places = [
-        (module, name)
-        for module_name, module in list(sys.modules.items())
-        if module_name.startswith("lakevilla.")
-        for name, value in list(vars(module).items())
-        if value is original
-    ]
-    assert places, original
-    for module, name in places:
-        setattr(module, name, replacement)
-    try:
-        yield
-    finally:
-        for module, name in places:
-            setattr(module, name, original)
-
-
-@contextmanager
-def _attribute(owner: Any, name: str, replacement: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, replacement)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-def _nothing(*_: Any, **__: Any) -> Program[None]:
-    yield from ()
 
 
 def _this(known: Any) -> Program[Any]:
@@ -149,7 +56,7 @@ def _old_tail(context: Any, tail: Tail) -> Program[Tail]:
 # --------------------------------------------------------------- the store
 
 
-@_planted(features=_LOG, kinds=("lists", "add"), intensity=2.0)
+@planted(features=_LOG, kinds=("lists", "add"), intensity=2.0)
 def no_read_back() -> Iterator[None]:
     """A refusal is another's, even when it is our own write that is in the way."""
     original = readback.classify
@@ -159,11 +66,11 @@ def no_read_back() -> Iterator[None]:
             return Refused(seen)
         return original(effect, refused, may_have_landed, seen)
 
-    with _instead(original, classify), _attribute(entry_commit, "_own_version", _nothing):
+    with instead(original, classify), attribute(by_log_entry, "_own_version", nothing):
         yield
 
 
-@_planted()
+@planted()
 def delete_for_overwrite() -> Iterator[None]:
     """HEAD is deleted and created again, instead of replaced."""
 
@@ -171,54 +78,54 @@ def delete_for_overwrite() -> Iterator[None]:
         yield from delete(HEAD_KEY)
         return (yield from put(HEAD_KEY, encode(successor), ABSENT))
 
-    with _instead(repo.replace_head, replace_head):
+    with instead(repo.replace_head, replace_head):
         yield
 
 
-@_planted()
+@planted()
 def match_dropped() -> Iterator[None]:
     """HEAD is replaced whatever it is by now."""
 
     def replace_head(held: Any, successor: Any) -> Program[Any]:
         return (yield from put(HEAD_KEY, encode(successor), ANY))
 
-    with _instead(repo.replace_head, replace_head):
+    with instead(repo.replace_head, replace_head):
         yield
 
 
-@_planted()
+@planted()
 def names_reused() -> Iterator[None]:
     """Nonces repeat, so a file that is made again takes the place of the first."""
-    with _attribute(Ids, "nonce", lambda self: "0" * 32):
+    with attribute(Ids, "nonce", lambda self: "0" * 32):
         yield
 
 
 # ----------------------------------------------------------- the commit point
 
 
-@_planted()
+@planted()
 def publish_before_commit_point() -> Iterator[None]:
     """The first table's entry is created before HEAD says so."""
-    original = commit.decide
+    original = decide.decide
 
-    def decide(txn: Any) -> Program[Any]:
-        location = txn.done[0].table
+    def decided(txn: Any, sealed: Any) -> Program[Any]:
+        location = txn.work.done[0].table
         tail = txn.context.tails[location]
         yield from store_files(txn)
-        change = compose([done.change for done in txn.done if done.table == location])
-        info = entry_commit._info(txn, location)
+        change = compose([done.change for done in txn.work.done if done.table == location])
+        info = by_log_entry._info(txn, location)
         if tail.tip >= 0:
             ready = yield from txn.context.formats.of(tail.snapshot).prepare(
                 tail.snapshot, change, info, txn.context.now_ms()
             )
             yield from put(ready.key, ready.body, ready.condition)
-        return (yield from original(txn))
+        return (yield from original(txn, sealed))
 
-    with _instead(original, decide):
+    with instead(original, decided):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def no_probe_before_validation() -> Iterator[None]:
     """Foreign commits during the upload are not looked for."""
 
@@ -226,23 +133,23 @@ def no_probe_before_validation() -> Iterator[None]:
         yield from ()
         return False
 
-    with _attribute(commit, "look_above", look_above):
+    with attribute(upload, "look_above", look_above):
         yield
 
 
-@_planted()
+@planted()
 def not_validated() -> Iterator[None]:
     """The race for HEAD is won without a look at what came between."""
 
     def examine(txn: Any, head: Any, **_: Any) -> Program[Any]:
         yield from ()
-        return adopt.Examination()
+        return rebase.Examination()
 
-    with _attribute(group, "examine", examine):
+    with attribute(join, "examine", examine):
         yield
 
 
-@_planted(kinds=("lists", "skew"))
+@planted(kinds=("lists", "skew"))
 def all_cleared_by_summaries() -> Iterator[None]:
     """What summaries tell of is taken for what touches nothing."""
 
@@ -250,62 +157,62 @@ def all_cleared_by_summaries() -> Iterator[None]:
         yield from ()
         return False
 
-    with _attribute(overlap, "_may_touch", may_touch):
+    with attribute(overlap, "_may_touch", may_touch):
         yield
 
 
-@_planted(clients=2, threads=4)
+@planted(clients=2, threads=4)
 def group_not_validated_within() -> Iterator[None]:
     """Those who go in one replacement of HEAD are held against what it was before all of them."""
-    join, examine = group.join, validate.examine
+    joining, examine = join.join, validate.examine
     base: list[Any] = []
 
     def joined(context: Any, held: Any, candidates: Any) -> Program[Any]:
         base[:] = [held.head]
-        return (yield from join(context, held, candidates))
+        return (yield from joining(context, held, candidates))
 
     def examined(txn: Any, head: Any, **options: Any) -> Program[Any]:
         return (yield from examine(txn, base[0], **options))
 
-    with _attribute(group, "join", joined), _attribute(group, "examine", examined):
+    with attribute(group, "join", joined), attribute(join, "examine", examined):
         yield
 
 
-@_planted(29, clients=2, threads=4)
+@planted(38, clients=2, threads=4)
 def answered_for_all() -> Iterator[None]:
     """Whoever was lost with its leader's attempt is told that it was committed with it."""
     original = group._lost
 
-    def lost(context: Any, lane: Any, attempt: Any, newer: Any, **told: Any) -> Program[None]:
-        yield from original(context, lane, attempt, newer, **told)
+    def lost(context: Any, lane: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
+        yield from original(context, lane, attempt, newer, **options)
         _, *others = attempt.candidates.items()
-        won = {one: group.Settled(newer, mine) for one, mine in others if one.answer is None}
+        won = {one: candidate.Settled(newer, mine) for one, mine in others if one.answer is None}
         lane.answer(won)
 
-    with _attribute(group, "_lost", lost):
+    with attribute(group, "_lost", lost):
         yield
 
 
-@_planted(kinds=("lists", "skew"))
+@planted(kinds=("lists", "skew"))
 def reads_not_validated() -> Iterator[None]:
     """Only what is written is validated: snapshot isolation, sold as serializable."""
-    with _attribute(validate, "_reads", _nothing):
+    with attribute(validate, "_reads", nothing):
         yield
 
 
-@_planted(kinds=("lists",), levels=(Level("snapshot"),))
+@planted(kinds=("lists",), levels=(Level("snapshot"),))
 def redone_past_the_reads() -> Iterator[None]:
     """Under snapshot isolation writes are made from a later state than what was read."""
 
-    def reads_anew(*_: Any) -> Program[bool]:
+    def nothing_reads(*_: Any) -> Program[bool]:
         yield from ()
         return False
 
-    with _attribute(validate, "_reads_anew", reads_anew):
+    with attribute(validate, "_reads_others", nothing_reads):
         yield
 
 
-@_planted(kinds=("lists", "snapshot"))
+@planted(kinds=("lists", "snapshot"))
 def extended_without_a_look() -> Iterator[None]:
     """A transaction moves to a newer HEAD although what it has read is changed there."""
 
@@ -317,14 +224,14 @@ def extended_without_a_look() -> Iterator[None]:
             return False
         found = yield from validate.examine(txn, held.head, exact=True)
         found.conflict, found.redo_from = None, None
-        yield from adopt.adopt(txn, held, found)
+        yield from rebase.rebase(txn, held, found)
         return True
 
-    with _instead(validate.extend, extend):
+    with instead(validate.extend, extend):
         yield
 
 
-@_planted(kinds=("lists", "snapshot"), transactions=6)
+@planted(kinds=("lists", "snapshot"), transactions=6)
 def bound_to_what_was_seen_last() -> Iterator[None]:
     """A transaction begins with the HEAD and the logs that its process knows, however old.
 
@@ -334,7 +241,7 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
     at_it: set[int] = set()
 
     def bind_to_head(self: Any, *given: Any, **named: Any) -> Program[None]:
-        if not self.bound and self.context.held is not None:
+        if not self.bound.is_bound and self.context.held is not None:
             at_it.add(id(self.context))
         try:
             yield from binding(self, *given, **named)
@@ -345,64 +252,64 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
         return _this(self.held) if id(self) in at_it else asking(self)
 
     with (
-        _instead(binding, bind_to_head),
-        _attribute(Context, "head", head),
-        _attribute(bind, "probe", _old_tail),
+        instead(binding, bind_to_head),
+        attribute(Context, "head", head),
+        attribute(bind, "probe", _old_tail),
     ):
         yield
 
 
-@_planted(62, kinds=("lists", "transfer"), intensity=2.0)
+@planted(62, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
-    with _instead(group.own_commit, _nothing):
+    with instead(candidate.own_commit, nothing):
         yield
 
 
-@_planted(26, kinds=("shared",), transactions=6, intensity=0.5)
+@planted(57, kinds=("shared",), transactions=6, intensity=0.5)
 def saved_and_not_looked_for() -> Iterator[None]:
     """Owner and resumer of one id both commit."""
-    original = group.own_commit
+    original = candidate.own_commit
 
     def own_commit(txn: Any, head: Any) -> Program[Any]:
         found = yield from original(txn, head)
-        return found if found is not None and found.hash in txn.digests else None
+        return found if found is not None and found.hash in txn.ending.digests else None
 
-    with _instead(original, own_commit):
+    with instead(original, own_commit):
         yield
 
 
-@_planted(149, kinds=("shared", "lists"), transactions=5)
+@planted(452, kinds=("shared", "lists"), transactions=5)
 def saved_files_deleted() -> Iterator[None]:
     """An owner who has lost his transaction to a resumer deletes the files that it needs."""
     original = saving.save
 
     def save(txn: Any) -> Program[None]:
         yield from original(txn)
-        txn.shared = False
+        txn.ending.shared = False
 
-    with _instead(original, save):
+    with instead(original, save):
         yield
 
 
-@_planted(10, kinds=("lists", "add", "shared"), collects=True, transactions=5)
+@planted(10, kinds=("lists", "add", "shared"), collects=True, transactions=5)
 def fence_not_looked_at() -> Iterator[None]:
     """``floor`` and ``aborted`` are not held against whoever commits."""
     with (
-        _attribute(core.Transaction, "check_not_fenced", lambda self, head: None),
-        _attribute(group, "is_fenced", lambda head, txn_id: False),
+        attribute(TransactionState, "check_not_fenced", lambda self, head: None),
+        attribute(join, "is_fenced", lambda head, txn_id: False),
     ):
         yield
 
 
-@_planted(kinds=("transfer", "merge"))
+@planted(kinds=("transfer", "merge"))
 def redo_keeps_stale_files() -> Iterator[None]:
     """An operation in conflict is not done again."""
-    with _attribute(adopt, "redo", _nothing):
+    with attribute(rebase, "redo", nothing):
         yield
 
 
-@_planted(kinds=("take", "add"), transactions=5)
+@planted(kinds=("take", "add"), transactions=5)
 def counts_not_observed() -> Iterator[None]:
     """A redo may change a count that the caller has acted on."""
     original = replay.redo
@@ -411,29 +318,34 @@ def counts_not_observed() -> Iterator[None]:
         done.observed = False
         yield from original(txn, done, name)
 
-    with _attribute(adopt, "redo", redo):
+    with attribute(rebase, "redo", redo):
         yield
 
 
-@_planted(kinds=("keyed",), transactions=5)
+@planted(kinds=("keyed",), transactions=5)
 def key_bound_blindly() -> Iterator[None]:
     """A key is bound over whoever has bound it meanwhile."""
 
     def bind_key(txn: Any, use: Any) -> Program[None]:
         record = new_record(
-            txn.context.ids.nonce(), use.key, txn.id, txn.held.head.sequence, None, None
+            txn.context.ids.nonce(),
+            use.key,
+            txn.id,
+            txn.bound.held.head.sequence,
+            None,
+            None,
         )
         key = key_object(use.key, use.version)
         yield from put(key, bound(record), ANY)
 
-    with _instead(idempotency.bind_key, bind_key):
+    with instead(idempotency.bind_key, bind_key):
         yield
 
 
 # ---------------------------------------------------------- views and logs
 
 
-@_planted(kinds=("lists", "snapshot"))
+@planted(kinds=("lists", "snapshot"))
 def pending_not_laid_over() -> Iterator[None]:
     """Readers see the log as it is, and half of what is being published."""
     original = view.place
@@ -442,18 +354,18 @@ def pending_not_laid_over() -> Iterator[None]:
         placement = yield from original(*given, **named)
         return replace(placement, overlay=())
 
-    with _attribute(view, "place", place):
+    with attribute(view, "place", place):
         yield
 
 
-@_planted(12, features=(Feature.R,), kinds=("lists",))
+@planted(12, features=(Feature.R,), kinds=("lists",))
 def hidden_versions_ignored() -> Iterator[None]:
     """The first read of a table trusts what is cached of its log."""
-    with _attribute(bind, "probe", _old_tail):
+    with attribute(bind, "probe", _old_tail):
         yield
 
 
-@_planted(
+@planted(
     foreign=("touch", "rewrite", "append"),
     kinds=("lists", "take", "merge"),
     features=(Feature.R | Feature.I, Feature.R),
@@ -463,9 +375,9 @@ def absorbed_without_validation() -> Iterator[None]:
     original = validate.examine
 
     def examine(txn: Any, head: Any, *, exact: bool = False) -> Program[Any]:
-        yield from repo.load_tables(head, txn.tables)
-        tables = txn.tables
-        txn.tables = {
+        yield from repo.load_tables(head, txn.work.tables)
+        tables = txn.work.tables
+        txn.work.tables = {
             location: working
             for location, working in tables.items()
             if head is None or head.tables.get(location) != working.view.state
@@ -473,13 +385,13 @@ def absorbed_without_validation() -> Iterator[None]:
         try:
             return (yield from original(txn, head, exact=exact))
         finally:
-            txn.tables = tables
+            txn.work.tables = tables
 
-    with _attribute(group, "examine", examine):
+    with attribute(join, "examine", examine):
         yield
 
 
-@_planted(
+@planted(
     45,
     features=_LOG,
     kinds=("add", "lists"),
@@ -489,14 +401,14 @@ def absorbed_without_validation() -> Iterator[None]:
 )
 def clock_stops_in_suspend() -> Iterator[None]:
     """A tip that was read hours ago counts as fresh."""
-    with _attribute(ClientClock, "elapsed", lambda self: 0.0):
+    with attribute(ClientClock, "elapsed", lambda self: 0.0):
         yield
 
 
 # ------------------------------------------------------------- publishing
 
 
-@_planted(kinds=("transfer", "lists", "add"))
+@planted(kinds=("transfer", "lists", "add"))
 def own_entry_first() -> Iterator[None]:
     """The newest pending commit is published before those that it came after."""
     original = fitness.unpublished
@@ -504,11 +416,11 @@ def own_entry_first() -> Iterator[None]:
     def unpublished(head: Any, location: str, tail: Tail) -> Any:
         return tuple(reversed(original(head, location, tail)))
 
-    with _attribute(publish, "unpublished", unpublished):
+    with attribute(publish, "unpublished", unpublished):
         yield
 
 
-@_planted(kinds=("lists", "add"), intensity=2.0)
+@planted(kinds=("lists", "add"), intensity=2.0)
 def published_again() -> Iterator[None]:
     """Whether the log holds a commit already is not asked."""
 
@@ -517,11 +429,11 @@ def published_again() -> Iterator[None]:
         # One entry tells its own publisher that it is done, and nobody else.
         return () if state is None or len(tail.entries) == 1 else state.pending
 
-    with _attribute(publish, "unpublished", unpublished):
+    with attribute(publish, "unpublished", unpublished):
         yield
 
 
-@_planted(foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
+@planted(foreign=("rewrite", "property", "touch"), kinds=("transfer", "lists"))
 def unfit_is_dropped() -> Iterator[None]:
     """A commit that fits no longer is voided instead of replayed."""
 
@@ -530,22 +442,22 @@ def unfit_is_dropped() -> Iterator[None]:
         ref, replayed = given[4], given[-1]
         replayed.voided.append((ref.txn, "it does not fit"))
 
-    with _attribute(reconcile, "_replay_commit", replay):
+    with attribute(replay_pending, "_replay_commit", replay):
         yield
 
 
-@_planted(foreign=("rewrite",), kinds=("transfer", "lists"))
+@planted(foreign=("rewrite",), kinds=("transfer", "lists"))
 def unfit_is_published() -> Iterator[None]:
     """What is pending is published whether it fits the log or not."""
 
     def first_unfit(*_: Any) -> Program[None]:
         yield from ()
 
-    with _attribute(publish, "first_unfit", first_unfit):
+    with attribute(publish, "first_unfit", first_unfit):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def unfit_by_last_entry() -> Iterator[None]:
     """A file that RESTORE has brought back counts as never gone."""
     original = fitness.first_unfit
@@ -556,15 +468,15 @@ def unfit_by_last_entry() -> Iterator[None]:
         found = yield from original(context, head, location, tail, waiting, parts)
         if found is None or (yield from fitness.is_lost(context, head, location, tail)):
             return found
-        gone = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])
-        return found if gone else None
+        missing = yield from tail.snapshot.missing([r.ref for r in parts[found].change.removes])
+        return found if missing else None
 
-    with _instead(original, first_unfit):
+    with instead(original, first_unfit):
         yield
 
 
-@_planted(
-    13,
+@planted(
+    32,
     foreign=("property",),
     kinds=("merge", "add"),
     short=True,
@@ -579,21 +491,21 @@ def fitness_by_cache() -> Iterator[None]:
         yield from ()
         return entry.change.metadata is not None and context.ids.jitter() < 0.5
 
-    with _instead(view.changes_contract, changes_contract):
+    with instead(view.changes_contract, changes_contract):
         yield
 
 
 # ------------------------------------------------------------------ the past
 
 
-@_planted(0, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
-def past_holds_what_came_with_the_next() -> Iterator[None]:
+@planted(0, kinds=("lists", "transfer"), foreign=("append", "rewrite"), transactions=4)
+def past_holds_what_the_next_brought() -> Iterator[None]:
     """What another client did is told from before the version that took it in."""
-    with _attribute(history, "_logged_before", lambda touch: touch.published):
+    with attribute(past, "_logged_before", lambda touch: touch.published):
         yield
 
 
-@_planted(18, kinds=("lists", "transfer"), transactions=4)
+@planted(18, kinds=("lists", "transfer"), transactions=4)
 def past_without_pending() -> Iterator[None]:
     """A commit is part of the past from when it was published, not from when it was decided."""
 
@@ -601,14 +513,14 @@ def past_without_pending() -> Iterator[None]:
         yield from ()
         return []
 
-    with _attribute(history, "_decided", none):
+    with attribute(past, "_decided", none):
         yield
 
 
 # --------------------------------------------------------------- cleaning up
 
 
-@_planted(112, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@planted(130, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_deletes_before_moving_head() -> Iterator[None]:
     """Files go before their transactions are fenced."""
 
@@ -617,11 +529,11 @@ def gc_deletes_before_moving_head() -> Iterator[None]:
         new = yield from change(held.head)
         return held.head if new is None else new
 
-    with _attribute(gc, "replace_until_stored", unmoved):
+    with attribute(fence, "replace_until_stored", unmoved):
         yield
 
 
-@_planted(201, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
+@planted(235, kinds=("lists", "transfer"), collects=True, settings=_BRISK, transactions=5)
 def gc_forgets_pending() -> Iterator[None]:
     """Files that only a decided and unpublished commit names are taken for orphans."""
 
@@ -629,5 +541,5 @@ def gc_forgets_pending() -> Iterator[None]:
         yield from ()
         return set()
 
-    with _attribute(gc, "needed_files", none):
+    with attribute(garbage, "needed_files", none):
         yield

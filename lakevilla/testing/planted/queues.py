@@ -7,22 +7,17 @@ from typing import Any
 
 from lakevilla.deadlock import graph, policy
 from lakevilla.lake.context import Event
-from lakevilla.maintenance import recovery
-from lakevilla.maintenance import stale_places as sweeping
+from lakevilla.maintenance import recovery, stale_places
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Edge, TxnRecord
-from lakevilla.testing.planted.protocol import MUTATIONS, _attribute, _instead, _nothing, _planted
-from lakevilla.transaction.queue import give_way as giving_way
-from lakevilla.transaction.queue import places as queueing
-from lakevilla.transaction.queue import reservation
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.transaction.queue import give_way, places, reservation
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import record
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.verbs import bind, rerun
-from lakevilla.transaction.verbs import save as saving
-
-__all__ = ["MUTATIONS"]
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.verbs import bind, rerun, save
 
 _CT = (Feature.R | Feature.CT, Feature.R | Feature.CT | Feature.I)
 _IMPATIENT = Settings(lease_seconds=5.0, escalate_after=1)
@@ -31,7 +26,7 @@ _IMPATIENT = Settings(lease_seconds=5.0, escalate_after=1)
 # ---------------------------------------------------------------- deadlocks
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def both_give_way() -> Iterator[None]:
     """Whoever sees a cycle shifts, and not the youngest of it alone."""
 
@@ -51,11 +46,11 @@ def both_give_way() -> Iterator[None]:
         return frozenset(e for e, other in zip(edges, renamed, strict=True) if other in into)
 
     original = policy.gives_way
-    with _instead(original, gives_way):
+    with instead(original, gives_way):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def edges_without_tickets() -> Iterator[None]:
     """A dependency is two ids: it outlives the tickets that it was written for."""
 
@@ -64,11 +59,11 @@ def edges_without_tickets() -> Iterator[None]:
     ) -> frozenset[Edge]:
         return frozenset(e for r in records.values() for e in r.edges if e.holder in records)
 
-    with _instead(graph.live_edges, live_edges):
+    with instead(graph.live_edges, live_edges):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def edges_written_after_reading() -> Iterator[None]:
     """Of two who begin to wait at once neither may see what the other waits for."""
     write, read = waiting._write_edges, waiting._read_records
@@ -77,124 +72,127 @@ def edges_written_after_reading() -> Iterator[None]:
         yield from read(wait, before, txn)
         yield from write(txn, before)
 
-    unwritten = _attribute(waiting, "_write_edges", _nothing)
-    with unwritten, _attribute(waiting, "_read_records", read_records):
+    unwritten = attribute(waiting, "_write_edges", nothing)
+    with unwritten, attribute(waiting, "_read_records", read_records):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def time_out_shifts() -> Iterator[None]:
     """Whose patience is over goes to the end of every queue, as in the paper."""
     original = waiting.wait_for_turn
 
     def wait_for_turn(txn: Any, head: Any) -> Program[bool]:
         waited = yield from original(txn, head)
-        if txn.queue is not None and txn.context.clock.elapsed() >= txn.patience_ends:
-            yield from parallel([giving_way.shift(txn, table) for table in txn.queue.tables])
+        if (
+            txn.standing.queue is not None
+            and txn.context.clock.elapsed() >= txn.standing.patience_ends
+        ):
+            yield from parallel([give_way.shift(txn, table) for table in txn.standing.queue.tables])
             txn.context.notify(Event("shift", txn.id, f"transaction {txn.id} gives way"))
         return waited
 
-    with _instead(original, wait_for_turn):
+    with instead(original, wait_for_turn):
         yield
 
 
 # ------------------------------------------------------------------- places
 
 
-@_planted(features=_CT, kinds=("lists", "transfer", "add"))
+@planted(features=_CT, kinds=("lists", "transfer", "add"))
 def marker_before_record() -> Iterator[None]:
     """The record is created when the markers are there: until then they look abandoned."""
     create = record.create_record
 
     def enter(txn: Any, wanted: Any) -> Program[None]:
         yield from original(txn, wanted)
-        if txn.queue is not None and txn.record is None:
+        if txn.standing.queue is not None and txn.standing.record is None:
             yield from create(txn)
 
-    original = queueing.enter
-    with _instead(original, enter), _attribute(queueing, "create_record", _nothing):
+    original = places.enter
+    with instead(original, enter), attribute(places, "create_record", nothing):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def state_before_marker() -> Iterator[None]:
     """A table's state is read before the place is taken, and not looked at again."""
 
     def take_places(txn: Any, *given: Any, **named: Any) -> Program[None]:
         yield from original(txn, *given, **named)
-        txn.placed_since = False
+        txn.bound.placed_since = False
 
     original = bind.take_places
-    with _instead(original, take_places):
+    with instead(original, take_places):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def stale_not_swept() -> Iterator[None]:
     """Only who has no record counts as gone: a dead client is waited for."""
 
     def dead(txn: Any, wait: Any, before: Any) -> Any:
         return [one for one in before if one.txn and one.txn not in wait.records]
 
-    with _attribute(waiting, "dead", dead):
+    with attribute(waiting, "dead", dead):
         yield
 
 
-@_planted(features=_CT, kinds=("lists", "transfer"), transactions=5, intensity=2.0)
+@planted(features=_CT, kinds=("lists", "transfer"), transactions=5, intensity=2.0)
 def dead_places_kept() -> Iterator[None]:
     """Recovery leaves the queues alone."""
 
     def give_up_places(*_: Any) -> Program[Any]:
         yield from ()
-        return sweeping.Swept()
+        return stale_places.Swept()
 
-    with _attribute(recovery, "give_up_places", give_up_places):
+    with attribute(recovery, "give_up_places", give_up_places):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def places_given_back_too_early() -> Iterator[None]:
     """The markers go before the commit point instead of after it."""
     original = waiting.wait_for_turn
 
     def wait_for_turn(txn: Any, head: Any) -> Program[bool]:
         waited = yield from original(txn, head)
-        yield from queueing.leave(txn)
+        yield from places.leave(txn)
         return waited
 
-    with _instead(original, wait_for_turn):
+    with instead(original, wait_for_turn):
         yield
 
 
 # ------------------------------------------------------------------ re-runs
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def rerun_with_a_new_ticket() -> Iterator[None]:
     """Who is run again goes to the end of the queue, under its old id."""
 
     def again(old: Any, *, escalate: bool = False) -> Program[Any]:
-        yield from queueing.leave(old)
+        yield from places.leave(old)
         return (yield from original(old, escalate=escalate))
 
     original = rerun.rerun
-    with _instead(original, again):
+    with instead(original, again):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def failed_is_not_renewed() -> Iterator[None]:
     """The heartbeat of a transaction stops when an attempt has lost."""
 
     def renew(txn: Any) -> Program[bool]:
-        return (yield from original(txn)) if txn.state == "open" else False
+        return (yield from original(txn)) if txn.state is Life.OPEN else False
 
     original = record.renew
-    with _instead(original, renew):
+    with instead(original, renew):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def rerun_counts_as_ended() -> Iterator[None]:
     """What commits in the end is taken for ended by those who use its idempotency key next."""
 
@@ -204,34 +202,34 @@ def rerun_counts_as_ended() -> Iterator[None]:
         return new
 
     original = rerun.rerun
-    with _instead(original, again):
+    with instead(original, again):
         yield
 
 
-@_planted(43, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
+@planted(147, kinds=("shared", "lists"), transactions=5, attempts=5, settings=_IMPATIENT)
 def rerun_while_it_can_be_resumed() -> Iterator[None]:
     """What was saved stays there: a resumer may commit it beside the next attempt."""
 
     def unsave(txn: Any) -> Program[None]:
         yield from ()
-        txn.saved, txn.shared = None, False
+        txn.standing.saved, txn.ending.shared = None, False
 
-    with _instead(saving.unsave, unsave):
+    with instead(save.unsave, unsave):
         yield
 
 
 # ------------------------------------------------------------- reservations
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def reservation_ignored() -> Iterator[None]:
     """Optimistic transactions do not look at what HEAD says is reserved."""
-    with _instead(reservation.reserved_ahead, lambda txn, head: []):
+    with instead(reservation.reserved_ahead, lambda txn, head: []):
         yield
 
 
-@_planted(for_histories=False)
+@planted(for_histories=False)
 def reservation_outlives_its_commit() -> Iterator[None]:
     """Who has committed with a reservation leaves it in HEAD."""
-    with _instead(reservation.remaining, lambda txn, head: head.reserved):
+    with instead(reservation.remaining, lambda txn, head: head.reserved):
         yield

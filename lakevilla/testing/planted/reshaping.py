@@ -11,27 +11,25 @@ from lakevilla.errors import StoreError
 from lakevilla.expressions.tree import Column, Expr
 from lakevilla.expressions.walk import columns, substitute
 from lakevilla.formats import fields
-from lakevilla.lake import row_changes as conflicts
-from lakevilla.publishing import reconcile
+from lakevilla.lake import row_changes
+from lakevilla.publishing import replay_pending
 from lakevilla.sublogs import binding
 from lakevilla.sublogs.operations import Alter, Operation
-from lakevilla.testing.planted.protocol import MUTATIONS, _attribute, _instead, _planted
-
-__all__ = ["MUTATIONS"]
+from lakevilla.testing.planted.bugs import attribute, instead, planted
 
 
-@_planted(kinds=("reshape", "lists"), reshaped=True)
+@planted(kinds=("reshape", "lists"), reshaped=True)
 def located_by_name() -> Iterator[None]:
     """A predicate means what its names mean on whatever schema it is held against."""
 
     def located(expr: Expr, *_: Any, **__: Any) -> Expr:
         return substitute(expr, lambda column: Column(column.path, column.table))
 
-    with _instead(fields.located, located):
+    with instead(fields.located, located):
         yield
 
 
-@_planted(kinds=("reshape", "reshape", "lists"), reshaped=True, foreign=(), intensity=0.0)
+@planted(kinds=("reshape", "reshape", "lists"), reshaped=True, foreign=(), intensity=0.0)
 def renames_follow_names() -> Iterator[None]:
     """A rename that is performed again renames its column, whatever others have called it."""
 
@@ -47,24 +45,24 @@ def renames_follow_names() -> Iterator[None]:
         return msgspec.structs.replace(operation, request=request)
 
     binding_locate = binding.locate
-    with _instead(binding.locate, locate):
+    with instead(binding.locate, locate):
         yield
 
 
-@_planted(kinds=("add", "reshape"), reshaped=True, foreign=("reshape",), transactions=6)
+@planted(kinds=("add", "reshape"), reshaped=True, foreign=("reshape",), transactions=6)
 def unfit_rows_block_for_ever() -> Iterator[None]:
     """Rows that another client's constraint has made unfit end each replay in an error."""
 
     def still_fits(old: Any, new: Any) -> bool:
-        if not conflicts.still_fits(old, new):
+        if not row_changes.still_fits(old, new):
             raise StoreError("rows no longer fit")
         return True
 
-    with _attribute(reconcile, "still_fits", still_fits):
+    with attribute(replay_pending, "still_fits", still_fits):
         yield
 
 
-@_planted(8, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
+@planted(30, kinds=("reshape", "reshape", "lists"), reshaped=True, intensity=0.0, formats="iceberg")
 def judged_on_the_older_schema() -> Iterator[None]:
     """As ``located_by_name``, where it is held against what came in between.
 
@@ -77,5 +75,5 @@ def judged_on_the_older_schema() -> Iterator[None]:
             return None
         return substitute(where, lambda column: Column(column.path, column.table))
 
-    with _instead(fields.as_of, as_of):
+    with instead(fields.as_of, as_of):
         yield

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-__all__ = ["BareTable", "Unreadable"]
 
-
-class Unreadable(AssertionError):
+class UnreadableTable(AssertionError):
     """A reader of the format cannot read the table."""
 
 

@@ -15,12 +15,10 @@ from urllib.parse import unquote
 
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
-from lakevilla.testing.tables.bare import Unreadable
+from lakevilla.testing.tables.bare import UnreadableTable
 from lakevilla.testing.world.rows import Row, decode_rows
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
-
-__all__ = ["PHYSICAL_NAME", "LoggedTable", "read_log", "read_rows"]
 
 
 @dataclass
@@ -87,7 +85,9 @@ class LoggedTable:
         match kind:
             case "add":
                 if value.get("deletionVector"):
-                    raise Unreadable(f"{self.location}: deletion vectors are not for this reader")
+                    raise UnreadableTable(
+                        f"{self.location}: deletion vectors are not for this reader"
+                    )
                 self.files[unquote(value["path"])] = value
                 self.removed.pop(unquote(value["path"]), None)
             case "remove":
@@ -97,7 +97,9 @@ class LoggedTable:
                 self.metadata = value
             case "protocol":
                 if set(value.get("readerFeatures") or ()) - {"columnMapping"}:
-                    raise Unreadable(f"{self.location}: reader features {value['readerFeatures']}")
+                    raise UnreadableTable(
+                        f"{self.location}: reader features {value['readerFeatures']}"
+                    )
                 self.protocol = value
             case "txn":
                 self.applications[value["appId"]] = value
@@ -139,11 +141,19 @@ def read_log(location: str, version: int | None = None) -> Program[LoggedTable |
             return (yield from read_log(location, version))
     missing = [v for v in range(start + 1, tip + 1) if v not in table.entries]
     if missing:
-        raise Unreadable(f"{location}: the log up to {tip} lacks {missing}")
+        raise UnreadableTable(f"{location}: the log up to {tip} lacks {missing}")
     table.version = tip
     if not table.metadata or not table.protocol:
-        raise Unreadable(f"{location}: version {tip} has no metadata or no protocol")
+        raise UnreadableTable(f"{location}: version {tip} has no metadata or no protocol")
     return table
+
+
+def read_tip(location: str) -> Program[LoggedTable | None]:
+    """The newest version, or None where a table is not there or is being taken down."""
+    try:
+        return (yield from read_log(location))
+    except UnreadableTable:
+        return None
 
 
 def read_rows(table: LoggedTable) -> Program[list[Row]]:
@@ -155,7 +165,9 @@ def read_rows(table: LoggedTable) -> Program[list[Row]]:
     rows: list[Row] = []
     for path, found in zip(paths, bodies, strict=True):
         if not isinstance(found, Found):
-            raise Unreadable(f"{table.location}: version {table.version} lacks its file {path}")
+            raise UnreadableTable(
+                f"{table.location}: version {table.version} lacks its file {path}"
+            )
         texts = table.files[path].get("partitionValues") or {}
         constants = {f["name"]: _typed(f["type"], texts.get(f["name"])) for f in partitions}
         for row in decode_rows(found.body):

@@ -1,4 +1,4 @@
-"""Clients without LakeVilla: the writers and the clean-up that its tables must live with.
+"""Clients without LakeVilla: the writers that its tables must live with.
 
 Each is a program for the simulator that knows the Delta format and nothing
 else. Like any writer of the format it creates the next number if absent,
@@ -8,39 +8,25 @@ new tip when it has lost a race.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakevilla.store.base import ABSENT, ANY, Refused, Stored
-from lakevilla.store.effects import Program, delete, head, list_objects, put, sleep
-from lakevilla.testing.tables.bare import Unreadable
-from lakevilla.testing.tables.delta_reader import PHYSICAL_NAME, LoggedTable, read_log, read_rows
+from lakevilla.store.effects import Program, delete, list_objects, put, sleep, stat
+from lakevilla.testing.tables.bare import UnreadableTable
+from lakevilla.testing.tables.delta_reader import (
+    PHYSICAL_NAME,
+    LoggedTable,
+    read_log,
+    read_rows,
+    read_tip,
+)
+from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.rows import Row, encode_rows
-from lakevilla.testing.world.scheduler import Client
-
-__all__ = [
-    "add_column",
-    "append",
-    "clean_log",
-    "create",
-    "delete_table",
-    "drop_and_recreate",
-    "name_fields",
-    "optimize",
-    "restore",
-    "rewrite",
-    "set_property",
-    "toggle_constraint",
-    "toggle_not_null",
-    "vacuum",
-    "write_checkpoint",
-]
 
 Actions = list[dict[str, Any]]
 Columns = Mapping[str, str]
@@ -141,7 +127,7 @@ def restore(client: Client, location: str, versions_back: int = 1) -> Program[bo
         if not adds and not removes:
             return []
         for add in adds:
-            found = yield from head(f"{location}/{add['path']}")
+            found = yield from stat(f"{location}/{add['path']}")
             if not hasattr(found, "size"):
                 return []  # vacuumed: a real RESTORE refuses as well
         return [
@@ -241,61 +227,6 @@ def delete_table(location: str, log: str) -> Program[None]:
                 yield from delete(info.key)
 
 
-def write_checkpoint(client: Client, location: str) -> Program[bool]:
-    """Write a classic checkpoint of the tip, and the hint that names it."""
-    table = yield from _read(location)
-    if table is None:
-        return False
-    rows: list[dict[str, Any]] = [{"protocol": table.protocol}, {"metaData": table.metadata}]
-    rows += [{"add": {**add, "dataChange": False}} for add in table.files.values()]
-    rows += [{"remove": {**gone, "dataChange": False}} for gone in table.removed.values()]
-    rows += [{"txn": application} for application in table.applications.values()]
-    sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=_CHECKPOINT_SCHEMA), sink)
-    log = f"{location}/_delta_log"
-    outcome = yield from put(f"{log}/{table.version:020}.checkpoint.parquet", sink.getvalue(), ANY)
-    if not isinstance(outcome, Stored):
-        return False
-    hint = json.dumps({"version": table.version, "size": len(rows)}).encode()
-    yield from put(f"{log}/_last_checkpoint", hint, ANY)
-    client.simulation.fired[Fault.CLEAN_UP] += 1
-    return True
-
-
-def clean_log(client: Client, location: str, retention_seconds: float) -> Program[int]:
-    """Delete log entries and checkpoints below the newest checkpoint that are old enough."""
-    listed = yield from list_objects(f"{location}/_delta_log")
-    points = [info.key for info in listed if info.key.endswith(".checkpoint.parquet")]
-    if not points:
-        return 0
-    deleted = 0
-    # The oldest go first, so that what is left has no gap if we die on the way.
-    for info in sorted(listed, key=lambda info: info.key):
-        old = info.modified_seconds < client.clock.now() - retention_seconds
-        if info.key < max(points) and info.key[len(location) + 12 :][0].isdigit() and old:
-            yield from delete(info.key)
-            deleted += 1
-    return _cleaned(client, deleted)
-
-
-def vacuum(client: Client, location: str, retention_seconds: float) -> Program[int]:
-    """Delete data files that no live file names and that are older than the retention."""
-    started = client.clock.now()
-    listed = yield from list_objects(location)
-    table = yield from _read(location)
-    if table is None:
-        return 0
-    deleted = 0
-    for info in listed:
-        path = info.key[len(location) + 1 :]
-        hidden = any(part.startswith(("_", ".")) for part in path.split("/"))
-        old = info.modified_seconds < started - retention_seconds
-        if old and not hidden and path not in table.files:
-            yield from delete(info.key)
-            deleted += 1
-    return _cleaned(client, deleted)
-
-
 # ------------------------------------------------------------------ inside
 
 
@@ -329,14 +260,14 @@ def _commit(
     for attempt in range(10):
         if attempt:
             yield from sleep(client.ids.jitter() * attempt)
-        table = yield from _read(location)
+        table = yield from read_tip(location)
         if table is None or not _WRITER_FEATURES.issuperset(
             table.protocol.get("writerFeatures") or ()
         ):
             return False
         try:
             entry = yield from actions(table)
-        except Unreadable:
+        except UnreadableTable:
             continue  # a file went away meanwhile: look at the new tip
         if not entry:
             return False
@@ -347,14 +278,6 @@ def _commit(
         if not isinstance(outcome, Refused):
             return False
     return False
-
-
-def _read(location: str) -> Program[LoggedTable | None]:
-    """The tip, or None where a table is not there or is being taken down."""
-    try:
-        return (yield from read_log(location))
-    except Unreadable:
-        return None
 
 
 def _put_entry(location: str, version: int, actions: Actions) -> Program[Any]:
@@ -443,12 +366,6 @@ def _partition_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _cleaned(client: Client, deleted: int) -> int:
-    if deleted:
-        client.simulation.fired[Fault.CLEAN_UP] += 1
-    return deleted
-
-
 _WRITER_FEATURES = {"appendOnly", "invariants", "columnMapping"}
 _VERSIONS = ("minReaderVersion", "minWriterVersion")
 _MODE = "delta.columnMapping.mode"
@@ -461,70 +378,3 @@ _ARROW_TYPES = {
     "double": pa.float64(),
     "boolean": pa.bool_(),
 }
-
-_STRINGS = pa.map_(pa.string(), pa.string())
-_CHECKPOINT_SCHEMA = pa.schema(
-    [
-        (
-            "txn",
-            pa.struct(
-                [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
-            ),
-        ),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _STRINGS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                ]
-            ),
-        ),
-        (
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("extendedFileMetadata", pa.bool_()),
-                    ("partitionValues", _STRINGS),
-                    ("size", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    (
-                        "format",
-                        pa.struct([("provider", pa.string()), ("options", _STRINGS)]),
-                    ),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _STRINGS),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(pa.string())),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
-)

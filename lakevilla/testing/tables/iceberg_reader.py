@@ -26,19 +26,8 @@ from pyiceberg.manifest import (
 from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, list_objects, parallel
-from lakevilla.testing.tables.bare import Unreadable
+from lakevilla.testing.tables.bare import UnreadableTable
 from lakevilla.testing.world.rows import Row, decode_by_id
-
-__all__ = [
-    "IcebergTable",
-    "Manifest",
-    "metadata_key",
-    "named_objects",
-    "read_metadata",
-    "read_rows",
-    "transactions_in",
-    "uri_of",
-]
 
 #: A manifest as its list names it, with its entries.
 Manifest = tuple[ManifestFile, tuple[ManifestEntry, ...]]
@@ -96,7 +85,9 @@ class IcebergTable:
             return None
         found = next((s for s in self.metadata["snapshots"] if s["snapshot-id"] == number), None)
         if found is None:
-            raise Unreadable(f"{self.location}: version {self.version} lacks snapshot {number}")
+            raise UnreadableTable(
+                f"{self.location}: version {self.version} lacks snapshot {number}"
+            )
         return dict(found)
 
     @property
@@ -148,7 +139,7 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
         if isinstance(found, Found)
     }
     if newest not in kept:
-        raise Unreadable(f"{location}: version {newest} is not there")
+        raise UnreadableTable(f"{location}: version {newest} is not there")
     table = IcebergTable(location, newest, kept[newest], kept)
     _check_log(table)
     current = table.current
@@ -160,25 +151,27 @@ def read_metadata(location: str, version: int | None = None) -> Program[IcebergT
 def read_rows(table: IcebergTable) -> Program[list[Row]]:
     """The rows of the live files, in no particular order."""
     if any(manifest.content != ManifestContent.DATA for manifest, _ in table.manifests):
-        raise Unreadable(f"{table.location}: delete files are not for this reader")
+        raise UnreadableTable(f"{table.location}: delete files are not for this reader")
     paths = sorted(table.files)
     bodies = yield from parallel([get(f"{table.location}/{path}") for path in paths])
     names = {int(column["id"]): str(column["name"]) for column in table.schema}
     rows: list[Row] = []
     for path, found in zip(paths, bodies, strict=True):
         if not isinstance(found, Found):
-            raise Unreadable(f"{table.location}: version {table.version} lacks its file {path}")
+            raise UnreadableTable(
+                f"{table.location}: version {table.version} lacks its file {path}"
+            )
         decoded = decode_by_id(found.body)
         if len(decoded) != table.files[path].record_count:
-            raise Unreadable(f"{table.location}: {path} has {len(decoded)} rows, not as told")
+            raise UnreadableTable(f"{table.location}: {path} has {len(decoded)} rows, not as told")
         rows += [{name: row.get(number) for number, name in names.items()} for row in decoded]
     return rows
 
 
-def named_objects(table: IcebergTable, *, gone_too: bool = True) -> Program[set[str]]:
+def named_objects(table: IcebergTable, *, with_removed: bool = True) -> Program[set[str]]:
     """Paths of all files, manifests and lists that any snapshot of a version still there names.
 
-    ``gone_too``: files that a snapshot names only to say that it has removed them.
+    ``with_removed``: also files that a snapshot names only to say that it has removed them.
     """
     snapshots = {s["snapshot-id"]: s for kept in table.kept.values() for s in kept["snapshots"]}
     named: set[str] = set()
@@ -186,14 +179,14 @@ def named_objects(table: IcebergTable, *, gone_too: bool = True) -> Program[set[
         named.add(table.path(snapshot["manifest-list"]))
         try:
             manifests = yield from _manifests(table, snapshot)
-        except Unreadable:
+        except UnreadableTable:
             continue  # one that was expired since
         for manifest, entries in manifests:
             named.add(table.path(manifest.manifest_path))
             named |= {
                 table.path(entry.data_file.file_path)
                 for entry in entries
-                if gone_too or entry.status != _DELETED
+                if with_removed or entry.status != _DELETED
             }
     return named
 
@@ -220,10 +213,10 @@ def _check_log(table: IcebergTable) -> None:
     first = table.version - len(log)
     below = [uri_of("") + metadata_key(table.location, v) for v in range(first, table.version)]
     if log != below:
-        raise Unreadable(f"{table.location}: version {table.version} has the log {log}")
+        raise UnreadableTable(f"{table.location}: version {table.version} has the log {log}")
     missing = [v for v in range(first, table.version) if v not in table.kept]
     if missing:
-        raise Unreadable(f"{table.location}: the log up to {table.version} lacks {missing}")
+        raise UnreadableTable(f"{table.location}: the log up to {table.version} lacks {missing}")
 
 
 def _manifests(table: IcebergTable, snapshot: dict[str, Any]) -> Program[tuple[Manifest, ...]]:
@@ -242,7 +235,7 @@ def _bodies(table: IcebergTable, paths: Sequence[str]) -> Program[list[bytes]]:
     bodies = []
     for path, outcome in zip(paths, found, strict=True):
         if not isinstance(outcome, Found):
-            raise Unreadable(f"{table.location}: version {table.version} lacks {path}")
+            raise UnreadableTable(f"{table.location}: version {table.version} lacks {path}")
         bodies.append(outcome.body)
     return bodies
 

@@ -12,25 +12,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    write_manifest,
-    write_manifest_list,
-)
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
+from pyiceberg.manifest import DataFile
 
-from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
 from lakevilla.store.base import ABSENT, ANY, Found, Missing, Refused, Stored
-from lakevilla.store.effects import Program, delete, get, head, list_objects, put, sleep
-from lakevilla.testing.tables.bare import Unreadable
+from lakevilla.store.effects import Program, delete, get, list_objects, put, sleep, stat
+from lakevilla.testing.tables.bare import UnreadableTable
 from lakevilla.testing.tables.delta_writer import delete_table
 from lakevilla.testing.tables.iceberg_reader import (
     IcebergTable,
@@ -40,28 +26,18 @@ from lakevilla.testing.tables.iceberg_reader import (
     read_rows,
     uri_of,
 )
+from lakevilla.testing.tables.iceberg_snapshots import (
+    Metadata,
+    now_ms,
+    with_current,
+    with_snapshot,
+    write_rows,
+)
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
-from lakevilla.testing.world.rows import Row, encode_rows
-
-__all__ = [
-    "add_column",
-    "append",
-    "create",
-    "drop_and_recreate",
-    "expire",
-    "name_fields",
-    "optimize",
-    "remove_orphans",
-    "restore",
-    "rewrite",
-    "rewrite_manifests",
-    "set_property",
-    "toggle_not_null",
-]
+from lakevilla.testing.world.rows import Row
 
 Columns = Mapping[str, str]
-Metadata = dict[str, Any]
 
 
 def create(
@@ -82,7 +58,7 @@ def create(
         "table-uuid": client.ids.uuid(),
         "location": uri_of(location),
         "last-sequence-number": 0,
-        "last-updated-ms": _now_ms(client),
+        "last-updated-ms": now_ms(client),
         "last-column-id": len(fields),
         "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
         "current-schema-id": 0,
@@ -100,8 +76,8 @@ def create(
     }
     blank = IcebergTable(location, -1, metadata)
     if rows:
-        added = yield from _write(client, blank, rows)
-        metadata = yield from _with_snapshot(client, blank, "append", added)
+        added = yield from write_rows(client, blank, rows)
+        metadata = yield from with_snapshot(client, blank, "append", added)
     return isinstance((yield from _publish(client, location, 0, metadata)), Stored)
 
 
@@ -111,8 +87,8 @@ def append(client: Client, location: str, rows: Sequence[Row]) -> Program[bool]:
 
     def change(table: IcebergTable) -> Program[Metadata]:
         if not written:
-            written.extend((yield from _write(client, table, rows)))
-        return (yield from _with_snapshot(client, table, "append", written))
+            written.extend((yield from write_rows(client, table, rows)))
+        return (yield from with_snapshot(client, table, "append", written))
 
     return (yield from _commit(client, location, change))
 
@@ -128,8 +104,8 @@ def rewrite(
             return None
         rows = yield from read_rows(_only(table, chosen))
         changed = [new for row in rows if (new := change(row)) is not None]
-        written = (yield from _write(client, table, changed)) if changed else []
-        return (yield from _with_snapshot(client, table, "overwrite", written, chosen))
+        written = (yield from write_rows(client, table, changed)) if changed else []
+        return (yield from with_snapshot(client, table, "overwrite", written, chosen))
 
     return (yield from _commit(client, location, rewritten))
 
@@ -140,8 +116,8 @@ def optimize(client: Client, location: str) -> Program[bool]:
     def change(table: IcebergTable) -> Program[Metadata | None]:
         if len(table.files) < 2:
             return None
-        written = yield from _write(client, table, (yield from read_rows(table)))
-        return (yield from _with_snapshot(client, table, "replace", written, sorted(table.files)))
+        written = yield from write_rows(client, table, (yield from read_rows(table)))
+        return (yield from with_snapshot(client, table, "replace", written, sorted(table.files)))
 
     return (yield from _commit(client, location, change))
 
@@ -152,7 +128,7 @@ def rewrite_manifests(client: Client, location: str) -> Program[bool]:
     def change(table: IcebergTable) -> Program[Metadata | None]:
         if len(table.manifests) < 2:
             return None
-        return (yield from _with_snapshot(client, table, "replace", merge=True))
+        return (yield from with_snapshot(client, table, "replace", merge=True))
 
     return (yield from _commit(client, location, change))
 
@@ -171,7 +147,7 @@ def restore(client: Client, location: str, snapshots_back: int = 1) -> Program[b
             chosen = next((s for s in known if s["snapshot-id"] == parent), None)
         if chosen is None:
             return None
-        return _set_back(client, table.metadata, chosen["snapshot-id"])
+        return with_current(client, table.metadata, chosen["snapshot-id"])
 
     return (yield from _commit(client, location, change))
 
@@ -224,7 +200,7 @@ def name_fields(client: Client, location: str, names: Mapping[str, str]) -> Prog
 
 def expire(client: Client, location: str, retention_seconds: float) -> Program[bool]:
     """Let snapshots go that are old enough, then delete what they alone have named."""
-    before = _now_ms(client) - int(1000 * retention_seconds)
+    before = now_ms(client) - int(1000 * retention_seconds)
     doomed: set[str] = set()
 
     def change(table: IcebergTable) -> Program[Metadata | None]:
@@ -300,7 +276,7 @@ def _commit(
             return False
         try:
             metadata = yield from change(table)
-        except Unreadable:
+        except UnreadableTable:
             continue  # a file went away meanwhile: look at the newest version again
         if metadata is None:
             return False
@@ -308,7 +284,7 @@ def _commit(
         longest = int(table.metadata["properties"].get(_LONGEST, 100))
         version = table.version + 1
         metadata = {**metadata, "metadata-log": log[-longest:]}
-        metadata["last-updated-ms"] = max(_now_ms(client), table.metadata["last-updated-ms"])
+        metadata["last-updated-ms"] = max(now_ms(client), table.metadata["last-updated-ms"])
         outcome = yield from _publish(client, location, version, metadata)
         if isinstance(outcome, Stored):
             client.simulation.fired[Fault.FOREIGN_COMMIT] += 1
@@ -331,7 +307,7 @@ def _reshaped(table: IcebergTable, fields: list[dict[str, Any]]) -> Metadata:
 
 def _publish(client: Client, location: str, version: int, metadata: Metadata) -> Program[Any]:
     key = metadata_key(location, version)
-    if not isinstance((yield from head(key)), Missing):
+    if not isinstance((yield from stat(key)), Missing):
         return Refused()
     outcome = yield from put(key, json.dumps(metadata).encode(), ABSENT)
     if isinstance(outcome, Stored):
@@ -345,170 +321,18 @@ def _read(location: str) -> Program[IcebergTable | None]:
     version = None
     if isinstance(hint, Found) and hint.body.isdigit():
         version = int(hint.body) - 1
-        while not isinstance((yield from head(metadata_key(location, version + 1))), Missing):
+        while not isinstance((yield from stat(metadata_key(location, version + 1))), Missing):
             version += 1
     try:
         return (yield from read_metadata(location, version))
-    except Unreadable:
+    except UnreadableTable:
         return None
 
 
 def _named_by(table: IcebergTable, metadata: Metadata) -> Program[set[str]]:
     """What the snapshots of one metadata file name."""
     alone = IcebergTable(table.location, table.version, metadata, {table.version: metadata})
-    return (yield from named_objects(alone, gone_too=False))
-
-
-def _with_snapshot(
-    client: Client,
-    table: IcebergTable,
-    operation: str,
-    added: Sequence[DataFile] = (),
-    removed: Sequence[str] = (),
-    *,
-    merge: bool = False,
-) -> Program[Metadata]:
-    """Store a snapshot's manifests and list; the metadata with it as the current one."""
-    number = int(client.ids.uuid().replace("-", "")[:15], 16)
-    sequence = table.metadata["last-sequence-number"] + 1
-    parent = table.current
-    manifests: list[ManifestFile] = []
-    if added:
-        fresh = [_entry(file, number) for file in added]
-        manifests.append((yield from _store_manifest(client, table, fresh, number)))
-    gone = set(removed)
-    together: list[ManifestEntry] = []
-    for manifest, entries in table.manifests:
-        live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-        hit = any(table.path(entry.data_file.file_path) in gone for entry in live)
-        moved = [
-            _moved(entry, table.path(entry.data_file.file_path) in gone, number) for entry in live
-        ]
-        if merge or not live:
-            together += moved
-        elif not hit:
-            manifests.append(manifest)
-        else:
-            manifests.append((yield from _store_manifest(client, table, moved, number)))
-    if together:
-        manifests.append((yield from _store_manifest(client, table, together, number)))
-    output = MemoryOutput(
-        f"{uri_of(table.location)}/metadata/snap-{number}-{client.ids.uuid()}.avro"
-    )
-    parent_id = None if parent is None else parent["snapshot-id"]
-    with write_manifest_list(2, output, number, parent_id, sequence, "null") as writer:
-        writer.add_manifests(manifests)
-    key = f"{table.location}/{table.path(output.location)}"
-    yield from put(key, steady(writer, output), ANY)
-    now = max(_now_ms(client), table.metadata["last-updated-ms"])
-    snapshot = {
-        "snapshot-id": number,
-        "sequence-number": sequence,
-        "timestamp-ms": now,
-        "manifest-list": output.location,
-        "summary": {"operation": operation, "engine-name": "foreign"},
-        "schema-id": table.metadata["current-schema-id"],
-    }
-    if parent_id is not None:
-        snapshot["parent-snapshot-id"] = parent_id
-    metadata = {
-        **table.metadata,
-        "last-sequence-number": sequence,
-        "snapshots": [*table.metadata["snapshots"], snapshot],
-    }
-    return _set_back(client, metadata, number)
-
-
-def _set_back(client: Client, metadata: Metadata, snapshot_id: int) -> Metadata:
-    """The metadata with another current snapshot."""
-    now = max(_now_ms(client), metadata["last-updated-ms"])
-    return {
-        **metadata,
-        "current-snapshot-id": snapshot_id,
-        "refs": {**metadata["refs"], "main": {"snapshot-id": snapshot_id, "type": "branch"}},
-        "snapshot-log": [
-            *metadata["snapshot-log"],
-            {"snapshot-id": snapshot_id, "timestamp-ms": now},
-        ],
-    }
-
-
-def _store_manifest(
-    client: Client, table: IcebergTable, entries: Sequence[ManifestEntry], snapshot_id: int
-) -> Program[ManifestFile]:
-    schema = Schema.model_validate(table.metadata["schemas"][-1])
-    output = MemoryOutput(f"{uri_of(table.location)}/metadata/{client.ids.uuid()}-m0.avro")
-    with write_manifest(2, PartitionSpec(), schema, output, snapshot_id, "null") as writer:
-        for entry in entries:
-            writer.add_entry(entry)
-    key = f"{table.location}/{table.path(output.location)}"
-    yield from put(key, steady(writer, output), ANY)
-    return writer.to_manifest_file()
-
-
-def _entry(file: DataFile, snapshot_id: int) -> ManifestEntry:
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED,
-        snapshot_id=snapshot_id,
-        sequence_number=None,
-        file_sequence_number=None,
-        data_file=file,
-    )
-
-
-def _moved(entry: ManifestEntry, is_gone: bool, snapshot_id: int) -> ManifestEntry:
-    """An entry as a later snapshot's manifest has it."""
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.DELETED if is_gone else ManifestEntryStatus.EXISTING,
-        snapshot_id=snapshot_id if is_gone else entry.snapshot_id,
-        sequence_number=entry.sequence_number,
-        file_sequence_number=entry.file_sequence_number,
-        data_file=entry.data_file,
-    )
-
-
-def _write(client: Client, table: IcebergTable, rows: Sequence[Row]) -> Program[list[DataFile]]:
-    """Store rows as one file, with the ids of its columns."""
-    schema = pa.schema(
-        pa.field(f["name"], _ARROW_TYPES[f["type"]], metadata={"PARQUET:field_id": str(f["id"])})
-        for f in table.schema
-    )
-    body = encode_rows(rows, schema)
-    path = f"data/{client.ids.uuid()}.parquet"
-    yield from put(f"{table.location}/{path}", body, ANY)
-    values = {
-        f["id"]: [row[f["name"]] for row in rows if row.get(f["name"]) is not None]
-        for f in table.schema
-    }
-    plain = {
-        number: found
-        for number, found in values.items()
-        if found and all(type(value) is int for value in found)
-    }
-    file = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=f"{uri_of(table.location)}/{path}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=len(rows),
-        file_size_in_bytes=len(body),
-        column_sizes=None,
-        value_counts=dict.fromkeys(values, len(rows)),
-        null_value_counts={number: len(rows) - len(found) for number, found in values.items()},
-        nan_value_counts={},
-        lower_bounds={number: _bound(min(found)) for number, found in plain.items()},
-        upper_bounds={number: _bound(max(found)) for number, found in plain.items()},
-        key_metadata=None,
-        split_offsets=None,
-        equality_ids=None,
-        sort_order_id=None,
-    )
-    file.spec_id = 0
-    return [file]
-
-
-def _bound(value: int) -> bytes:
-    return value.to_bytes(8, "little", signed=True)
+    return (yield from named_objects(alone, with_removed=False))
 
 
 def _only(table: IcebergTable, paths: Sequence[str]) -> IcebergTable:
@@ -529,11 +353,5 @@ def _log_entry(table: IcebergTable) -> dict[str, Any]:
     return {"metadata-file": key, "timestamp-ms": table.metadata["last-updated-ms"]}
 
 
-def _now_ms(client: Client) -> int:
-    return int(client.clock.now() * 1000)
-
-
 _LONGEST = "write.metadata.previous-versions-max"
 _CLEANED = "write.metadata.delete-after-commit.enabled"
-
-_ARROW_TYPES = {"string": pa.string(), "long": pa.int64()}

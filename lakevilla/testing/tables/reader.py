@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from lakevilla.store.effects import List, Parallel, Program, Sleep
 from lakevilla.testing.tables import delta_reader, iceberg_reader
-from lakevilla.testing.tables.bare import BareTable, Unreadable
+from lakevilla.testing.tables.bare import BareTable, UnreadableTable
 from lakevilla.testing.tables.delta_reader import LoggedTable
 from lakevilla.testing.tables.iceberg_reader import IcebergTable
 from lakevilla.testing.world.programs import as_program
@@ -15,8 +15,6 @@ from lakevilla.testing.world.rows import Row
 from lakevilla.testing.world.store import SimulatedStore
 
 T = TypeVar("T")
-
-__all__ = ["Unreadable", "named_objects", "read_rows", "read_table", "run_now", "table_rows"]
 
 
 def read_table(location: str, version: int | None = None) -> Program[BareTable | None]:
@@ -47,7 +45,7 @@ def table_rows(store: SimulatedStore, location: str, version: int | None = None)
     """All rows of a table, read at once from the store."""
     table = run_now(store, read_table(location, version))
     if table is None:
-        raise Unreadable(f"{location}: there is no table")
+        raise UnreadableTable(f"{location}: there is no table")
     return run_now(store, read_rows(table))
 
 

@@ -13,8 +13,6 @@ from lakevilla.store.effects import Program
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.store import SimulatedStore
 
-__all__ = ["EPOCH", "Client", "ClientClock"]
-
 #: Virtual time 0, in seconds since the epoch.
 EPOCH = 1_750_000_000.0
 

@@ -29,14 +29,11 @@ from lakevilla.expressions.evaluate import evaluate, is_true
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import cast_value
-from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile, data_files, removal
+from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile, data_files, file_key, removal
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.world.rows import Row, decode_by_id, decode_rows, encode_table
-
-__all__ = ["RowEngine"]
 
 _File = tuple[DataFile, list[Row]]
 
@@ -89,15 +86,15 @@ class RowEngine:
         return self._rewrite(table.layout, kept, removed, name, updated=changed, matched=changed)
 
     def delete(self, table: TableInput, where: Expr, name: FileNamer) -> Program[Rewrite]:
-        gone = 0
+        deleted = 0
         removed, kept = [], []
         for file, rows in (yield from _read(table)):
             rest = [row for row in rows if not is_true(where, row)]
             if len(rest) < len(rows):
-                gone += len(rows) - len(rest)
+                deleted += len(rows) - len(rest)
                 removed.append(removal(file))
                 kept += rest
-        return self._rewrite(table.layout, kept, removed, name, deleted=gone, matched=gone)
+        return self._rewrite(table.layout, kept, removed, name, deleted=deleted, matched=deleted)
 
     def merge(
         self, table: TableInput, source: pa.RecordBatchReader, spec: MergeSpec, name: FileNamer
@@ -132,7 +129,7 @@ class RowEngine:
             rows = [row for _, row in sorted(zip(places, rows, strict=True), key=_place)]
         return self._files(table.layout, rows, name)
 
-    def tell(
+    def write_change_files(
         self, table: TableInput, change_type: Literal["insert", "delete"], name: FileNamer
     ) -> Program[tuple[tuple[ChangeFile, bytes | None], ...]]:
         raise _unsupported(table.layout, "the change data feed")

@@ -6,12 +6,10 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.lease import Renewable
 from lakevilla.testing.world.client import Client
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["Heartbeat"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-class Heartbeat:
+class SimulatedHeartbeat:
     """Renews the records of a client's transactions every third of their lease.
 
     It is what ``Context.renewed`` is told of them, as in the real library. The
@@ -33,7 +31,7 @@ class Heartbeat:
             self._runs = True
             self._client.simulation.spawn(self._client, self._beat())
 
-    def drop(self, txn: Transaction) -> None:
+    def drop(self, txn: TransactionState) -> None:
         """Its caller has let go of it, whether it has ended or not."""
         self._forget(id(txn))
 

@@ -6,8 +6,6 @@ from typing import Any, Literal, TypeVar
 
 from lakevilla.store.effects import Program
 
-__all__ = ["Moment", "interrupted"]
-
 T = TypeVar("T")
 
 #: Whether the request at which it strikes was never sent, or has taken effect unheard.

@@ -17,8 +17,7 @@ from lakevilla.store.base import (
     Stored,
     Token,
 )
-
-__all__ = ["EXPRESS", "PROFILES", "S3", "ZERO", "LatencyProfile", "LatencyStore"]
+from lakevilla.store.wrapped import WrappedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ EXPRESS = LatencyProfile("express", get=0.005, head=0.005, put=0.008, list=0.008
 PROFILES = {profile.name: profile for profile in (ZERO, S3, EXPRESS)}
 
 
-class LatencyStore:
+class LatencyStore(WrappedStore):
     """Waits before each request to ``store``; any number may wait at the same time.
 
     Parameters
@@ -57,7 +56,7 @@ class LatencyStore:
     """
 
     def __init__(self, store: Store, profile: LatencyProfile, seed: int = 0) -> None:
-        self._store = store
+        super().__init__(store)
         self._profile = profile
         self._random = random.Random(seed)
 
@@ -65,31 +64,35 @@ class LatencyStore:
         self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
     ) -> GetOutcome | Failure:
         self._wait(self._profile.get)
-        return self._store.get(key, known, byte_range)
+        return super().get(key, known, byte_range)
 
     def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
         self._wait(self._profile.put)
-        return self._store.put(key, body, condition)
+        return super().put(key, body, condition)
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         self._wait(self._profile.put)
-        return self._store.put_file(key, path)
+        return super().put_file(key, path)
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         self._wait(self._profile.head)
-        return self._store.head(key)
+        return super().head(key)
 
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
         self._wait(self._profile.list)
-        return self._store.list(prefix, start_after)
+        return super().list(prefix, start_after)
+
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        self._wait(self._profile.list)
+        return super().list_names(prefix)
 
     def delete(self, key: str) -> Failure | None:
         self._wait(self._profile.delete)
-        return self._store.delete(key)
+        return super().delete(key)
 
     def local_path(self, key: str) -> str | None:
         # A file read past this store would be read without its latency.
-        return self._store.local_path(key) if self._profile.get == 0 else None
+        return super().local_path(key) if self._profile.get == 0 else None
 
     def _wait(self, seconds: float) -> None:
         if seconds > 0:

@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["Row", "decode_by_id", "decode_rows", "encode_rows", "encode_table"]
-
 Row = Mapping[str, Any]
 
 

@@ -24,17 +24,15 @@ from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
 from lakevilla.store.check_mode import expand_checked
-from lakevilla.store.effects import Await, Delete, Effect, List, Parallel, Program, Put, Sleep
+from lakevilla.store.effects import Await, DeleteObject, Effect, List, Parallel, Program, Put, Sleep
 from lakevilla.store.gate import Gate
 from lakevilla.store.readback import Attempts, expand
-from lakevilla.testing.world.client import EPOCH, Client, ClientClock
+from lakevilla.testing.world.client import EPOCH, Client
 from lakevilla.testing.world.faults import Fault, Faults, NoFaults, Strike
 from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.schedules import RandomSchedule, Schedule
 from lakevilla.testing.world.store import Answer, SimulatedStore
 from lakevilla.testing.world.trace import Line, key_of, outcome_of, verb_of
-
-__all__ = ["EPOCH", "Client", "ClientClock", "ClientFailed", "Line", "Simulation", "Stuck"]
 
 
 class ClientFailed(AssertionError):
@@ -356,7 +354,7 @@ class Simulation:
         self.fired[Fault.CRASH] += 1
         if strike.landing == "now":
             self.store.apply(attempt)
-        elif strike.landing == "later" and isinstance(attempt, Put | Delete):
+        elif strike.landing == "later" and isinstance(attempt, Put | DeleteObject):
             self._land_later(client, attempt)
         self._log(client.name, "crash", f"{verb_of(attempt)} {key_of(attempt)}", strike.landing)
         # The generators are kept, not closed: a dead process runs no handler.

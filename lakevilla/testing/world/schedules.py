@@ -6,8 +6,6 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-__all__ = ["PrioritySchedule", "RandomSchedule", "Schedule", "ScriptedSchedule"]
-
 
 class Schedule(Protocol):
     """Picks the next request and says how long it takes."""

@@ -30,12 +30,12 @@ from lakevilla.store.base import (
     Token,
     Unchanged,
 )
-from lakevilla.store.effects import Delete, Effect, Get, Head, List, Put, PutFile
-
-__all__ = ["Answer", "Mutation", "SimulatedStore", "StoredObject"]
+from lakevilla.store.effects import DeleteObject, Effect, Get, List, ListNames, Put, PutFile, Stat
 
 #: What a single attempt brings.
-Answer = GetOutcome | Stored | Refused | Failure | ObjectInfo | list[ObjectInfo] | None
+Answer = (
+    GetOutcome | Stored | Refused | Failure | ObjectInfo | list[ObjectInfo] | tuple[str, ...] | None
+)
 
 
 class StoredObject(NamedTuple):
@@ -133,6 +133,11 @@ class SimulatedStore:
         with self._lock:
             return _listing(self.objects, prefix, start_after)
 
+    def list_names(self, prefix: str) -> tuple[str, ...]:
+        start = f"{prefix}/" if prefix else ""
+        below = {info.key[len(start) :].partition("/")[:2] for info in self.list(prefix)}
+        return tuple("".join(parts) for parts in below)
+
     def delete(self, key: str) -> None:
         with self._lock:
             before = self.objects.pop(key, None)
@@ -158,11 +163,13 @@ class SimulatedStore:
                 return self.put(key, body, condition)
             case PutFile(key=key, path=path):
                 return self.put_file(key, path)
-            case Head(key=key):
+            case Stat(key=key):
                 return self.head(key)
             case List(prefix=prefix, start_after=start_after):
                 return self.list(prefix, start_after)
-            case Delete(key=key):
+            case ListNames(prefix=prefix):
+                return self.list_names(prefix)
+            case DeleteObject(key=key):
                 self.delete(key)
                 return None
             case _:

@@ -6,11 +6,12 @@ import zlib
 from typing import NamedTuple
 
 from lakevilla.store.base import Failure, Found
-from lakevilla.store.effects import Effect, List, Put
+from lakevilla.store.effects import DeleteObject, Effect, List, ListNames, Put, Stat
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.store import Answer
 
-__all__ = ["Line", "key_of", "outcome_of", "verb_of"]
+#: The verbs of a store whose effects have names of their own.
+_VERBS = {Stat: "head", DeleteObject: "delete"}
 
 
 class Line(NamedTuple):
@@ -29,11 +30,15 @@ class Line(NamedTuple):
 def verb_of(attempt: Effect) -> str:
     if isinstance(attempt, Put):
         return f"put {type(attempt.condition).__name__.lower()[:6]}"
-    return type(attempt).__name__.lower()
+    return _VERBS.get(type(attempt), type(attempt).__name__.lower())
 
 
 def key_of(attempt: Effect) -> str:
-    return attempt.prefix + "/" if isinstance(attempt, List) else getattr(attempt, "key", "")
+    return (
+        attempt.prefix + "/"
+        if isinstance(attempt, List | ListNames)
+        else getattr(attempt, "key", "")
+    )
 
 
 def outcome_of(attempt: Effect, answer: Answer, fault: Fault | None) -> str:

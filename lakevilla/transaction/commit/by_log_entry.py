@@ -6,6 +6,8 @@ with Feature.I such a commit is a foreign one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from lakevilla.errors import (
@@ -15,30 +17,46 @@ from lakevilla.errors import (
     TableNotFound,
     VersionNotFound,
 )
-from lakevilla.formats.base import Attempt, CommitInfo
+from lakevilla.formats.base import Attempt, CommitInfo, Entry
 from lakevilla.lake.table_log import entry_at, is_cleaned_up_soon, open_tail, opened_again, probe
 from lakevilla.lake.tail import Tail
-from lakevilla.store.base import Refused, Stored
+from lakevilla.phases import during
+from lakevilla.store.base import PutOutcome, Refused, Stored, Unknown
 from lakevilla.store.effects import Program, parallel, put, sleep
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import is_blind, tables_read
 from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.redo.entry import entry_change
-from lakevilla.transaction.redo.rebase import adopt
+from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.own_entry import found_in_log
-from lakevilla.transaction.state.transaction import EntryTried, Transaction
+from lakevilla.transaction.state.parts import EntryTried
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import examine
 
-__all__ = ["commit_by_entry"]
-
+#: Entries of others met in a row before a commit gives up.
 _MAX_RACES = 1000
+#: Times that an entry is sent again while nobody can tell what became of it.
 _MAX_UNKNOWN = 5
 
 
-def commit_by_entry(txn: Transaction) -> Program[int]:
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The transaction has committed, as this version of its table."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Nothing of the transaction is in the log; what it was to follow is not the log's end."""
+
+    raced: bool = False
+
+
+def commit_by_entry(txn: TransactionState) -> Program[int]:
     """Create the table's next log entry; returns its version.
 
     Raises
@@ -49,106 +67,16 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
         The entry may have been stored, and the store does not say.
     """
     context = txn.context
-    location = txn.done[0].table
-    unclear = 0
+    location = txn.work.done[0].table
+    resends = iter(range(_MAX_UNKNOWN))
     for attempt in range(_MAX_RACES):
         yield from perform_deferred(txn)
-        # The next number may be taken only on top of the tip that the
-        # transaction was held against. Another thread of this process, or its
-        # publishing in the background, may have followed the log further; and
-        # a tip that was read long ago is listed anew.
-        tail = yield from open_tail(context, location)
-        while not _is_seen(txn, tail):
-            mine = yield from _move(txn, location)
-            if mine is not None:
-                return mine
-            tail = yield from open_tail(context, location)
-        if tail.snapshot.guarded:
-            # Since then all go through HEAD, and nobody looks for entries that do not.
-            reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
-            raise txn.fail(conflict(txn, location, reason))
-        version = tail.tip + 1
-        info = _info(txn, location)
-        change = yield from entry_change(txn, location)
-        table_format = context.formats.of(tail.snapshot)
-        parts: list[Program[Any]] = [
-            store_files(txn),
-            table_format.prepare(tail.snapshot, change, info, context.now_ms()),
-        ]
-        # What the entry names is stored beside the files that it names: none counts before it.
-        try:
-            ready: Attempt = (yield from parallel(parts))[1]
-        except VersionNotFound:
-            # What the known tip names is cleaned up: there is a newer one.
-            yield from probe(context, tail)
-            txn.retries += 1
-            continue
-        except TableNotFound:
-            # Another client has dropped the table, or made another in its place.
-            yield from opened_again(context, tail)
-            txn.retries += 1
-            continue
-        yield from check_files(txn)
-        if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-            continue  # the files took so long that the tip has to be looked for again
-        started = context.clock.elapsed()
-        txn.tried = True
-        before = txn.entry_tried
-        txn.entry_tried = before or EntryTried(version, tail.seen_at)
-        try:
-            outcome = yield from put(ready.key, ready.body, ready.condition)
-        except StoreError:
-            txn.entry_tried = before  # it is sure that this one was not stored
-            raise
-        while not isinstance(outcome, Stored | Refused) and unclear < _MAX_UNKNOWN:
-            # The very same bytes under the very same number again: whichever
-            # of the attempts lands, it is one entry.
-            unclear += 1
-            try:
-                outcome = yield from put(ready.key, ready.body, ready.condition)
-            except StoreError:
-                break  # this one was not stored; the one before it may be
-        if isinstance(outcome, Stored) and ready.entry is None:
-            return (yield from _read_back(txn, tail))
-        if isinstance(outcome, Stored):
-            assert ready.entry is not None
-            newer = tail.extended(
-                ready.entry, table_format.advance(tail.snapshot, ready.entry), started
-            )
-            if is_cleaned_up_soon(context, tail) and not (
-                yield from table_format.stands(newer.snapshot)
-            ):
-                # The number was an old one that had been taken away: nobody sees what is there.
-                context.tails.pop(location, None)
-                txn.entry_tried = before
-                txn.retries += 1
-                continue
-            context.keep_tail(newer)
-            if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
-                yield from _is_newest(txn, location, version)
-            yield from table_format.announce(newer.snapshot)
-            if table_format.checkpoint_due(version, newer.snapshot):
-                context.checkpoints_due.append((location, version))
-            return version
-        if not isinstance(outcome, Refused):
-            raise CommitOutcomeUnknown(
-                f"could not settle whether transaction {txn.id} became version {version} of "
-                f"table {location}: the table's history shows it if it did",
-                table=location,
-                txn_id=txn.id,
-            )
-        # Refused: what was sent now has not landed, whatever became of what was sent before.
-        txn.entry_tried = before
-        tail = yield from probe(context, tail)
-        mine = yield from _own_version(txn, location, version, tail.tip)
-        if mine is None:
-            mine = yield from _move(txn, location)
-        if mine is not None:
-            return mine
-        txn.retries += 1
-        if attempt:
-            settings = context.settings
-            yield from sleep(settings.retry_base_seconds * context.ids.jitter())
+        match (yield from _attempt(txn, location, resends)):
+            case Landed(version):
+                return version
+            case Behind(raced=True) if attempt:
+                with during("wait"):
+                    yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     raise txn.fail(
         ConflictError(
             f"transaction {txn.id} lost {_MAX_RACES} races for table {location}: "
@@ -159,38 +87,176 @@ def commit_by_entry(txn: Transaction) -> Program[int]:
     )
 
 
-def _is_seen(txn: Transaction, tail: Tail) -> bool:
+def _attempt(
+    txn: TransactionState, location: str, resends: Iterator[int]
+) -> Program[Landed | Behind]:
+    """Create the entry on top of the known tip, and see what became of it."""
+    context = txn.context
+    with during("validate", location):
+        tail = yield from _seen_tip(txn, location)
+    if isinstance(tail, Landed):
+        return tail
+    if tail.snapshot.guarded:
+        # Since then all go through HEAD, and nobody looks for entries that do not.
+        reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
+        raise txn.fail(conflict(txn, location, reason))
+    with during("data" if txn.work.bodies else "decide", location):
+        ready = yield from _prepared(txn, tail)
+    if isinstance(ready, Behind):
+        return ready
+    yield from check_files(txn)
+    if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
+        return Behind()  # the files took so long that the tip has to be looked for again
+    started = context.clock.elapsed()
+    before, version = txn.ending.entry_tried, tail.tip + 1
+    with during("decide", location):
+        outcome = yield from _sent(txn, ready, EntryTried(version, tail.seen_at), resends)
+    match outcome:
+        case Stored():
+            if ready.entry is None:
+                with during("decide", location):
+                    return Landed((yield from _read_back(txn, tail)))
+            with during("publish", location):
+                landed = yield from _acknowledged(txn, tail, ready.entry, started)
+            if isinstance(landed, Behind):
+                txn.ending.entry_tried = before
+            return landed
+        case Refused():
+            # What was sent now has not landed, whatever became of what was sent before.
+            txn.ending.entry_tried = before
+            with during("validate", location):
+                newer = yield from probe(context, tail)
+                landed = yield from _own_version(txn, location, version, newer.tip)
+                if isinstance(landed, Behind):
+                    landed = yield from _move(txn, location)
+            if isinstance(landed, Behind):
+                txn.ending.retries += 1
+                return Behind(raced=True)
+            return landed
+        case _:
+            raise CommitOutcomeUnknown(
+                f"could not settle whether transaction {txn.id} became version {version} of "
+                f"table {location}: the table's history shows it if it did",
+                table=location,
+                txn_id=txn.id,
+            )
+
+
+def _seen_tip(txn: TransactionState, location: str) -> Program[Tail | Landed]:
+    """The tip that the transaction was held against: only on top of it may the entry stand.
+
+    Another thread of this process, or its publishing in the background, may have followed the
+    log further; and a tip that was read long ago is listed once more.
+    """
+    tail = yield from open_tail(txn.context, location)
+    while not _is_seen(txn, tail):
+        landed = yield from _move(txn, location)
+        if isinstance(landed, Landed):
+            return landed
+        tail = yield from open_tail(txn.context, location)
+    return tail
+
+
+def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
+    """The entry, with the files that it names in the store: none counts before it."""
+    context, location = txn.context, tail.location
+    info = _info(txn, location)
+    change = yield from entry_change(txn, location)
+    table_format = context.formats.of(tail.snapshot)
+    parts: list[Program[Any]] = [
+        store_files(txn),
+        table_format.prepare(tail.snapshot, change, info, context.now_ms()),
+    ]
+    try:
+        ready: Attempt = (yield from parallel(parts))[1]
+        return ready
+    except VersionNotFound:
+        # What the known tip names is cleaned up: there is a newer one.
+        yield from probe(context, tail)
+    except TableNotFound:
+        # Another client has dropped the table, or made another in its place.
+        yield from opened_again(context, tail)
+    txn.ending.retries += 1
+    return Behind()
+
+
+def _sent(
+    txn: TransactionState, ready: Attempt, tried: EntryTried, resends: Iterator[int]
+) -> Program[PutOutcome]:
+    """Create the entry; where nobody can tell, the very same bytes under the same number again.
+
+    Whichever of the writes lands, it is one entry.
+    """
+    ending = txn.ending
+    ending.tried = True
+    before = ending.entry_tried
+    ending.entry_tried = before or tried
+    try:
+        outcome = yield from put(ready.key, ready.body, ready.condition)
+    except StoreError:
+        ending.entry_tried = before  # it is sure that this one was not stored
+        raise
+    while isinstance(outcome, Unknown) and next(resends, None) is not None:
+        try:
+            outcome = yield from put(ready.key, ready.body, ready.condition)
+        except StoreError:
+            break  # this one was not stored; the one before it may be
+    return outcome
+
+
+def _acknowledged(
+    txn: TransactionState, tail: Tail, entry: Entry, started: float
+) -> Program[Landed | Behind]:
+    """The entry is stored: note the new tip, unless it was stored where nobody looks."""
+    context, location = txn.context, tail.location
+    table_format = context.formats.of(tail.snapshot)
+    newer = tail.extended(entry, table_format.advance(tail.snapshot, entry), started)
+    if is_cleaned_up_soon(context, tail) and not (yield from table_format.stands(newer.snapshot)):
+        # The number was an old one that had been taken away: nobody sees what is there.
+        context.tails.pop(location, None)
+        txn.ending.retries += 1
+        return Behind()
+    context.keep_tail(newer)
+    if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
+        yield from _is_newest(txn, location, newer.tip)
+    yield from table_format.announce(newer.snapshot)
+    if table_format.checkpoint_due(newer.tip, newer.snapshot):
+        context.checkpoints_due.append((location, newer.tip))
+    return Landed(newer.tip)
+
+
+def _is_seen(txn: TransactionState, tail: Tail) -> bool:
     """Whether the transaction was held against the tip: of this table, not of another there."""
-    view = txn.tables[tail.location].view
+    view = txn.work.tables[tail.location].view
     return tail.tip == view.probed and not view.is_anothers(tail)
 
 
-def _move(txn: Transaction, location: str) -> Program[int | None]:
+def _move(txn: TransactionState, location: str) -> Program[Landed | Behind]:
     """Go on at the table's known tip, if nothing that was relied on has changed up to there.
 
-    Returns the version of the transaction's own entry if that is what came: it was tried before.
+    The transaction has landed if its own entry is what came: it was tried before.
     """
     found = yield from examine(txn, None, exact=True)
     # Held against the very tip that it is moved to: what is followed later is looked at later.
     mine = yield from found_in_log(txn, found.tails[location])
     if mine is not None:
-        return mine
+        return Landed(mine)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    for where, view in found.views.items():
-        if view.base.table_id != txn.tables[where].view.base.table_id:
+    for place, view in found.views.items():
+        if view.base.table_id != txn.work.tables[place].view.base.table_id:
             # Its files may have gone with the old one's data, even appended ones.
-            raise txn.fail(conflict(txn, where, "it was replaced, or dropped and made anew"))
-    yield from adopt(txn, None, found)
-    return None
+            raise txn.fail(conflict(txn, place, "it was replaced, or dropped and created again"))
+    yield from rebase(txn, None, found)
+    return Behind()
 
 
-def _read_back(txn: Transaction, tail: Tail) -> Program[int]:
+def _read_back(txn: TransactionState, tail: Tail) -> Program[int]:
     """The version that a catalog has made of the commit: it counts, whatever is met here."""
     location = tail.location
     try:
         newest = yield from probe(txn.context, tail)
-        mine = yield from _own_version(txn, location, tail.tip + 1, newest.tip)
+        landed = yield from _own_version(txn, location, tail.tip + 1, newest.tip)
     except StoreError as error:
         raise CommitOutcomeUnknown(
             f"transaction {txn.id} is committed to table {location}, and its catalog can't tell as "
@@ -198,21 +264,23 @@ def _read_back(txn: Transaction, tail: Tail) -> Program[int]:
             table=location,
             txn_id=txn.id,
         ) from error
-    return newest.tip if mine is None else mine
+    return landed.version if isinstance(landed, Landed) else newest.tip
 
 
-def _own_version(txn: Transaction, location: str, first: int, tip: int) -> Program[int | None]:
-    """The version that holds this transaction, if an attempt landed after all."""
+def _own_version(
+    txn: TransactionState, location: str, first: int, tip: int
+) -> Program[Landed | Behind]:
+    """Whether an attempt landed after all, as a version from ``first`` to ``tip``."""
     tail = yield from open_tail(txn.context, location)
-    # A log that was made anew since is shorter: `_move` finds that it is another table's.
+    # A log that was created again since is shorter: `_move` finds that it is another table's.
     for version in range(first, min(tip, tail.tip) + 1):
         entry = yield from entry_at(txn.context, tail, version)
         if entry is not None and txn.id in entry.txn_ids:
-            return version
-    return None
+            return Landed(version)
+    return Behind()
 
 
-def _is_newest(txn: Transaction, location: str, version: int) -> Program[None]:
+def _is_newest(txn: TransactionState, location: str, version: int) -> Program[None]:
     """After more than an hour between reading the tip and the create, list again (hazard 10).
 
     Log clean-up may have removed our number meanwhile, and then our entry was
@@ -238,18 +306,18 @@ def _is_newest(txn: Transaction, location: str, version: int) -> Program[None]:
         )
 
 
-def _info(txn: Transaction, location: str) -> CommitInfo:
-    operation, parameters = describe([done.operation for done in txn.done])
-    blind = not txn.reads and all(
-        is_blind(done.operation) and not tables_read(done.operation) for done in txn.done
+def _info(txn: TransactionState, location: str) -> CommitInfo:
+    operation, parameters = describe([done.operation for done in txn.work.done])
+    blind = not txn.work.reads and all(
+        is_blind(done.operation) and not tables_read(done.operation) for done in txn.work.done
     )
     return CommitInfo(
         operation=operation,
         parameters=parameters,
-        metrics=summed(done.metrics for done in txn.done),
+        metrics=summed(done.metrics for done in txn.work.done),
         is_blind_append=blind,
         txn_ids=(txn.id,),
         nonce=txn.context.ids.nonce(),
-        metadata=txn.metadata,
-        applications=txn.applications,
+        metadata=txn.options.metadata,
+        applications=txn.options.applications,
     )

@@ -1,33 +1,43 @@
-"""Ending a transaction: which commit point it takes, and what its caller is told."""
+"""The commit of a transaction: its seven steps in their order (design, section 8).
+
+1. Wait until nobody is ahead in a queue, and perform what was put off until then.
+2. Make the commit object: what was done, table by table.
+3. Upload it with the files that it names, and look for commits of other clients meanwhile.
+4. Validate: hold what was read and written against what came since.
+5. Replace HEAD. This is the commit point: before it nothing is visible, after it anyone can
+   finish. A lost race repeats 4 and 5 alone.
+6. Publish in the log of each table.
+7. Give places and record back, in the same round as 6.
+
+A transaction on one table that needs no HEAD has one step in place of 2 to 6: the creation of
+its log entry (``by_log_entry``).
+"""
 
 from __future__ import annotations
 
-from lakevilla.errors import (
-    CommitOutcomeUnknown,
-    ForeignConflict,
-    InvalidOperation,
-    LakeVillaError,
-    StoreError,
-)
-from lakevilla.global_log.head import CommitSummary, Head
-from lakevilla.global_log.repo import commits_since, load_tables
-from lakevilla.lake.context import Event
-from lakevilla.publishing.publish import Published
-from lakevilla.publishing.publish_once import publish_once
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lakevilla.errors import ForeignConflict
+from lakevilla.phases import during
 from lakevilla.results import CommitResult
-from lakevilla.store.effects import Program, parallel
-from lakevilla.transaction.commit.again import doubtful
+from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.again import check_may_commit, found_in_head
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
-from lakevilla.transaction.commit.through_head import decide
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.commit.commit_object import seal_commit
+from lakevilla.transaction.commit.decide import Redone, decide
+from lakevilla.transaction.commit.doubt import entry_errors, head_errors
+from lakevilla.transaction.commit.publish import let_go, publish_decided
+from lakevilla.transaction.commit.staged import check_files
+from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.queue.wait import wait_for_turn
+from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
-from lakevilla.transaction.validation.validate import validate_reads
-from lakevilla.transaction.verbs.save import forget
-
-__all__ = ["commit", "publish_decided", "publish_or_tell"]
+from lakevilla.transaction.validation.validate import catch_up, validate_reads
 
 
-def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
+def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResult]:
     """Commit: nothing written asks nothing of the store.
 
     With ``publish`` False it returns when decided, with ``versions`` None. Again after an
@@ -35,182 +45,84 @@ def commit(txn: Transaction, *, publish: bool = True) -> Program[CommitResult]:
 
     Raises
     ------
-    ConflictError, TransactionAborted, CommitOutcomeUnknown
-        See ``decide`` and ``commit_by_entry``.
+    ConflictError, TransactionAborted
+        Nothing of it is or will be visible.
+    CommitOutcomeUnknown
+        The commit point may have been stored, and the store does not say.
     ForeignConflict
         It is committed, and a client without LakeVilla interfered before it
         was published; ``result`` is set.
     """
+    with _answering(txn):
+        if txn.ending.result is not None and not txn.ending.answered:
+            return (yield from _finish(txn, publish))
+        check_may_commit(txn)
+        if not txn.work.done:
+            return (yield from _end_reading(txn))
+        if not txn.through_head:
+            with entry_errors(txn):
+                version = yield from commit_by_entry(txn)
+            return txn.note_committed({txn.work.done[0].table: version}, None)
+        with head_errors(txn):
+            decided = yield from _steps_1_to_5(txn)
+        # From here on it is committed: nothing below may undo it.
+        txn.ending.decided, txn.ending.head_tried = decided, None
+        return (yield from _finish(txn, publish))
+
+
+def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
+    """Bring a transaction to its commit point."""
+    landed = yield from found_in_head(txn)
+    if landed is not None:
+        return landed
+    yield from _take_turn(txn)  # 1
+    while True:
+        yield from perform_deferred(txn)
+        with during("decide"):
+            sealed = yield from seal_commit(txn)  # 2
+        # The commit object goes with the files, which take longer.
+        with during("data" if txn.work.bodies else "decide"):
+            yield from upload(txn, sealed)  # 3
+        yield from check_files(txn)
+        match (yield from decide(txn, sealed)):  # 4 and 5
+            case Decided() as decided:
+                return decided
+            case Redone():
+                pass  # its files make a new commit object
+
+
+def _take_turn(txn: TransactionState) -> Program[None]:
+    waited = yield from wait_for_turn(txn, txn.head)
+    if waited or any(done.deferred for done in txn.work.done):
+        yield from catch_up(txn)
+
+
+def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:
+    """Steps 6 and 7, as often as it takes: what was decided stays so."""
+    if txn.ending.decided is not None:
+        txn.note_committed(None, txn.ending.decided.summary.sequence)
+        if publish:
+            with during("publish"):
+                return (yield from publish_decided(txn, txn.ending.decided))
+    yield from let_go(txn)
+    assert txn.ending.result is not None
+    return txn.ending.result
+
+
+def _end_reading(txn: TransactionState) -> Program[CommitResult]:
+    """End a transaction that wrote nothing: what it has read fits together, or it fails."""
+    yield from validate_reads(txn)
+    result = txn.note_committed({}, None if txn.head is None else txn.bound.sequence)
+    yield from let_go(txn)
+    return result
+
+
+@contextmanager
+def _answering(txn: TransactionState) -> Iterator[None]:
+    """Note that the caller has been told how it ended, once there is nothing left to do."""
     try:
-        if txn.result is None or txn.answered:
-            result = yield from _commit(txn, publish)
-        elif txn.decided is not None:
-            result = yield from _published(txn, txn.decided, publish)
-        else:
-            yield from _let_go(txn)
-            result = txn.result
+        yield
     except ForeignConflict:
-        txn.answered = True
+        txn.ending.answered = True
         raise
-    txn.answered = True
-    return result
-
-
-def _commit(txn: Transaction, publish: bool) -> Program[CommitResult]:
-    if txn.state == "failed":
-        assert txn.failure is not None
-        raise doubtful(txn, txn.failure) if txn.in_doubt else txn.failure
-    if txn.state != "open":
-        raise InvalidOperation(
-            f"commit: transaction {txn.id} has {txn.state} already", txn_id=txn.id
-        )
-    if not txn.done:
-        yield from validate_reads(txn)
-        version = None if txn.head is None else txn.bound_sequence
-        result = _committed(txn, {}, version)
-        yield from _let_go(txn)
-        return result
-    if not txn.through_head:
-        location = txn.done[0].table
-        try:
-            entry_version = yield from commit_by_entry(txn)
-        except LakeVillaError as error:
-            if txn.entry_tried is not None:
-                raise doubtful(txn, error) from error
-            if not isinstance(error, StoreError):
-                raise
-            # Safe to say so: where an entry may have landed it is in doubt.
-            raise txn.fail(
-                StoreError(
-                    f"nothing of transaction {txn.id} was committed: {error.message}",
-                    table=location,
-                    txn_id=txn.id,
-                )
-            ) from error
-        return _committed(txn, {location: entry_version}, None)
-    try:
-        decided = yield from decide(txn)
-    except LakeVillaError as error:
-        if txn.head_tried is not None:
-            raise doubtful(txn, error) from error
-        if not isinstance(error, StoreError):
-            raise
-        if not (txn.tried and txn.shared):
-            # Each replacement of HEAD that was sent for it was refused: where one may have
-            # landed it is ``CommitOutcomeUnknown`` (``group``).
-            txn.fail(error)
-            raise
-        # Saved or resumed: another process may have been at its commit point as well, and
-        # only whoever reads what became of that can tell.
-        raise CommitOutcomeUnknown(
-            f"could not settle whether transaction {txn.id} was committed "
-            f"({error.message}): ask `lake.outcome({txn.id!r})`",
-            txn_id=txn.id,
-        ) from error
-    # From here on it is committed: nothing below may undo it.
-    txn.state, txn.head_tried = "committed", None
-    txn.decided = decided
-    return (yield from _published(txn, decided, publish))
-
-
-def _published(txn: Transaction, decided: Decided, publish: bool) -> Program[CommitResult]:
-    """What follows the decision; as often as it takes."""
-    result = _committed(txn, None, decided.summary.sequence)
-    if not publish:
-        yield from _let_go(txn)
-        return result
-    return (yield from publish_decided(txn, decided))
-
-
-def _let_go(txn: Transaction) -> Program[None]:
-    """Give places, record and sublog back. What fails is found by others after a lease."""
-    try:
-        yield from forget(txn)
-    except LakeVillaError as error:
-        message = f"could not clean up after transaction {txn.id}: {error.message}"
-        txn.context.notify(Event("retry", txn.id, message))
-
-
-def publish_decided(txn: Transaction, decided: Decided) -> Program[CommitResult]:
-    """Publish a decided transaction on all its tables at once, and tell what became of it.
-
-    Its places in the queues go in the same round: it is decided, so whoever was
-    behind it reads it in HEAD, and publishes it if it must.
-    """
-    context = txn.context
-    head, summary = decided.held.head, decided.summary
-    yield from load_tables(head, summary.tables)
-    pending = [
-        location
-        for location in summary.tables
-        if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
-    ]
-    publishing = [publish_or_tell(txn, head, location) for location in pending]
-    outcomes = (yield from parallel([*publishing, _let_go(txn)]))[: len(pending)]
-    versions: dict[str, int | None] = {}
-    for location, published in zip(pending, outcomes, strict=True):
-        versions[location] = None if published is None else published.version_of(summary.sequence)
-    result = _committed(txn, versions, summary.sequence)
-    looked_at = [p for p in outcomes if p is not None and (p.helped or p.head is not head)]
-    if looked_at:
-        newest = max((p.head for p in looked_at), key=lambda other: other.replacement)
-        if newest.replacement <= head.replacement:
-            held = yield from context.head()
-            newest = newest if held is None else held.head
-        yield from _report_foreign(txn, newest, summary, result)
-    return result
-
-
-def publish_or_tell(txn: Transaction, head: Head, location: str) -> Program[Published | None]:
-    """Publishing may fail, and then it is left to the next client: the commit stands."""
-    published = yield from publish_once(txn.context, head, location)
-    if isinstance(published, LakeVillaError):
-        txn.context.note_unpublished(txn.id, location, published)
-        return None
-    return published
-
-
-def _report_foreign(
-    txn: Transaction, head: Head, mine: CommitSummary, result: CommitResult
-) -> Program[None]:
-    commits = yield from commits_since(head, mine.sequence)
-    # A reconcile commit may become unfit itself, and be replaced by the next: the worst is told.
-    standing, ids = {mine.sequence}, {txn.id}
-    worst, table, told = 0, "", ""
-    for summary in commits or ():
-        if summary.kind != "reconcile" or standing.isdisjoint(summary.replaces):
-            continue
-        commit = yield from txn.context.commit_object(summary.txn, summary.hash)
-        reason = next((why for voided, why in commit.voided if voided in ids), None)
-        is_touched = not ids.isdisjoint(commit.touched_reads)
-        standing.add(summary.sequence)
-        ids.add(summary.txn)
-        rank = 0 if commit.quiet else 1 + is_touched if reason is None else 3
-        if rank <= worst:
-            continue
-        worst, table = rank, next(iter(summary.tables))
-        if reason is not None:
-            told = f"its changes to the table could not be replayed and are void there: {reason}"
-        elif is_touched:
-            told = "its operations were replayed, and rows that it had read were changed"
-        else:
-            told = "its operations were replayed on the changed rows"
-    if worst:
-        raise ForeignConflict(
-            f"transaction {txn.id} is committed, but a client without lakevilla changed table "
-            f"{table} before it was published: {told}; check the table, and `guard` it to close "
-            "this window",
-            result=result,
-            table=table,
-            txn_id=txn.id,
-        )
-
-
-def _committed(
-    txn: Transaction,
-    versions: dict[str, int | None] | None,
-    sequence: int | None,
-) -> CommitResult:
-    txn.state, txn.entry_tried = "committed", None
-    txn.result = CommitResult(txn.id, versions, sequence, txn.retries + txn.redos, len(txn.done))
-    return txn.result
+    txn.ending.answered = True

@@ -1,4 +1,4 @@
-"""Who goes first: the markers and reservations before a transaction's own (section 7)."""
+"""Who goes first: the markers and reservations before a transaction's own (design, section 7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
 from lakevilla.markers.marker import Listed, Unreadable, marker_key
-from lakevilla.markers.queue import Event as Happened
+from lakevilla.markers.queue import Happening as Happened
 from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers
 from lakevilla.store.base import Token
@@ -15,9 +15,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import RESERVATION, TxnRecord
 from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["Ahead", "who_is_ahead"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,11 @@ class Ahead:
     token: Token | None = None
 
 
-def who_is_ahead(txn: Transaction, head: Head | None) -> Program[list[Ahead]]:
+def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead]]:
     """One LIST for each table that the transaction has not reserved, all in one round."""
     found = []
     mine = {}
-    queue = txn.queue
+    queue = txn.standing.queue
     if queue is not None:
         own = reserved_by(head, txn.id)
         tables = [table for table in queue.tables if table not in own]
@@ -56,7 +54,7 @@ def who_is_ahead(txn: Transaction, head: Head | None) -> Program[list[Ahead]]:
     return [one for one in found if not _is_beside(txn, one)]
 
 
-def _is_beside(txn: Transaction, one: Ahead) -> bool:
+def _is_beside(txn: TransactionState, one: Ahead) -> bool:
     """Whether the thread that would wait has the one ahead open itself: it would wait for ever.
 
     So it goes on, as after a wait that ran out. If the two work on the same rows, the one
@@ -64,8 +62,8 @@ def _is_beside(txn: Transaction, one: Ahead) -> bool:
     """
     if not txn.context.is_callers(one.txn):
         return False
-    if one.txn not in txn.beside:
-        txn.beside.add(one.txn)
+    if one.txn not in txn.standing.beside:
+        txn.standing.beside.add(one.txn)
         message = (
             f"transaction {txn.id} does not wait for {one.txn}, which the same thread has open: "
             f"it goes on beside it on table {one.table}"
@@ -75,10 +73,10 @@ def _is_beside(txn: Transaction, one: Ahead) -> bool:
     return True
 
 
-def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
+def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Program[list[Ahead]]:
     yield from _replace_swept(txn, table, listed)
-    assert txn.queue is not None
-    places = txn.queue.at(table)
+    assert txn.standing.queue is not None
+    places = txn.standing.queue.at(table)
     last = max(place.ticket.number for place in places)
     below = [one for one in listed if one.number < last]
     loaded = yield from load_markers(table, below, txn.context.known_markers())
@@ -105,14 +103,14 @@ def _at_table(txn: Transaction, table: str, listed: list[Listed]) -> Program[lis
     return list(found.values())
 
 
-def _replace_swept(txn: Transaction, table: str, listed: list[Listed]) -> Program[None]:
+def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> Program[None]:
     """Take a new ticket for each that is not there any more.
 
     Others take a transaction for dead that has slept for a lease. A list that is
     behind looks the same: then a good place is given up for a later one, which is
     all that a stale answer can do here.
     """
-    queue = txn.queue
+    queue = txn.standing.queue
     assert queue is not None
     there = {one.number for one in listed}
     for lost in [place for place in queue.at(table) if place.ticket.number not in there]:
@@ -131,7 +129,7 @@ class Wait:
     began: float
     tell_again: float
     records: dict[str, tuple[TxnRecord | None, Token]] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
     swept: set[str] = field(default_factory=set)
     moved: set[tuple[str, int, Token]] = field(default_factory=set)
     unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from lakevilla.deadlock.graph import live_edges
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
-from lakevilla.markers.queue import Event as Move
+from lakevilla.markers.queue import Happening as Move
 from lakevilla.markers.queue import advance
 from lakevilla.markers.repo import free, list_markers
 from lakevilla.store.effects import Program, parallel
@@ -17,16 +17,14 @@ from lakevilla.transaction.queue.ahead import Wait
 from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.queue.reservation import unreserve
 from lakevilla.transaction.redo.deferred import defer
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["give_way", "shift"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-def give_way(txn: Transaction, wait: Wait, head: Head | None) -> Program[bool]:
+def give_way(txn: TransactionState, wait: Wait, head: Head | None) -> Program[bool]:
     """Shift if this is the youngest of a cycle; nobody else in it does."""
-    assert txn.record is not None
+    assert txn.standing.record is not None
     records = {who: record for who, (record, _) in wait.records.items() if record is not None}
-    records[txn.id] = txn.record.record
+    records[txn.id] = txn.standing.record.record
     reservations = () if head is None else head.reserved
     reserved = {(r.txn, table) for r in reservations for table in r.tables}
     into = gives_way(txn.id, live_edges(records, reserved))
@@ -44,9 +42,9 @@ def give_way(txn: Transaction, wait: Wait, head: Head | None) -> Program[bool]:
     return True
 
 
-def shift(txn: Transaction, table: str) -> Program[None]:
+def shift(txn: TransactionState, table: str) -> Program[None]:
     """New ticket at the end, then the old ones go: in between both stand, which costs a wait."""
-    queue = txn.queue
+    queue = txn.standing.queue
     assert queue is not None
     old = queue.at(table)
     listed = yield from list_markers(table)

@@ -1,4 +1,4 @@
-"""Reservations: how an escalated transaction holds against optimistic ones (section 7).
+"""Reservations: how an escalated transaction holds against optimistic ones (design, section 7).
 
 Those look at no markers, but everybody reads HEAD. A reservation is a ticket
 below all others in the tables that it names; it counts while its holder's
@@ -11,25 +11,29 @@ from collections.abc import Collection
 
 from lakevilla.global_log.head import Head, Reservation, successor
 from lakevilla.lake.context import Event
+from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.state.record import create_record
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["remaining", "reserve", "reserved_ahead", "reserved_by", "unreserve"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 #: More would make HEAD heavy for everyone, and an order among so many helps nobody.
 _MOST = 32
 
 
-def reserve(txn: Transaction, tables: Collection[str]) -> Program[None]:
+def reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
     """Add the transaction to HEAD's ``reserved``.
 
     The replacement itself makes every optimistic commit that is under way lose
     its race, and look at HEAD again. The record comes first: a reservation
     whose holder has none is void.
     """
-    if txn.record is None:
+    with during("marker"):
+        yield from _reserve(txn, tables)
+
+
+def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
+    if txn.standing.record is None:
         yield from create_record(txn)
     context = txn.context
     wanted = Reservation(txn.id, tuple(sorted(tables)))
@@ -52,7 +56,7 @@ def reserve(txn: Transaction, tables: Collection[str]) -> Program[None]:
     context.notify(Event("escalation", txn.id, message, {"tables": list(wanted.tables)}))
 
 
-def unreserve(txn: Transaction) -> Program[None]:
+def unreserve(txn: TransactionState) -> Program[None]:
     """Give way: take the transaction out of HEAD's ``reserved``."""
     context = txn.context
 
@@ -72,12 +76,12 @@ def reserved_by(head: Head | None, txn_id: str) -> frozenset[str]:
     return frozenset(table for r in reservations if r.txn == txn_id for table in r.tables)
 
 
-def reserved_ahead(txn: Transaction, head: Head | None) -> list[Reservation]:
+def reserved_ahead(txn: TransactionState, head: Head | None) -> list[Reservation]:
     """Whom the transaction lets go first: those in HEAD before its own reservation.
 
     Only as far as it writes what they have reserved: a read can't invalidate them.
     """
-    written = {done.table for done in txn.done}
+    written = {done.table for done in txn.work.done}
     if head is not None and txn.context.departed:
         # One that was taken out of HEAD counts again, should it come back.
         txn.context.departed &= {reservation.txn for reservation in head.reserved}
@@ -91,7 +95,7 @@ def reserved_ahead(txn: Transaction, head: Head | None) -> list[Reservation]:
     return before
 
 
-def remaining(txn: Transaction, head: Head) -> tuple[Reservation, ...]:
+def remaining(txn: TransactionState, head: Head) -> tuple[Reservation, ...]:
     """The reservations of a HEAD that the transaction decides itself with.
 
     Its own has served; those whose holders were found dead are dropped by
@@ -100,5 +104,5 @@ def remaining(txn: Transaction, head: Head) -> tuple[Reservation, ...]:
     return _without(head, {txn.id, *txn.context.departed})
 
 
-def _without(head: Head, gone: Collection[str]) -> tuple[Reservation, ...]:
-    return tuple(r for r in head.reserved if r.txn not in gone)
+def _without(head: Head, ended: Collection[str]) -> tuple[Reservation, ...]:
+    return tuple(r for r in head.reserved if r.txn not in ended)

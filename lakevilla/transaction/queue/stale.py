@@ -12,12 +12,10 @@ from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.store.readback import same_object
 from lakevilla.sublogs.record import RESERVATION
 from lakevilla.transaction.queue.ahead import Ahead, Wait
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["dead", "finish_decided", "have_moved", "strays", "sweep"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-def dead(txn: Transaction, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
+def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
     """Those of whom nothing is to be waited for: ended, aborted, or silent for a lease."""
     leases, now = txn.context.leases, txn.context.clock.elapsed()
     found = []
@@ -58,35 +56,35 @@ def strays(wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
     return found
 
 
-def sweep(txn: Transaction, wait: Wait, gone: Sequence[Ahead]) -> Program[None]:
+def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[None]:
     """Give up the places of the dead; their records stay, so that they may go on if they wake.
 
     A marker that was freed and placed again under the same number meanwhile is
     deleted with them: its owner finds out before it commits, and takes another.
     """
     context = txn.context
-    stale = {one.txn for one in gone if one.txn in wait.records}
+    stale = {one.txn for one in dead if one.txn in wait.records}
     wait.swept |= stale
-    for one in gone:
+    for one in dead:
         if one.number == RESERVATION:
             context.departed.add(one.txn)
     for holder in sorted(stale):
         message = (
             f"transaction {holder} has shown no sign of life for its lease: "
-            f"transaction {txn.id} goes on without it"
+            f"transaction {txn.id} continues without it"
         )
         context.notify(Event("stale", txn.id, message, {"holder": holder}))
     yield from parallel(
         [
             delete(one.key)
-            for one in gone
+            for one in dead
             if one.key and not (one.unreadable is not None and one.unreadable.newer)
         ]
     )
-    context.passed.update(one.token for one in gone if one.unreadable is not None and one.token)
+    context.passed.update(one.token for one in dead if one.unreadable is not None and one.token)
 
 
-def finish_decided(txn: Transaction, holders: set[str]) -> Program[None]:
+def finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:
     """Publish what the dead have decided."""
     context = txn.context
     held = yield from context.head()

@@ -12,6 +12,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.head import Head
 from lakevilla.ids import is_txn_id
 from lakevilla.lake.context import Event
+from lakevilla.phases import UNMEASURED, during
 from lakevilla.store.base import Found, Missing
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, delete, get, parallel, sleep
@@ -20,9 +21,7 @@ from lakevilla.transaction.queue.ahead import Ahead, Wait, who_is_ahead
 from lakevilla.transaction.queue.give_way import give_way
 from lakevilla.transaction.queue.stale import dead, finish_decided, have_moved, strays, sweep
 from lakevilla.transaction.state.record import change_record
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["wait_for_turn"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 #: Edges written into one record; whoever waits for more is in no hurry to find a cycle.
 _MOST_EDGES = 256
@@ -34,40 +33,48 @@ _GROWTH = 1.2
 _LONG_SECONDS = 10.0
 
 
-def wait_for_turn(txn: Transaction, head: Head | None) -> Program[bool]:
+def wait_for_turn(txn: TransactionState, head: Head | None) -> Program[bool]:
     """Wait until nobody is ahead, or the patience of the transaction is over.
 
     True if it has waited: then HEAD has moved. ``head`` shows the reservations.
     """
     context = txn.context
     settings = context.settings
-    if txn.patience_ends is None:
-        limit = txn.wait_timeout_seconds
+    if txn.standing.patience_ends is None:
+        limit = txn.options.wait_timeout_seconds
         limit = settings.wait_timeout_seconds if limit is None else limit
-        txn.patience_ends = context.clock.elapsed() + limit
+        txn.standing.patience_ends = context.clock.elapsed() + limit
     pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
     now = context.clock.elapsed()
-    wait = Wait(txn.patience_ends, pause, now, now + _LONG_SECONDS)
+    wait = Wait(txn.standing.patience_ends, pause, now, now + _LONG_SECONDS)
+    may_wait = txn.standing.queue is not None or (head is not None and bool(head.reserved))
+    with during("wait") if may_wait else UNMEASURED:
+        yield from _until_first(txn, wait, head)
+    if wait.swept:
+        with during("publish"):
+            yield from finish_decided(txn, wait.swept)
+    return wait.waited
+
+
+def _until_first(txn: TransactionState, wait: Wait, head: Head | None) -> Program[None]:
+    context = txn.context
     while True:
         if context.clock.elapsed() >= wait.deadline:
             if wait.waited:
                 _give_up(txn)
-            break
+            return
         before = yield from who_is_ahead(txn, head)
         if not before:
-            break
+            return
         wait.waited = True
         yield from _wait(txn, wait, before, head)
         if head is not None and head.reserved:
             held_head = yield from context.head()
             head = None if held_head is None else held_head.head
-    if wait.swept:
-        yield from finish_decided(txn, wait.swept)
-    return wait.waited
 
 
 def _wait(
-    txn: Transaction, wait: Wait, before: Sequence[Ahead], head: Head | None
+    txn: TransactionState, wait: Wait, before: Sequence[Ahead], head: Head | None
 ) -> Program[None]:
     """Wait until it is worth listing again.
 
@@ -80,16 +87,16 @@ def _wait(
     yield from _write_edges(txn, before)
     while True:
         yield from _read_records(wait, before, txn)
-        gone = dead(txn, wait, before)
-        if gone:
-            yield from sweep(txn, wait, gone)
+        found_dead = dead(txn, wait, before)
+        if found_dead:
+            yield from sweep(txn, wait, found_dead)
             wait.pause = context.settings.wait_poll_seconds
             return
         stray = strays(wait, before)
         if stray:
             yield from parallel([delete(one.key) for one in stray])
             return
-        if txn.queue is not None and (yield from give_way(txn, wait, head)):
+        if txn.standing.queue is not None and (yield from give_way(txn, wait, head)):
             return
         if have_moved(wait, before):
             return
@@ -107,7 +114,7 @@ def _wait(
             wait.pause = min(context.settings.wait_poll_cap_seconds, _GROWTH * wait.pause)
             if not polled.txn:
                 break
-            if txn.ousted:
+            if txn.standing.ousted:
                 yield from change_record(txn)  # tells why
             changed = yield from _poll(txn, wait, polled.txn)
             if polled.txn not in wait.records:
@@ -117,18 +124,18 @@ def _wait(
                 break
 
 
-def _write_edges(txn: Transaction, before: Iterable[Ahead]) -> Program[None]:
-    if txn.queue is None or txn.record is None:
+def _write_edges(txn: TransactionState, before: Iterable[Ahead]) -> Program[None]:
+    if txn.standing.queue is None or txn.standing.record is None:
         return  # holds no ticket, so nobody waits for it
     edges = [Edge(txn.id, one.mine, one.txn, one.number, one.table) for one in before if one.txn]
     edges = edges[:_MOST_EDGES]
-    record = txn.record.record
+    record = txn.standing.record.record
     # Edges to those that have ended are void by themselves; only new ones must be told.
-    if not set(edges) <= set(record.edges) or record.tickets != txn.queue.tickets:
+    if not set(edges) <= set(record.edges) or record.tickets != txn.standing.queue.tickets:
         yield from change_record(txn, edges=tuple(edges))
 
 
-def _poll(txn: Transaction, wait: Wait, holder: str) -> Program[bool]:
+def _poll(txn: TransactionState, wait: Wait, holder: str) -> Program[bool]:
     """One conditional GET; whether anything has changed."""
     before = wait.records.get(holder)
     yield from _read(txn, wait, holder)
@@ -137,7 +144,7 @@ def _poll(txn: Transaction, wait: Wait, holder: str) -> Program[bool]:
     )
 
 
-def _read_records(wait: Wait, before: Iterable[Ahead], txn: Transaction) -> Program[None]:
+def _read_records(wait: Wait, before: Iterable[Ahead], txn: TransactionState) -> Program[None]:
     """The records of those ahead, and of those that they wait for in turn."""
     seen: set[str] = {txn.id}
     frontier = {one.txn for one in before if one.txn} - seen
@@ -152,14 +159,14 @@ def _read_records(wait: Wait, before: Iterable[Ahead], txn: Transaction) -> Prog
         frontier = further - seen
 
 
-def _read(txn: Transaction, wait: Wait, holder: str) -> Program[None]:
+def _read(txn: TransactionState, wait: Wait, holder: str) -> Program[None]:
     context = txn.context
     key = record_key(holder)
     known = wait.records.get(holder)
     outcome = yield from get(key, None if known is None else known[1])
     if isinstance(outcome, Missing):
         wait.records.pop(holder, None)
-        context.leases.gone(holder)
+        context.leases.forget(holder)
         return
     if isinstance(outcome, Found):
         known = (_record(key, holder, outcome.body), outcome.token)
@@ -183,14 +190,14 @@ def _record(key: str, holder: str, body: bytes) -> TxnRecord | None:
     return record
 
 
-def _announce(txn: Transaction, wait: Wait, before: Sequence[Ahead]) -> None:
+def _announce(txn: TransactionState, wait: Wait, before: Sequence[Ahead]) -> None:
     """Say whom it waits for, once for each set of them, and again when that takes long."""
     holders = frozenset(one.txn or one.key for one in before)
     now = txn.context.clock.elapsed()
     is_long = now >= wait.tell_again
-    if holders == wait.told and not is_long:
+    if holders == wait.named and not is_long:
         return
-    wait.told = holders
+    wait.named = holders
     first = before[-1]
     record = wait.records.get(first.txn, (None, None))[0]
     owner = "" if record is None else f" ({record.owner})"
@@ -211,9 +218,9 @@ def _announce(txn: Transaction, wait: Wait, before: Sequence[Ahead]) -> None:
     txn.context.notify(Event("waiting", txn.id, f"{message} on table {first.table}{still}", detail))
 
 
-def _give_up(txn: Transaction) -> None:
+def _give_up(txn: TransactionState) -> None:
     """Say, once, that it waits no longer."""
-    if not txn.impatient:
-        txn.impatient = True
+    if not txn.standing.impatient:
+        txn.standing.impatient = True
         message = f"transaction {txn.id} stops waiting and commits optimistically"
         txn.context.notify(Event("waiting", txn.id, message))

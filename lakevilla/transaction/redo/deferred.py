@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind, bind_assignments
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.perform import Performed, inserted_rows, merge_spec, read_source
 from lakevilla.results import Counts
@@ -40,15 +40,14 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.transaction.redo.replay import lay_over, redo, replay
 from lakevilla.transaction.state.files import made_files
-from lakevilla.transaction.state.transaction import Done, Transaction
-
-__all__ = ["NOT_PERFORMED", "defer", "is_put_off", "perform_deferred"]
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 
 #: The physical side of an operation that is put off.
 NOT_PERFORMED = Performed(Change(), Counts(), {}, {})
 
 
-def is_put_off(txn: Transaction, operation: Operation) -> Program[bool]:
+def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
     """Whether an operation is to be noted and not performed yet; it is checked as far as it can be.
 
     Raises
@@ -56,7 +55,7 @@ def is_put_off(txn: Transaction, operation: Operation) -> Program[bool]:
     InvalidOperation
         It can't fit its tables, whatever their rows are.
     """
-    late = {done.table for done in txn.done if done.deferred}
+    late = {done.table for done in txn.work.done if done.deferred}
     if not (txn.is_behind(operation.table) or late & _tables(operation)):
         return False
     if not _can_wait(operation) or _may_be_refused(txn, operation):
@@ -64,7 +63,9 @@ def is_put_off(txn: Transaction, operation: Operation) -> Program[bool]:
     return (yield from _fits(txn, operation))
 
 
-def perform_deferred(txn: Transaction, concerning: Collection[str] | None = None) -> Program[None]:
+def perform_deferred(
+    txn: TransactionState, concerning: Collection[str] | None = None
+) -> Program[None]:
     """Perform what was put off, in order and on the state that the transaction has now.
 
     With ``concerning`` only if some of it is on these tables; then still all of
@@ -76,7 +77,7 @@ def perform_deferred(txn: Transaction, concerning: Collection[str] | None = None
         See ``replay.redo``. A verb that was accepted can't take effect, so nothing
         of the transaction can commit.
     """
-    late = {done.table for done in txn.done if done.deferred}
+    late = {done.table for done in txn.work.done if done.deferred}
     if not late or (concerning is not None and late.isdisjoint(concerning)):
         return
     name = file_namer(txn.context, txn.id, txn.through_head)
@@ -88,22 +89,22 @@ def perform_deferred(txn: Transaction, concerning: Collection[str] | None = None
     yield from replay(txn, step)
 
 
-def defer(txn: Transaction, tables: Collection[str]) -> None:
+def defer(txn: TransactionState, tables: Collection[str]) -> None:
     """Put off again what was performed on tables where others go first from now on.
 
     What the caller has read stays as it is, with all that it was made from: were
-    it made anew, nobody could tell whether he acted on it. Counts that he has looked at
+    it created again, nobody could tell whether he acted on it. Counts that he has looked at
     are compared when the operation is performed again. Files that were stored for it are
     the transaction's to delete, as those of any redo.
     """
     seen = _seen(txn)
     late: set[str] = set()
-    for index, done in enumerate(txn.done):
+    for index, done in enumerate(txn.work.done):
         if index not in seen and not done.deferred and _can_wait(done.operation):
             if done.table not in tables and late.isdisjoint(_tables(done.operation)):
                 continue
             for key in made_files(done):
-                txn.bodies.pop(key, None)
+                txn.work.bodies.pop(key, None)
             done.change, done.metrics = Change(), {}
             done.deferred = done.fitted = True
         if done.deferred:
@@ -112,7 +113,7 @@ def defer(txn: Transaction, tables: Collection[str]) -> None:
         lay_over(txn)
 
 
-def _seen(txn: Transaction) -> set[int]:
+def _seen(txn: TransactionState) -> set[int]:
     """The operations that must stay performed, by number.
 
     Those whose rows the caller has read, those that can't be put off (a new
@@ -120,14 +121,14 @@ def _seen(txn: Transaction) -> set[int]:
     """
     seen: set[int] = set()
     tables: set[str] = set()
-    for index in reversed(range(len(txn.done))):
-        done = txn.done[index]
+    for index in reversed(range(len(txn.work.done))):
+        done = txn.work.done[index]
         if isinstance(done.operation, Append | Create) and not _evolves(done.operation):
             continue
         if (
             done.table in tables
             or not _can_wait(done.operation)
-            or any(r.table == done.table and r.after > index for r in txn.reads.values())
+            or any(r.table == done.table and r.after > index for r in txn.work.reads.values())
         ):
             seen.add(index)
             tables |= _tables(done.operation)
@@ -142,7 +143,7 @@ def _tables(operation: Operation) -> set[str]:
 
 
 def _evolves(operation: Operation) -> bool:
-    return isinstance(operation, Append | Overwrite) and operation.columns is not None
+    return isinstance(operation, Append | Overwrite | Merge) and operation.columns is not None
 
 
 def _can_wait(operation: Operation) -> bool:
@@ -155,18 +156,18 @@ def _can_wait(operation: Operation) -> bool:
     )
 
 
-def _may_be_refused(txn: Transaction, operation: Operation) -> bool:
+def _may_be_refused(txn: TransactionState, operation: Operation) -> bool:
     """Whether it may take rows out of a table that only grows: told by its rows, to its caller."""
-    if not txn.tables[operation.table].snapshot.append_only:
+    if not txn.work.tables[operation.table].snapshot.append_only:
         return False
     if isinstance(operation, Merge):
         return any(clause.kind != "not_matched_insert" for clause in operation.clauses)
     return not isinstance(operation, Insert)
 
 
-def _fits(txn: Transaction, operation: Operation) -> Program[bool]:
+def _fits(txn: TransactionState, operation: Operation) -> Program[bool]:
     """Bind the operation to its tables' columns; False if only performing it can tell more."""
-    layout = txn.tables[operation.table].snapshot.layout
+    layout = txn.work.tables[operation.table].snapshot.layout
     operation = locate(operation, layout)
     match operation:
         case Update(assignments=assignments, where=where):
@@ -194,12 +195,12 @@ def _fits(txn: Transaction, operation: Operation) -> Program[bool]:
     return True
 
 
-def _without_rows(txn: Transaction, source: QuerySource) -> Program[pa.Table | None]:
+def _without_rows(txn: TransactionState, source: QuerySource) -> Program[pa.Table | None]:
     """What a query returns, but for its rows; None if it can't be told from empty tables."""
 
-    def lookup(location: str) -> Program[Snapshot]:
+    def lookup(location: str) -> Program[TableSnapshot]:
         yield from ()  # all of them are part of the transaction already
-        snapshot = txn.tables[location].snapshot
+        snapshot = txn.work.tables[location].snapshot
         blank = txn.context.formats.of(snapshot).blank(
             location, snapshot.layout.table, catalog=snapshot.catalog
         )

@@ -8,17 +8,17 @@ from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry, is_mixed
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.files import store_files
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-def entry_change(txn: Transaction, table: str) -> Program[Change]:
+def entry_change(txn: TransactionState, table: str) -> Program[Change]:
     """What a transaction does to one table, as its one entry will tell it."""
-    changes = [done.change for done in txn.done if done.table == table]
+    changes = [done.change for done in txn.work.done if done.table == table]
     if not is_mixed(changes):
         return compose(changes)
     yield from store_files(txn, table)
     name = file_namer(txn.context, txn.id, txn.through_head)
-    before = txn.tables[table].view.snapshot
+    before = txn.work.tables[table].view.snapshot
     change, bodies = yield from in_one_entry(txn.context, before, changes, name)
-    txn.bodies.update(bodies)
+    txn.work.bodies.update(bodies)
     return change

@@ -20,12 +20,12 @@ from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, uns
 from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, tables_read
 from lakevilla.transaction.redo.replay import redo, replay
 from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 
-__all__ = ["adopt", "stands"]
 
-
-def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
+def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
     """Move the transaction to ``held``; operations from ``redo_from`` on are done again there.
 
     Raises
@@ -37,7 +37,7 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
     try:
         yield from _moved(txn, held, found)
     except BaseException as error:
-        if txn.state == "open":
+        if txn.state is Life.OPEN:
             # Half moved it is neither what it was nor what it is to be: were it
             # committed again, a part of its operations would be, or old ones unchecked.
             txn.fail(
@@ -51,17 +51,17 @@ def adopt(txn: Transaction, held: HeldHead | None, found: Examination) -> Progra
         raise
 
 
-def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Program[None]:
+def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:
     context = txn.context
     # What each operation made its files for: a redo of one before it may change that.
     layouts = _layouts(txn)
-    txn.held = held
-    txn.behind = found.behind
+    txn.bound.held = held
+    txn.work.behind = found.behind
     if held is not None:
-        txn.bound_sequence = held.head.sequence
+        txn.bound.sequence = held.head.sequence
     reshaped = set()
     moved: Moves = {}
-    for location, working in txn.tables.items():
+    for location, working in txn.work.tables.items():
         new = found.views.get(location)
         if new is not None:
             if _definition(new) != _definition(working.view):
@@ -71,17 +71,19 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
                 moved[location] = unsettled(old.base.layout, known, now)
             working.view = new
             working.candidates.clear()
-    first = len(txn.done) if found.redo_from is None else found.redo_from
+    first = len(txn.work.done) if found.redo_from is None else found.redo_from
     if found.redo_from is not None:
-        table = txn.done[first].table
+        table = txn.work.done[first].table
         # One that gives way ends by itself: each redo leaves it less to do.
-        txn.redos += not isinstance(txn.done[first].operation, Optimize)
-        if txn.redos > context.settings.max_redos:
-            raise txn.fail(conflict(txn, table, f"it was redone {txn.redos - 1} times already"))
+        txn.work.redos += not isinstance(txn.work.done[first].operation, Optimize)
+        if txn.work.redos > context.settings.max_redos:
+            raise txn.fail(
+                conflict(txn, table, f"it was redone {txn.work.redos - 1} times already")
+            )
         context.notify(
             Event("redo", txn.id, f"redoing from operation {first} on {table}", {"table": table})
         )
-    for done in txn.done:
+    for done in txn.work.done:
         if done.deferred and not reshaped.isdisjoint((done.table, *tables_read(done.operation))):
             done.fitted = True
     name = file_namer(context, txn.id, txn.through_head)
@@ -95,19 +97,19 @@ def _moved(txn: Transaction, held: HeldHead | None, found: Examination) -> Progr
             _check_fits(txn, done, layouts[index])
 
     yield from replay(txn, step)
-    reads = [renumber_read(read, moved) for read in txn.reads.values()]
-    txn.reads = {(read.table, read.where): read for read in reads}
+    reads = [renumber_read(read, moved) for read in txn.work.reads.values()]
+    txn.work.reads = {(read.table, read.where): read for read in reads}
 
 
 def _definition(view: View) -> tuple[object, object]:
     return view.snapshot.metadata, view.snapshot.protocol
 
 
-def _layouts(txn: Transaction) -> list[Layout]:
+def _layouts(txn: TransactionState) -> list[Layout]:
     """Per operation its table's layout as the transaction saw it after the operation."""
-    snapshots = {location: working.view.snapshot for location, working in txn.tables.items()}
+    snapshots = {location: working.view.snapshot for location, working in txn.work.tables.items()}
     layouts = []
-    for done in txn.done:
+    for done in txn.work.done:
         change = done.change
         if change.metadata is not None or change.protocol is not None:
             snapshots[done.table] = snapshots[done.table].apply(change)
@@ -115,9 +117,9 @@ def _layouts(txn: Transaction) -> list[Layout]:
     return layouts
 
 
-def _check_fits(txn: Transaction, done: Done, written: Layout) -> None:
+def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
     """Files that an operation keeps in a redo must be right on the new state as they are."""
-    after = txn.tables[done.table].snapshot.apply(done.change)
+    after = txn.work.tables[done.table].snapshot.apply(done.change)
     if not still_fits(written, after.layout):
         reason = "its schema or constraints were changed meanwhile"
         raise txn.fail(conflict(txn, done.table, reason))
@@ -142,7 +144,7 @@ class Examination:
     ``passed``: tables with reads were passed over.
     ``lenient`` are the tables whose reads may be outdated, with the number of versions
     that came (told under ``slack`` only); ``behind`` those whose reads then are, see
-    ``Transaction.behind``.
+    ``Work.behind``.
     """
 
     views: dict[str, View] = field(default_factory=dict)

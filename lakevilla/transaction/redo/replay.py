@@ -12,46 +12,46 @@ from lakevilla.engines.base import FileNamer
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.operations.compaction import still_moved
 from lakevilla.operations.perform import check_append_only, perform, performed_as
+from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Optimize
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.files import keep_files, made_files, store_files
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 
-__all__ = ["lay_over", "redo", "replay"]
 
-
-def replay(txn: Transaction, step: Callable[[int, Done], Program[None]]) -> Program[None]:
+def replay(txn: TransactionState, step: Callable[[int, Done], Program[None]]) -> Program[None]:
     """Lay the operations over the tables' views again, in order, each after its ``step``.
 
     While ``step`` runs for an operation, ``txn.done`` and the tables' snapshots
     hold those before it and no others: that is what its sources are read at. When
     it raises, all operations are there again, those that were performed as they are now.
     """
-    kept, txn.done = txn.done, []
+    kept, txn.work.done = txn.work.done, []
     lay_over(txn)
     try:
         for index, done in enumerate(kept):
             yield from step(index, done)
-            txn.done.append(done)
-            working = txn.tables[done.table]
+            txn.work.done.append(done)
+            working = txn.work.tables[done.table]
             working.snapshot = working.snapshot.apply(done.change)
     except BaseException:
-        txn.done = kept
+        txn.work.done = kept
         lay_over(txn)
         raise
 
 
-def lay_over(txn: Transaction) -> None:
+def lay_over(txn: TransactionState) -> None:
     """Make the tables' snapshots anew: their views with the transaction's own changes."""
-    for working in txn.tables.values():
+    for working in txn.work.tables.values():
         working.snapshot = working.view.snapshot
-    for done in txn.done:
-        working = txn.tables[done.table]
+    for done in txn.work.done:
+        working = txn.work.tables[done.table]
         working.snapshot = working.snapshot.apply(done.change)
 
 
-def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
+def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     """Perform an operation on the present snapshots, in place of what it did before, if it did.
 
     Raises
@@ -64,11 +64,12 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
         transaction can commit.
     """
     for key in made_files(done):
-        txn.bodies.pop(key, None)
+        txn.work.bodies.pop(key, None)
     yield from store_files(txn, done.table)
-    snapshot = txn.tables[done.table].snapshot
+    snapshot = txn.work.tables[done.table].snapshot
     try:
-        again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
+        with during("data", done.table):
+            again = yield from perform(txn.context, done.operation, snapshot, name, txn.lookup)
         check_append_only(snapshot, again)
         done.operation = performed_as(done.operation, snapshot, again)
     except InvalidOperation as error:
@@ -85,7 +86,7 @@ def redo(txn: Transaction, done: Done, name: FileNamer) -> Program[None]:
     keep_files(txn, done, again.bodies)
 
 
-def _refused(txn: Transaction, done: Done, error: InvalidOperation) -> LakeVillaError:
+def _refused(txn: TransactionState, done: Done, error: InvalidOperation) -> LakeVillaError:
     if not done.deferred or done.fitted:
         return conflict(txn, done.table, error.message)
     verb = type(done.operation).__name__.lower()

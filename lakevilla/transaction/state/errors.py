@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lakevilla.errors import ConflictError
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-def conflict(txn: Transaction, table: str, reason: str) -> ConflictError:
+def conflict(txn: TransactionState, table: str, reason: str) -> ConflictError:
     """The error of a transaction that can't be mended."""
     return ConflictError(
         f"transaction {txn.id} conflicts on table {table}: {reason}; run it again "

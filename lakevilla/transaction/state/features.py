@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from enum import Flag
 
-__all__ = ["Feature"]
-
 
 class Feature(Flag):
-    """What a transaction asks for; combine with ``|``.
+    """The features of a transaction; combine them with ``|``.
 
     Attributes
     ----------
     NONE
-        One table, one write verb, serializable; two requests for a warm append.
+        One write operation on one table, serializable; two requests for a warm append.
     R
-        Recovery: many verbs on one table, redone on conflict, resumable when saved.
+        Recovery: many operations on one table, redone after a conflict, resumable if saved.
     CT
-        Complex transactions: many tables, in the queue of each. It waits for those before
-        it and is waited for by those behind, so that a long one gets through.
+        Complex transactions: many tables, with a place in the queue of each. It waits for those
+        before it, and those behind wait for it, so that a long one succeeds.
     I
-        Isolation: one bound state of all tables, many tables, serializable.
+        Isolation: many tables, all read in one state, serializable.
+
+    Examples
+    --------
+    >>> queued = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+    >>> with lake.transaction(queued) as txn:
+    ...     txn.take_turn("stock")
+    ...     _ = txn.delete("stock", where="true")
+    >>> with lake.transaction(lv.Feature.NONE) as txn:  # two requests, one table
+    ...     _ = txn.append("orders", [{"id": 2, "sku": "jam"}])
     """
 
     NONE = 0

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from lakevilla.errors import (
     StoreError,
 )
+from lakevilla.phases import during
 from lakevilla.store.base import ANY, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.sublogs.operations import (
     given_files,
 )
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 
 
 def made_files(done: Done) -> list[str]:
@@ -27,25 +29,28 @@ def made_files(done: Done) -> list[str]:
     return [f"{done.table}/{path}" for path in made if path not in given]
 
 
-def store_files(txn: Transaction, location: str | None = None) -> Program[None]:
+def store_files(txn: TransactionState, location: str | None = None) -> Program[None]:
     """Store the files made so far (of one table): an engine is about to read them."""
     prefix = "" if location is None else f"{location}/"
-    keys = [key for key in txn.bodies if key.startswith(prefix)]
-    puts = [Put(key, txn.bodies[key], ANY) for key in keys]
+    keys = [key for key in txn.work.bodies if key.startswith(prefix)]
+    if not keys:
+        return
+    puts = [Put(key, txn.work.bodies[key], ANY) for key in keys]
     # Noted before they are asked for: an interruption in between leaves
     # some of them stored, and an abort must find them.
-    txn.stored.extend(keys)
-    outcomes: list[PutOutcome] = yield from parallel(puts)
+    txn.work.stored.extend(keys)
+    with during("data", location):
+        outcomes: list[PutOutcome] = yield from parallel(puts)
     for key, outcome in zip(keys, outcomes, strict=True):
         if not isinstance(outcome, Stored):
             raise StoreError(
                 f"could not store {key}: nothing was committed, run the transaction again",
                 txn_id=txn.id,
             )
-        del txn.bodies[key]
+        del txn.work.bodies[key]
 
 
-def keep_files(txn: Transaction, done: Done, bodies: Mapping[str, bytes]) -> None:
+def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -> None:
     """Note the files that an operation has made: some to be stored, the large ones stored."""
-    txn.bodies.update(bodies)
-    txn.stored.extend(key for key in made_files(done) if key not in bodies)
+    txn.work.bodies.update(bodies)
+    txn.work.stored.extend(key for key in made_files(done) if key not in bodies)

@@ -18,16 +18,15 @@ from lakevilla.store.base import ABSENT, Found, Match, Missing, Refused, Stored,
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, put
 from lakevilla.sublogs.record import TxnRecord, record_key
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.life import TERMINAL
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldRecord
-
-__all__ = ["change_record", "create_record", "delete_record", "no_queues", "renew"]
 
 #: Replacements that met the other writer of the same record, in a row.
 _MAX_RACES = 16
 
 
-def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
+def create_record(txn: TransactionState, *, sublog: str = "") -> Program[None]:
     """Create the record: before the first marker, or at the first save.
 
     Raises
@@ -39,16 +38,16 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
     context = txn.context
     if context.only_creates:
         raise txn.fail(no_queues(txn.id))
-    txn.claim = txn.claim or context.ids.nonce()
+    txn.standing.claim = txn.standing.claim or context.ids.nonce()
     record = TxnRecord(
         format=FORMAT,
         nonce=context.ids.nonce(),
         txn=txn.id,
-        owner=txn.owner,
+        owner=txn.options.owner,
         heartbeat=0,
         lease_seconds=context.settings.lease_seconds,
         sublog=sublog,
-        claim=txn.claim,
+        claim=txn.standing.claim,
         **_present(txn),
     )
     outcome = yield from put(record_key(txn.id), encode(record), ABSENT)
@@ -63,14 +62,14 @@ def create_record(txn: Transaction, *, sublog: str = "") -> Program[None]:
         return
     found = outcome.current
     current = None if found is None else decode(record_key(txn.id), found.body, TxnRecord)
-    if found is None or current is None or current.claim != txn.claim:
+    if found is None or current is None or current.claim != txn.standing.claim:
         raise txn.fail(_taken(txn))
     # An earlier attempt of ours, whose answer was lost, has landed after all.
     _hold(txn, current, found.token, first=True)
     yield from change_record(txn, sublog=sublog)
 
 
-def change_record(txn: Transaction, **fields: Any) -> Program[None]:
+def change_record(txn: TransactionState, **fields: Any) -> Program[None]:
     """Replace the record with the transaction's present tickets, and with ``fields``.
 
     Raises
@@ -79,7 +78,7 @@ def change_record(txn: Transaction, **fields: Any) -> Program[None]:
         It was resumed by another process, or aborted: its record is gone.
     """
     for _ in range(_MAX_RACES):
-        held = txn.record
+        held = txn.standing.record
         assert held is not None, "only a transaction that has a record changes it"
         verdict = yield from _replace(txn, held, fields)
         match verdict:
@@ -88,26 +87,26 @@ def change_record(txn: Transaction, **fields: Any) -> Program[None]:
             case "taken":
                 raise txn.fail(_taken(txn))
             case "gone":
-                raise txn.fail(_gone(txn))
+                raise txn.fail(_taken_over(txn))
     raise StoreError(
         f"could not replace the record of transaction {txn.id}: try again", txn_id=txn.id
     )
 
 
-def renew(txn: Transaction) -> Program[bool]:
+def renew(txn: TransactionState) -> Program[bool]:
     """The heartbeat. False once there is nothing left to renew.
 
     Runs beside the transaction, so it never fails it: what has befallen the
     record, the transaction finds out when it changes it itself, or commits.
     """
-    held = txn.record
-    if held is None or txn.state not in ("open", "failed"):
+    held = txn.standing.record
+    if held is None or txn.state in TERMINAL:
         return False
     verdict = yield from _replace(txn, held, {})
-    if txn.record is None or txn.record.record.txn != held.record.txn:
+    if txn.standing.record is None or txn.standing.record.record.txn != held.record.txn:
         return True  # it has let go of that record meanwhile, and may have another one
-    txn.ousted = verdict in ("taken", "gone")
-    return not txn.ousted
+    txn.standing.ousted = verdict in ("taken", "gone")
+    return not txn.standing.ousted
 
 
 class Renewal:
@@ -117,7 +116,7 @@ class Renewal:
     after a lease.
     """
 
-    def __init__(self, txn: Transaction) -> None:
+    def __init__(self, txn: TransactionState) -> None:
         self._txn = weakref.ref(txn)
         self.key = id(txn)
         self.txn_id = txn.id
@@ -125,14 +124,14 @@ class Renewal:
     @property
     def held_at(self) -> float | None:
         txn = self._txn()
-        return None if txn is None or txn.record is None else txn.record.at
+        return None if txn is None or txn.standing.record is None else txn.standing.record.at
 
     def renew(self) -> Program[bool]:
         txn = self._txn()
         return txn is not None and (yield from renew(txn))
 
 
-def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
+def _replace(txn: TransactionState, held: HeldRecord, fields: dict[str, Any]) -> Program[str]:
     """One replacement: ``stored``, ``again`` (the other writer was first), ``taken`` or ``gone``.
 
     A replacement whose outcome is unknown may land until the record changes
@@ -154,42 +153,45 @@ def _replace(txn: Transaction, held: HeldRecord, fields: dict[str, Any]) -> Prog
         return "gone"
     assert isinstance(found, Found)
     current = decode(key, found.body, TxnRecord)
-    if current.claim != txn.claim:
+    if current.claim != txn.standing.claim:
         return "taken"
     _hold(txn, current, found.token)
     return "stored" if current.nonce == new.nonce else "again"
 
 
-def _hold(txn: Transaction, record: TxnRecord, token: Token, *, first: bool = False) -> None:
+def _hold(txn: TransactionState, record: TxnRecord, token: Token, *, first: bool = False) -> None:
     """Remember what is on the store. The other thread may be ahead; then the next write is
     refused, and finds out.
 
     One that it has deleted meanwhile must not come back: without a record a transaction
     stores a new one, before it takes a place.
     """
-    held = txn.record
+    held = txn.standing.record
     if record.txn != txn.id or (held is None and not first):
         return
     if held is None or held.record.heartbeat <= record.heartbeat:
-        txn.record = HeldRecord(record, token, txn.context.clock.elapsed())
+        txn.standing.record = HeldRecord(record, token, txn.context.clock.elapsed())
 
 
-def _present(txn: Transaction) -> dict[str, Any]:
+def _present(txn: TransactionState) -> dict[str, Any]:
     """What every replacement brings up to date."""
-    tickets = () if txn.queue is None else txn.queue.tickets
-    return {"began": txn.began, "tickets": tickets, "tables": tuple(sorted(txn.tables))}
+    tickets = () if txn.standing.queue is None else txn.standing.queue.tickets
+    return {"began": txn.bound.began, "tickets": tickets, "tables": tuple(sorted(txn.work.tables))}
 
 
-def delete_record(txn: Transaction) -> Program[bool]:
+def delete_record(txn: TransactionState) -> Program[bool]:
     """Delete the record of a transaction that has ended; False if another process owns it now."""
-    held, txn.record = txn.record, None
+    held, txn.standing.record = txn.standing.record, None
     if held is None:
         return True
     key = record_key(txn.id)
-    if txn.shared:
+    if txn.ending.shared:
         # Saved, so somebody may have resumed it. One that was never saved nobody can.
         current = yield from get(key)
-        if isinstance(current, Found) and decode(key, current.body, TxnRecord).claim != txn.claim:
+        if (
+            isinstance(current, Found)
+            and decode(key, current.body, TxnRecord).claim != txn.standing.claim
+        ):
             return False
     yield from delete(key)
     return True
@@ -204,7 +206,7 @@ def no_queues(txn_id: str) -> InvalidOperation:
     )
 
 
-def _taken(txn: Transaction) -> TransactionAborted:
+def _taken(txn: TransactionState) -> TransactionAborted:
     return TransactionAborted(
         f"transaction {txn.id} was resumed by another process: what it did here since its last "
         "save is undone",
@@ -212,7 +214,7 @@ def _taken(txn: Transaction) -> TransactionAborted:
     )
 
 
-def _gone(txn: Transaction) -> TransactionAborted:
+def _taken_over(txn: TransactionState) -> TransactionAborted:
     return TransactionAborted(
         f"transaction {txn.id} was aborted by another client: its record is gone; run it again",
         txn_id=txn.id,

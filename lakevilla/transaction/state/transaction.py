@@ -9,239 +9,111 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     TransactionAborted,
 )
-from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import Change, Snapshot
+from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import HeldHead
-from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake.context import Context
-from lakevilla.lake.past import Past
 from lakevilla.lake.view import View
-from lakevilla.results import CommitResult, Counts
+from lakevilla.phases import Phases
+from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import (
-    Operation,
-    ReadRecord,
-)
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.values import Decided, HeldRecord, KeyUse, Queue, Saved
-
-__all__ = ["Done", "EntryTried", "Transaction", "Working"]
-
-State = Literal["open", "failed", "committed", "aborted"]
+from lakevilla.transaction.state.life import Life, LifeEvent, advance
+from lakevilla.transaction.state.parts import Binding, Ending, Options, Standing, Work, Working
 
 
-@dataclass(slots=True)
-class Done:
-    """An operation: the sublog's entry, logical and physical side.
-
-    ``deferred``: it is put off, so it has no physical side yet. ``fitted``: it has
-    fitted a state that others have changed since, so if it does not fit when it
-    is performed, that is a conflict with them and no mistake of the caller's.
-    """
-
-    operation: Operation
-    change: Change
-    counts: Counts
-    metrics: dict[str, str]
-    observed: bool = False
-    deferred: bool = False
-    fitted: bool = False
-
-    @property
-    def table(self) -> str:
-        return self.operation.table
-
-
-@dataclass(slots=True)
-class Working:
-    """A table as the transaction sees it: the bound view, and its own changes laid over.
-
-    ``candidates``: see ``overlap``; of the bound view.
-    """
-
-    view: View
-    snapshot: Snapshot
-    probed: bool
-    candidates: dict[Expr | None, frozenset[int] | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EntryTried:
-    """A number of its table's log under which a transaction has tried its entry.
-
-    ``seen_at`` is when the number before it was last read, by the client's own clock.
-    """
-
-    version: int
-    seen_at: float
-
-
-def _no_lookup(location: str) -> Program[Snapshot]:
+def _no_lookup(location: str) -> Program[TableSnapshot]:
     raise AssertionError(f"{location} was looked up in a transaction that was not begun")
 
 
 @dataclass(slots=True, weakref_slot=True)
-class Transaction:
+class TransactionState:
     """The state of one transaction; used by one thread at a time.
 
     Attributes
     ----------
-    held : HeldHead or None
-        The HEAD it is bound to; None without Feature.I, or while the lake has none.
-    done : list of Done
-        Its sublog.
-    reads : dict
-        What its caller has seen, in order.
-    bodies : dict
-        Files, by key, that are made and still to be stored.
-    tried : bool
-        Whether it may have reached its commit point: then its files are not its
-        own to delete any more (hazard 20).
-    entry_tried : EntryTried or None
-        Where its entry may stand, or may yet come to: see ``again``.
-    head_tried : int or None
-        Which replacement of HEAD may be its own, or the one after it: see ``again``.
-    impatient : bool
-        Whether its caller was told that it waits no longer.
-    ousted : bool
-        Whether the heartbeat has found the record gone, or another's.
-    beside : set of str
-        Transactions of the same thread that it did not wait for.
-    used : set of str
-        Tables of earlier attempts of it, where ``lake.run`` has run it again.
-    told : bool
-        Whether its caller has seen the id: from then on it is kept, even where it
-        can't commit any more, because somebody may ask what became of it.
-    isolation, validation, slack
-        How it is validated; see ``global_log.rules``.
-    behind : dict of str to int
-        Tables whose rows it has read at an older state than the one it has moved to, and
-        how many versions older (told under ``slack`` only). Whatever is made from other
-        rows than those reads go with is in conflict.
-    past : Past or None
-        The global version that it is bound to for good, if that was asked for. It never
-        moves, and sees nothing that came later.
-    shared : bool
-        Whether it was saved: another process may have resumed it and committed
-        the files that this one has made, so only gc may tell whose they are.
+    through_head : bool
+        Whether it commits through HEAD; else by its one table's log entry.
+    lookup : callable
+        The state of a table, as its own verbs read it: handed in by ``verbs.begin``.
+    phases : Phases or None
+        What it spends its time on; None if nobody listens.
     """
 
     context: Context
-    features: Feature
     id: str
-    owner: str = ""
-    read_only: bool = False
-    isolation: Isolation = "serializable"
-    validation: Validation = "precise"
-    slack: int = 0
-    metadata: dict[str, str] = field(default_factory=dict)
-    applications: dict[str, int] = field(default_factory=dict)
-    key: KeyUse | None = None
+    options: Options
     through_head: bool = False
-    held: HeldHead | None = None
-    past: Past | None = None
-    bound: bool = False
-    bound_sequence: int = 0
-    began: int = 0
-    began_at: float = 0.0
-    record: HeldRecord | None = None
-    claim: str = ""
-    saved: Saved | None = None
-    queue: Queue | None = None
-    wait_timeout_seconds: float | None = None
-    patience_ends: float | None = None
-    impatient: bool = False
-    ousted: bool = False
-    beside: set[str] = field(default_factory=set)
-    used: set[str] = field(default_factory=set)
-    tables: dict[str, Working] = field(default_factory=dict)
-    done: list[Done] = field(default_factory=list)
-    reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
-    behind: dict[str, int] = field(default_factory=dict)
-    bodies: dict[str, bytes] = field(default_factory=dict)
-    stored: list[str] = field(default_factory=list)
-    digests: set[str] = field(default_factory=set)
-    tried: bool = False
-    entry_tried: EntryTried | None = None
-    head_tried: int | None = None
-    shared: bool = False
-    told: bool = False
-    state: State = "open"
-    failure: LakeVillaError | None = None
-    result: CommitResult | None = None
-    answered: bool = False
-    decided: Decided | None = None
-    retries: int = 0
-    redos: int = 0
-    started_ms: int = 0
+    bound: Binding = field(default_factory=Binding)
+    work: Work = field(default_factory=Work)
+    standing: Standing = field(default_factory=Standing)
+    ending: Ending = field(default_factory=Ending)
+    lookup: Callable[[str], Program[TableSnapshot]] = _no_lookup
+    phases: Phases | None = None
+
+    @property
+    def state(self) -> Life:
+        return self.ending.life
 
     @property
     def head(self) -> Head | None:
-        return None if self.held is None else self.held.head
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether its commit point was tried and nobody has told what became of that."""
-        return self.entry_tried is not None or self.head_tried is not None
+        return None if self.bound.held is None else self.bound.held.head
 
     # -- binding ---------------------------------------------------------------
 
     @property
     def queues(self) -> bool:
-        return Feature.CT in self.features and not self.read_only
+        return Feature.CT in self.options.features and not self.options.read_only
 
     @property
     def has_one_state(self) -> bool:
         """Whether all that it reads is of one moment; else only validation makes it fit."""
-        return Feature.I in self.features or len(self.tables) <= 1
+        return Feature.I in self.options.features or len(self.work.tables) <= 1
 
     @property
     def reads_newest(self) -> bool:
-        return Feature.CT in self.features and Feature.I not in self.features
+        return Feature.CT in self.options.features and Feature.I not in self.options.features
 
     def is_behind(self, location: str) -> bool:
         """Whether others go first on the table: then operations there are put off."""
-        return self.queue is not None and self.queue.is_behind(location)
+        return self.standing.queue is not None and self.standing.queue.is_behind(location)
 
     def add_table(self, location: str, view: View) -> None:
         """Take in a table that this transaction creates."""
-        self.tables[location] = Working(view, view.snapshot, probed=True)
+        self.work.tables[location] = Working(view, view.snapshot, probed=True)
 
     def forget_table(self, location: str) -> None:
         """Let go of a table that nothing relies on: it is opened anew when it is next used."""
-        del self.tables[location]
-        self.fresh.discard(location)
+        del self.work.tables[location]
+        self.bound.fresh.discard(location)
 
     # -- what verbs need ---------------------------------------------------------
 
     def check_open(self, verb: str) -> None:
         """Refuse a verb after the transaction has ended or failed, or may have committed."""
         self.check_alive(verb)
-        if self.in_doubt:
+        if self.ending.is_in_doubt:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} may have committed, and what is done now would "
-                "not be in it: commit it again, which tells",
+                "not be in it: commit it again to find out",
                 txn_id=self.id,
             )
 
     def check_alive(self, verb: str) -> None:
         """Refuse a verb after the transaction has ended or failed."""
-        if self.state == "failed":
-            assert self.failure is not None
-            raise self.failure
-        if self.state != "open":
+        if self.state is Life.FAILED:
+            assert self.ending.failure is not None
+            raise self.ending.failure
+        if self.state is not Life.OPEN:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has {self.state}: begin a new one", txn_id=self.id
             )
-        if self.behind:
+        if self.work.behind:
             # Its commit was tried and did not end; what is read now would not fit the reads.
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} was moved past what it has read: commit it again, "
@@ -252,15 +124,15 @@ class Transaction:
     def check_write(self, location: str, verb: str) -> None:
         """Refuse writes that the transaction's features do not cover, before anything is done."""
         self.check_open(verb)
-        if self.read_only:
+        if self.options.read_only:
             raise InvalidOperation(
                 f"{verb} {location}: transaction {self.id} is read-only: write in another one",
                 table=location,
                 txn_id=self.id,
             )
-        if Feature.I in self.features or Feature.CT in self.features:
+        if Feature.I in self.options.features or Feature.CT in self.options.features:
             return
-        others = sorted({done.table for done in self.done} - {location})
+        others = sorted({done.table for done in self.work.done} - {location})
         if others:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has written {others[0]} and would write {location} "
@@ -268,7 +140,7 @@ class Transaction:
                 table=location,
                 txn_id=self.id,
             )
-        if self.done and Feature.R not in self.features:
+        if self.work.done and Feature.R not in self.options.features:
             raise InvalidOperation(
                 f"{verb}: transaction {self.id} has done one operation already: several in one "
                 "transaction need Feature.R (or Feature.CT or Feature.I)",
@@ -276,13 +148,27 @@ class Transaction:
                 txn_id=self.id,
             )
 
+    def note_committed(
+        self, versions: dict[str, int | None] | None, sequence: int | None
+    ) -> CommitResult:
+        """Note that it has committed; returns its result, as far as it is known."""
+        ending = self.ending
+        again = ending.life is Life.COMMITTED
+        ending.life = advance(ending.life, LifeEvent.IS_PUBLISHED if again else LifeEvent.COMMITS)
+        ending.entry_tried = None
+        repeats = ending.retries + self.work.redos
+        ending.result = CommitResult(self.id, versions, sequence, repeats, len(self.work.done))
+        return ending.result
+
+    def note_aborted(self) -> None:
+        """Note that nothing of it is or will be visible by its own doing."""
+        self.ending.life = advance(self.ending.life, LifeEvent.ABORTS)
+
     def fail(self, error: LakeVillaError) -> LakeVillaError:
         """Note an error after which nothing can commit; returns it to be raised."""
-        self.state = "failed"
-        self.failure = error
+        self.ending.life = advance(self.ending.life, LifeEvent.FAILS)
+        self.ending.failure = error
         return error
-
-    # -- verbs -------------------------------------------------------------------
 
     # -- ending ------------------------------------------------------------------
 
@@ -296,10 +182,3 @@ class Transaction:
                     txn_id=self.id,
                 )
             )
-
-    #: The state of a table, as its own verbs read it: handed in by ``verbs.begin``.
-    lookup: Callable[[str], Program[Snapshot]] = _no_lookup
-    #: Tables whose tails this transaction has probed.
-    fresh: set[str] = field(default_factory=set)
-    #: It has taken a place after it was bound.
-    placed_since: bool = False

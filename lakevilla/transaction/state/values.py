@@ -10,7 +10,7 @@ import msgspec
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.keys import HeldKey
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.markers.queue import Event, State, advance, covers
+from lakevilla.markers.queue import Happening, State, advance, covers
 from lakevilla.markers.repo import free, withdraw
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
@@ -18,7 +18,7 @@ from lakevilla.sublogs.record import Access, Ticket, TxnRecord
 
 
 @dataclass(slots=True)
-class Place:
+class HeldTicket:
     """One ticket and where its transaction stands with it."""
 
     ticket: Ticket
@@ -34,13 +34,13 @@ class Queue:
     there and ours are deleted with the rest.
     """
 
-    places: list[Place] = field(default_factory=list)
+    places: list[HeldTicket] = field(default_factory=list)
     doubtful: list[tuple[str, int]] = field(default_factory=list)
 
     @classmethod
     def resumed(cls, tickets: Iterable[Ticket]) -> Queue:
         """The places of a transaction that another process has begun."""
-        return cls([Place(ticket, State.WAITING) for ticket in tickets])
+        return cls([HeldTicket(ticket, State.WAITING) for ticket in tickets])
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
@@ -50,7 +50,7 @@ class Queue:
     def tables(self) -> list[str]:
         return list(dict.fromkeys(place.ticket.table for place in self.places))
 
-    def at(self, table: str) -> list[Place]:
+    def at(self, table: str) -> list[HeldTicket]:
         return [place for place in self.places if place.ticket.table == table]
 
     def covers(self, table: str, wanted: Access) -> bool:
@@ -64,7 +64,7 @@ class Queue:
     def give_back(self, txn_id: str, *, committed: bool) -> list[Program[None]]:
         """The parts of one round that delete what is left of it in the store."""
         for held in self.places:
-            ended = Event.COMMITTED if committed else Event.ABORTED
+            ended = Happening.COMMITTED if committed else Happening.ABORTED
             held.state = advance(held.state, ended)
         parts: list[Program[None]] = [free([ticket]) for ticket in self.tickets]
         return [*parts, withdraw(txn_id, self.doubtful)] if self.doubtful else parts

@@ -29,28 +29,27 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import Append, tables_read
-from lakevilla.transaction.state.transaction import Transaction, Working
-
-__all__ = ["is_cleared", "only_appends"]
+from lakevilla.transaction.state.parts import Working
+from lakevilla.transaction.state.transaction import TransactionState
 
 #: Candidates of a predicate that are held against fingerprints; beyond, a commit is looked at.
 _MOST_CANDIDATES = 4096
 
-#: What is known of one file that came: its partition values and statistics, as in the log.
-_Came = tuple[dict[str, str | None], str | None]
+#: What is known of an added file: its partition values and statistics, as in the log.
+_Added = tuple[dict[str, str | None], str | None]
 
 
-def only_appends(txn: Transaction, location: str) -> bool:
+def only_appends(txn: TransactionState, location: str) -> bool:
     """Whether the transaction relies on nothing of the table but its metadata."""
-    return not any(table == location for table, _ in txn.reads) and all(
+    return not any(table == location for table, _ in txn.work.reads) and all(
         isinstance(done.operation, Append) and done.operation.columns is None
         if done.table == location
         else location not in tables_read(done.operation)
-        for done in txn.done
+        for done in txn.work.done
     )
 
 
-def is_cleared(txn: Transaction, head: Head, location: str, tail: Tail) -> Program[bool]:
+def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> Program[bool]:
     """Whether nothing since the bound state can touch what the transaction relies on there.
 
     ``tail`` is the log as far as it is known; what it has not followed yet, HEAD tells.
@@ -61,9 +60,9 @@ def is_cleared(txn: Transaction, head: Head, location: str, tail: Tail) -> Progr
     entries, commits = found
     if only_appends(txn, location):
         return True
-    if txn.slack or txn.validation == "rules" or txn.behind:
+    if txn.options.slack or txn.options.validation == "rules" or txn.work.behind:
         return False  # by these, versions count, or older states
-    if any(done.deferred for done in txn.done):
+    if any(done.deferred for done in txn.work.done):
         return False  # what is performed yet is performed on what came
     asked = _asked(txn, location)
     for change in entries:
@@ -88,7 +87,7 @@ def is_cleared(txn: Transaction, head: Head, location: str, tail: Tail) -> Progr
 
 
 def _since(
-    txn: Transaction, head: Head, location: str, tail: Tail
+    txn: TransactionState, head: Head, location: str, tail: Tail
 ) -> tuple[list[Change], list[CommitSummary]] | None:
     """Entries that only the log tells of, and commits in HEAD, that came with new files or
     without old ones; None if there was more than that, or nobody can tell.
@@ -97,7 +96,7 @@ def _since(
     and a foreign commit is in the log above what HEAD has taken in, or was taken in by
     a commit of the kind ``foreign``.
     """
-    old = txn.tables[location].view
+    old = txn.work.tables[location].view
     application = application_id(head)
     changes = []
     for version in range(old.placement.logged + 1, tail.tip + 1):
@@ -112,7 +111,7 @@ def _since(
         return (changes, []) if state is old.state else None
     if state.dropped:
         return None
-    since = commits_after(head, txn.bound_sequence)
+    since = commits_after(head, txn.bound.sequence)
     if since is None:
         return None  # some have moved to a page
     commits = []
@@ -127,71 +126,71 @@ def _since(
     return changes, commits
 
 
-def _asked(txn: Transaction, location: str) -> list[Expr | None]:
+def _asked(txn: TransactionState, location: str) -> list[Expr | None]:
     """The predicates that rows of the table were asked for by; None: all rows."""
-    asked = [record.where for record in txn.reads.values() if record.table == location]
-    for done in txn.done:
+    asked = [record.where for record in txn.work.reads.values() if record.table == location]
+    for done in txn.work.done:
         read = tables_read(done.operation)
         if location in read:
             asked.append(read[location])
     return list(dict.fromkeys(asked))
 
 
-def _removed(txn: Transaction, location: str) -> Iterable[FileRef]:
-    for done in txn.done:
+def _removed(txn: TransactionState, location: str) -> Iterable[FileRef]:
+    for done in txn.work.done:
         if done.table == location:
             yield from (file.ref for file in done.change.removes)
 
 
 def _touches(
-    txn: Transaction, location: str, asked: Sequence[Expr | None], change: Change
+    txn: TransactionState, location: str, asked: Sequence[Expr | None], change: Change
 ) -> Program[bool]:
     """Whether a commit, all of which is known, touches what was asked for."""
     refs = {file.ref for file in change.removes}
     if not refs.isdisjoint(_removed(txn, location)):
         return True
-    came = [(file.partition_values, file.stats) for file in change.adds]
-    view = txn.tables[location].view
-    if _may_hold(view, asked, came):
+    added = [(file.partition_values, file.stats) for file in change.adds]
+    view = txn.work.tables[location].view
+    if _may_hold(view, asked, added):
         return True
     for where in asked:
-        gone = yield from only(view.snapshot, where, refs)
-        if gone.num_rows:
+        removed = yield from only(view.snapshot, where, refs)
+        if removed.num_rows:
             return True
     return False
 
 
 def _may_touch(
-    txn: Transaction, location: str, asked: Sequence[Expr | None], summary: Summary
+    txn: TransactionState, location: str, asked: Sequence[Expr | None], summary: Summary
 ) -> Program[bool]:
     """Whether a commit may touch what was asked for, by its summary."""
-    gone = set(summary.removed)
-    if gone.intersection(fingerprint(ref) for ref in _removed(txn, location)):
+    removed = set(summary.removed)
+    if removed.intersection(fingerprint(ref) for ref in _removed(txn, location)):
         return True
-    working = txn.tables[location]
-    came: list[_Came] = [(file.partition_values, statistics_text(file)) for file in summary.added]
-    if _may_hold(working.view, asked, came):
+    working = txn.work.tables[location]
+    added: list[_Added] = [(file.partition_values, statistics_text(file)) for file in summary.added]
+    if _may_hold(working.view, asked, added):
         return True
-    for where in asked if gone else ():
+    for where in asked if removed else ():
         candidates = yield from _candidates(working, where)
-        if candidates is None or not gone.isdisjoint(candidates):
+        if candidates is None or not removed.isdisjoint(candidates):
             return True
     return False
 
 
-def _may_hold(view: View, asked: Sequence[Expr | None], came: Sequence[_Came]) -> bool:
+def _may_hold(view: View, asked: Sequence[Expr | None], added: Sequence[_Added]) -> bool:
     """Whether one of these files may hold a row that was asked for."""
-    if not came or not asked:
+    if not added or not asked:
         return False
     layout = view.snapshot.layout
     here = [as_of(where, layout) for where in asked]
     if None in here:
         return True
-    values = [list(partition_values.items()) for partition_values, _ in came]
+    values = [list(partition_values.items()) for partition_values, _ in added]
     files = pa.table(
         {
             "partition_values": pa.array(values, pa.map_(pa.string(), pa.string())),
-            "stats": pa.array([stats for _, stats in came], pa.string()),
+            "stats": pa.array([stats for _, stats in added], pa.string()),
         }
     )
     return any(

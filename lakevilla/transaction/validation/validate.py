@@ -2,7 +2,7 @@
 
 By the predicates and files of what came between (design, section 9); with
 ``validation="rules"`` first by version numbers, as the paper does. ``examine`` only
-tells; ``adopt`` moves the transaction, redoing what is in conflict.
+tells; ``rebase`` moves the transaction, redoing what is in conflict.
 
 Under snapshot isolation what was read need not hold at the commit, nor where
 ``slack`` lets a read be behind: validation is *lenient* on such tables. Then the
@@ -30,7 +30,9 @@ from lakevilla.global_log.rules import Rule
 from lakevilla.lake.net_change import NetChange, net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
 from lakevilla.lake.table_log import open_tail, probe, refresh
-from lakevilla.lake.view import build_view
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import View, build_view
+from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import (
     Alter,
@@ -45,19 +47,18 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.tables.surroundings import in_the_way
-from lakevilla.transaction.redo.rebase import Examination, adopt, stands
+from lakevilla.transaction.redo.rebase import Examination, rebase, stands
 from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
-
-__all__ = ["catch_up", "examine", "extend", "validate_reads"]
 
 _SEEN = "rows that the transaction has read were changed meanwhile"
 
 
 def examine(
-    txn: Transaction, head: Head | None, *, exact: bool = False, extending: bool = False
+    txn: TransactionState, head: Head | None, *, exact: bool = False, extending: bool = False
 ) -> Program[Examination]:
     """Hold everything the transaction relied on against ``head`` and the known logs.
 
@@ -74,78 +75,29 @@ def examine(
 
 
 def _examined(
-    txn: Transaction, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
+    txn: TransactionState, head: Head | None, *, exact: bool, extending: bool, whole: bool = False
 ) -> Program[Examination]:
-    found = Examination(behind=dict(txn.behind))
+    found = Examination(behind=dict(txn.work.behind))
     nets: dict[str, NetChange] = {}
-    examined = list(txn.tables.items())
-    created = {done.table for done in txn.done if isinstance(done.operation, Create)}
-    yield from load_tables(head, [location for location, _ in examined])
-    for location, working in examined:
-        old = working.view
-        state = None if head is None else head.tables.get(location)
-        if location in created:
-            reason = yield from in_the_way(location, head)
-            if reason is not None:
-                found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
-                return found
-        if location not in created and _is_another(txn, location, state):
-            # Nothing that was made for the one fits the other, not even appended files: they
-            # may have gone with the old one's data. Its log is not looked at: it may be going.
-            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
+    examined = list(txn.work.tables)
+    yield from load_tables(head, examined)
+    for location in examined:
+        net = yield from _table(txn, head, location, found, exact=exact, whole=whole)
+        if found.conflict is not None:
             return found
-        tail = yield from open_tail(txn.context, location, missing_ok=True)
-        found.tails[location] = tail
-        if state == old.state and tail.tip == old.probed:
-            if not old.is_anothers(tail):
-                continue  # no version came, so no rule can fire
-            found.conflict = conflict(txn, location, "it was dropped or replaced, and made anew")
-            return found
-        blind = only_appends(txn, location)
-        if (
-            head is not None
-            and not exact
-            and (blind or not whole)
-            and (yield from is_cleared(txn, head, location, tail))
-        ):
-            found.passed = found.passed or not blind
-            continue
-        if state is not None and state.published > tail.tip:
-            tail = yield from open_tail(txn.context, location, missing_ok=True)
-            tail = yield from probe(txn.context, tail)
-            found.tails[location] = tail
-        try:
-            new = yield from build_view(txn.context, head, location, tail)
-            if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.done):
-                new.snapshot.check_writable()
-        except (TableNotFound, VersionNotFound) as error:
-            # Gone, or so much of its log that its state at this HEAD can't be
-            # told any more: what can't be read conflicts with everything.
-            found.conflict = conflict(txn, location, error.message)
-            return found
-        except UnsupportedTableFeature as error:
-            found.conflict = error
-            return found
-        if location in created:
-            found.conflict = TableExists(
-                f"table {location} was created by another client meanwhile",
-                table=location,
-                txn_id=txn.id,
-            )
-            return found
-        found.views[location] = new
-        nets[location] = yield from net_change(txn.context, old, new, tail)
+        if net is not None:
+            nets[location] = net
     if not nets:
         return found
     if not extending:
         yield from _rules(txn, head, found)
     if found.conflict is None:
         yield from _operations(txn, nets, found)
-    strict = not (found.lenient or txn.behind)
-    if found.conflict is None and not strict and (yield from _reads_anew(txn, nets, found)):
+    strict = not (found.lenient or txn.work.behind)
+    if found.conflict is None and not strict and (yield from _reads_others(txn, nets, found)):
         # Something would be made from other rows than those that go with the reads.
-        if txn.behind:
-            found.conflict = conflict(txn, next(iter(txn.behind)), _SEEN)
+        if txn.work.behind:
+            found.conflict = conflict(txn, next(iter(txn.work.behind)), _SEEN)
             return found
         found.lenient, found.redo_from = {}, None
         yield from _operations(txn, nets, found)
@@ -155,34 +107,115 @@ def _examined(
     return found
 
 
-def _rules(txn: Transaction, head: Head | None, found: Examination) -> Program[None]:
+def _table(
+    txn: TransactionState,
+    head: Head | None,
+    location: str,
+    found: Examination,
+    *,
+    exact: bool,
+    whole: bool,
+) -> Program[NetChange | None]:
+    """What came to one table since it was seen; None if nothing did, or nothing that matters.
+
+    A conflict, and the table's new view, are noted in ``found``.
+    """
+    old = txn.work.tables[location].view
+    state = None if head is None else head.tables.get(location)
+    is_created = any(
+        done.table == location and isinstance(done.operation, Create) for done in txn.work.done
+    )
+    if is_created:
+        reason = yield from in_the_way(location, head)
+        if reason is not None:
+            found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
+            return None
+    elif _is_another(txn, location, state):
+        # Nothing that was made for the one fits the other, not even appended files: they
+        # may have gone with the old one's data. Its log is not looked at: it may be going.
+        found.conflict = conflict(txn, location, "it was dropped or replaced, and created again")
+        return None
+    tail = yield from open_tail(txn.context, location, missing_ok=True)
+    found.tails[location] = tail
+    if state == old.state and tail.tip == old.probed:
+        # No version came, so no rule can fire.
+        if old.is_anothers(tail):
+            found.conflict = conflict(
+                txn, location, "it was dropped or replaced, and created again"
+            )
+        return None
+    if head is not None and not exact:
+        blind = only_appends(txn, location)
+        if (blind or not whole) and (yield from is_cleared(txn, head, location, tail)):
+            found.passed = found.passed or not blind
+            return None
+    if state is not None and state.published > tail.tip:
+        tail = yield from open_tail(txn.context, location, missing_ok=True)
+        tail = yield from probe(txn.context, tail)
+        found.tails[location] = tail
+    new = yield from _new_view(txn, head, location, tail, found)
+    if new is None:
+        return None
+    if is_created:
+        found.conflict = TableExists(
+            f"table {location} was created by another client meanwhile",
+            table=location,
+            txn_id=txn.id,
+        )
+        return None
+    found.views[location] = new
+    return (yield from net_change(txn.context, old, new, tail))
+
+
+def _new_view(
+    txn: TransactionState, head: Head | None, location: str, tail: Tail, found: Examination
+) -> Program[View | None]:
+    """The table at this HEAD; None, and a conflict, where it can't be read or written any more."""
+    try:
+        new = yield from build_view(txn.context, head, location, tail)
+        if any(d.table == location and not isinstance(d.operation, Drop) for d in txn.work.done):
+            new.snapshot.check_writable()
+    except (TableNotFound, VersionNotFound) as error:
+        # Dropped, or so much of its log that its state at this HEAD can't be
+        # told any more: what can't be read conflicts with everything.
+        found.conflict = conflict(txn, location, error.message)
+    except UnsupportedTableFeature as error:
+        found.conflict = error
+    else:
+        return new
+    return None
+
+
+def _rules(txn: TransactionState, head: Head | None, found: Examination) -> Program[None]:
     """Tell by version numbers which tables are lenient, or which one is in conflict."""
-    snapshot = txn.isolation == "snapshot" and txn.has_one_state
+    snapshot = txn.options.isolation == "snapshot" and txn.has_one_state
     for location, new in found.views.items():
         if snapshot:
             found.lenient[location] = 0
-        if not (txn.slack or txn.validation == "rules"):
+        if not (txn.options.slack or txn.options.validation == "rules"):
             continue
         versions, rule = yield from firing(txn, head, new, found.tails[location])
-        if rule is not None and txn.validation == "rules":
+        if rule is not None and txn.options.validation == "rules":
             found.conflict = conflict(
                 txn,
                 location,
                 f"rule {rule.name} fires ({rule.value}): the transaction works on version "
-                f"{versions.read}, the table is at {versions.hidden}, slack is {txn.slack}",
+                f"{versions.read}, the table is at {versions.hidden}, slack is {txn.options.slack}",
             )
             return
-        if rule is not Rule.R1 and txn.slack and txn.has_one_state:
+        if rule is not Rule.R1 and txn.options.slack and txn.has_one_state:
             found.lenient[location] = versions.hidden + 1 - versions.write
 
 
-def _reads_anew(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[bool]:
+def _reads_others(
+    txn: TransactionState, nets: dict[str, NetChange], found: Examination
+) -> Program[bool]:
     """Whether what would be performed there reads other rows than it would have read before."""
-    if any(done.deferred for done in txn.done):
+    if any(done.deferred for done in txn.work.done):
         return True  # what was put off is performed on whatever came
     if found.redo_from is None:
         return False
-    for done in txn.done[found.redo_from :]:
+    for done in txn.work.done[found.redo_from :]:
         if stands(done):
             continue
         target = nets.get(done.table)
@@ -195,7 +228,7 @@ def _reads_anew(txn: Transaction, nets: dict[str, NetChange], found: Examination
 
 
 def _is_changed(
-    txn: Transaction,
+    txn: TransactionState,
     table: str,
     where: Expr | None,
     nets: dict[str, NetChange],
@@ -204,14 +237,14 @@ def _is_changed(
     net = nets.get(table)
     if net is None:
         return False
-    old, new = txn.tables[table].view, found.views[table]
+    old, new = txn.work.tables[table].view, found.views[table]
     verdict = yield from judge(txn.context, old, new, net, where)
     return verdict is Verdict.CHANGED
 
 
-def _changed(txn: Transaction, table: str, found: Examination) -> str:
+def _changed(txn: TransactionState, table: str, found: Examination) -> str:
     """What a read was outdated by: with another schema any of them is, whatever it asked for."""
-    old, new = txn.tables[table].view.snapshot, found.views[table].snapshot
+    old, new = txn.work.tables[table].view.snapshot, found.views[table].snapshot
     if not old.layout.schema.equals(new.layout.schema, check_metadata=True):
         return "its schema was changed meanwhile"
     if (old.metadata, old.protocol) != (new.metadata, new.protocol):
@@ -219,17 +252,19 @@ def _changed(txn: Transaction, table: str, found: Examination) -> str:
     return _SEEN
 
 
-def _is_another(txn: Transaction, location: str, state: TableState | None) -> bool:
+def _is_another(txn: TransactionState, location: str, state: TableState | None) -> bool:
     """Whether HEAD means another table by now than the one that the transaction works on."""
     if state is None or state.dropped:
         return False  # that is told by whoever looks at the state
-    view = txn.tables[location].view
+    view = txn.work.tables[location].view
     known = view.base.table_id if view.state is None else view.state.table_id
     return known != state.table_id
 
 
-def _operations(txn: Transaction, nets: dict[str, NetChange], found: Examination) -> Program[None]:
-    for index, done in enumerate(txn.done):
+def _operations(
+    txn: TransactionState, nets: dict[str, NetChange], found: Examination
+) -> Program[None]:
+    for index, done in enumerate(txn.work.done):
         if (yield from _in_conflict(txn, done, nets, found)):
             if found.conflict is None:
                 found.redo_from = index
@@ -237,7 +272,7 @@ def _operations(txn: Transaction, nets: dict[str, NetChange], found: Examination
 
 
 def _in_conflict(
-    txn: Transaction, done: Done, nets: dict[str, NetChange], found: Examination
+    txn: TransactionState, done: Done, nets: dict[str, NetChange], found: Examination
 ) -> Program[bool]:
     operation = done.operation
     if done.deferred:
@@ -245,7 +280,7 @@ def _in_conflict(
     target = nets.get(done.table)
     if is_blind(operation):
         if target is not None and target.contract:
-            old, new = txn.tables[done.table].view, found.views[done.table]
+            old, new = txn.work.tables[done.table].view, found.views[done.table]
             if not still_fits(old.snapshot.layout, new.snapshot.layout):
                 found.conflict = conflict(
                     txn, done.table, "its schema or constraints were changed meanwhile"
@@ -282,13 +317,13 @@ def _only_reads(operation: Operation, table: str) -> bool:
 
 
 def _reads(
-    txn: Transaction, nets: dict[str, NetChange], found: Examination, *, moving: bool
+    txn: TransactionState, nets: dict[str, NetChange], found: Examination, *, moving: bool
 ) -> Program[None]:
     """Hold the reads against what came; outdated ones of lenient tables matter only if it moves."""
     redone = set()
     if found.redo_from is not None:
-        redone = {done.table for done in txn.done[found.redo_from :] if not done.deferred}
-    for record in txn.reads.values():
+        redone = {done.table for done in txn.work.done[found.redo_from :] if not done.deferred}
+    for record in txn.work.reads.values():
         table = record.table
         if moving or table not in found.lenient:
             changed = yield from _is_changed(txn, table, record.where, nets, found)
@@ -298,21 +333,21 @@ def _reads(
             if changed:
                 found.behind.setdefault(table, 0)
         own = found.redo_from is not None and record.after > found.redo_from and table in redone
-        if own and (yield from _reads_anew(txn, nets, found)):
-            # The caller has seen what an operation made that would now be made anew:
+        if own and (yield from _reads_others(txn, nets, found)):
+            # The caller has seen what an operation made that would now be created again:
             # nobody can tell whether he acted on it. (From the same rows, which only lie in
             # other files, the same would be made.)
             found.conflict = conflict(
                 txn, table, "the transaction has read rows of its own that must be redone"
             )
             return
-    for table in txn.behind:
+    for table in txn.work.behind:
         if table in nets and table not in found.lenient:
             # Held against the bound state they may be unchanged: they were of an older one.
             found.conflict = conflict(txn, table, _SEEN)
             return
     # What a kept operation was made from is read as well. None is put off: that is not lenient.
-    kept = txn.done[: found.redo_from] if moving and found.lenient else []
+    kept = txn.work.done[: found.redo_from] if moving and found.lenient else []
     for done in kept:
         for table, where in tables_read(done.operation).items():
             changed = yield from _is_changed(txn, table, where, nets, found)
@@ -322,7 +357,7 @@ def _reads(
         found.behind[table] += found.lenient.get(table, 0)
 
 
-def catch_up(txn: Transaction) -> Program[None]:
+def catch_up(txn: TransactionState) -> Program[None]:
     """Move to the newest HEAD, doing again there what is in conflict.
 
     Raises
@@ -330,17 +365,22 @@ def catch_up(txn: Transaction) -> Program[None]:
     ConflictError
         What the caller has seen was changed.
     """
-    yield from parallel([refresh(txn.context, location) for location in txn.tables])
+    with during("validate"):
+        yield from _catch_up(txn)
+
+
+def _catch_up(txn: TransactionState) -> Program[None]:
+    yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
     held = yield from txn.context.head()
     assert held is not None, "a transaction that writes through HEAD is bound to one"
     txn.check_not_fenced(held.head)
     found = yield from examine(txn, held.head, exact=True)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    yield from adopt(txn, held, found)
+    yield from rebase(txn, held, found)
 
 
-def validate_reads(txn: Transaction) -> Program[None]:
+def validate_reads(txn: TransactionState) -> Program[None]:
     """Validate a transaction that has written nothing, where its level asks for that.
 
     Bound to one state of the lake it needs none: it has its place there. But R1 also
@@ -352,21 +392,31 @@ def validate_reads(txn: Transaction) -> Program[None]:
     ConflictError
         A table that it has read is more than ``slack`` versions further.
     """
-    if txn.validation != "rules" or txn.isolation != "serializable" or not txn.reads:
+    if (
+        txn.options.validation != "rules"
+        or txn.options.isolation != "serializable"
+        or not txn.work.reads
+    ):
         return
-    yield from parallel([refresh(txn.context, location) for location in txn.tables])
-    held = (yield from txn.context.head()) if txn.through_head else None
-    found = yield from examine(txn, None if held is None else held.head)
+    with during("validate"):
+        yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
+        held = (yield from txn.context.head()) if txn.through_head else None
+        found = yield from examine(txn, None if held is None else held.head)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
 
 
-def extend(txn: Transaction) -> Program[bool]:
+def extend(txn: TransactionState) -> Program[bool]:
     """Move to the newest HEAD if everything relied on is unchanged there."""
     if not txn.through_head:
         return False
+    with during("validate"):
+        return (yield from _extend(txn))
+
+
+def _extend(txn: TransactionState) -> Program[bool]:
     while True:
-        known = list(txn.tables)
+        known = list(txn.work.tables)
         yield from parallel([refresh(txn.context, location) for location in known])
         held = yield from txn.context.head()
         if held is None:
@@ -374,8 +424,8 @@ def extend(txn: Transaction) -> Program[bool]:
         found = yield from examine(txn, held.head, exact=True, extending=True)
         if found.conflict is not None or found.redo_from is not None:
             return False
-        if list(txn.tables) != known:
+        if list(txn.work.tables) != known:
             continue  # a table that is opened beside this one came in unexamined
-        if txn.held is None or txn.held.head.replacement <= held.head.replacement:
-            yield from adopt(txn, held, found)
+        if txn.bound.held is None or txn.bound.held.head.replacement <= held.head.replacement:
+            yield from rebase(txn, held, found)
         return True

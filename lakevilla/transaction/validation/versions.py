@@ -18,13 +18,11 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import is_blind, tables_read
-from lakevilla.transaction.state.transaction import Transaction
-
-__all__ = ["firing", "versions_of"]
+from lakevilla.transaction.state.transaction import TransactionState
 
 
 def firing(
-    txn: Transaction, head: Head | None, new: View, tail: Tail
+    txn: TransactionState, head: Head | None, new: View, tail: Tail
 ) -> Program[tuple[Versions, Rule | None]]:
     """A table's versions, and the rule that fires on it when it has moved on to ``new``.
 
@@ -36,24 +34,26 @@ def firing(
         reads=_is_read(txn, new.location),
         writes=any(
             done.table == new.location and not done.deferred and not is_blind(done.operation)
-            for done in txn.done
+            for done in txn.work.done
         ),
-        isolation=txn.isolation,
-        slack=txn.slack,
+        isolation=txn.options.isolation,
+        slack=txn.options.slack,
     )
     return versions, rule
 
 
-def _is_read(txn: Transaction, location: str) -> bool:
+def _is_read(txn: TransactionState, location: str) -> bool:
     """Whether the table is in the read set: its rows were seen, or an operation depends on them."""
-    return any(table == location for table, _ in txn.reads) or any(
-        location in tables_read(done.operation) for done in txn.done if not done.deferred
+    return any(table == location for table, _ in txn.work.reads) or any(
+        location in tables_read(done.operation) for done in txn.work.done if not done.deferred
     )
 
 
-def versions_of(txn: Transaction, head: Head | None, new: View, tail: Tail) -> Program[Versions]:
+def versions_of(
+    txn: TransactionState, head: Head | None, new: View, tail: Tail
+) -> Program[Versions]:
     """The versions of a table between the transaction's view of it and ``new``, at ``head``."""
-    old = txn.tables[new.location].view
+    old = txn.work.tables[new.location].view
     bound = old.placement.logged + len(old.placement.overlay)
     # What it laid over was not in HEAD when it was bound.
     laid_over = 0 if old.state is None else len(old.placement.hidden)
@@ -69,7 +69,7 @@ def versions_of(txn: Transaction, head: Head | None, new: View, tail: Tail) -> P
             absorbed = sum(_absorbs(commit, new.location) for commit in commits)
     listed = head is not None and new.location in head.tables and old.state is not None
     return Versions(
-        read=bound - txn.behind.get(new.location, 0),
+        read=bound - txn.work.behind.get(new.location, 0),
         hidden=bound + decided + foreign,
         log=bound - laid_over + decided + absorbed if listed else None,
         write=bound + 1,
@@ -77,7 +77,7 @@ def versions_of(txn: Transaction, head: Head | None, new: View, tail: Tail) -> P
     )
 
 
-def _known(txn: Transaction, head: Head, old: View) -> int:
+def _known(txn: TransactionState, head: Head, old: View) -> int:
     """The newest sequence whose commits the view holds.
 
     With Feature.CT and without I a table is read at the newest HEAD, beyond the one
@@ -87,7 +87,7 @@ def _known(txn: Transaction, head: Head, old: View) -> int:
         newest = old.placement.overlay[-1].sequence
     else:
         newest = old.base.application_version(application_id(head)) or 0
-    return max(txn.bound_sequence, newest)
+    return max(txn.bound.sequence, newest)
 
 
 def _foreign(context: Context, head: Head | None, old: View, new: View, tail: Tail) -> Program[int]:

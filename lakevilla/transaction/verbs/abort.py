@@ -5,22 +5,30 @@ from __future__ import annotations
 from lakevilla.errors import (
     CommitOutcomeUnknown,
 )
+from lakevilla.phases import during
 from lakevilla.store.effects import Program, delete, parallel
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.life import TERMINAL, Life
+from lakevilla.transaction.state.transaction import TransactionState
 
 
-def abort(txn: Transaction) -> Program[None]:
+def abort(txn: TransactionState) -> Program[None]:
     """Undo everything. What was stored is deleted if nobody can have committed it."""
-    if txn.state in ("committed", "aborted"):
+    if txn.state in TERMINAL:
         return
-    undecided = isinstance(txn.failure, CommitOutcomeUnknown)
-    if txn.key is not None and txn.state == "failed" and not (undecided or txn.shared):
+    undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown)
+    if (
+        txn.standing.key is not None
+        and txn.state is Life.FAILED
+        and not (undecided or txn.ending.shared)
+    ):
         # Whoever runs again with the key in this process need not wait for
         # a lease: no replacement of HEAD by this id is under way any more, and
         # nobody can have resumed it.
         txn.context.ended.add(txn.id)
-    txn.state = "aborted"
-    txn.bodies.clear()
-    if not (txn.tried or txn.shared):
-        keys, txn.stored = txn.stored, []
-        yield from parallel([delete(key) for key in keys])
+    txn.note_aborted()
+    txn.work.bodies.clear()
+    if txn.ending.may_delete_its_files:
+        keys, txn.work.stored = txn.work.stored, []
+        if keys:
+            with during("free"):
+                yield from parallel([delete(key) for key in keys])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.read_write import lookup
 
 
-def begin(txn: Transaction) -> Transaction:
+def begin(txn: TransactionState) -> TransactionState:
     """Hand a new transaction what an operation that is done again needs to read other tables.
 
     Here lower code calls up, and nowhere else.

@@ -8,67 +8,91 @@ from lakevilla.errors import (
     ConflictError,
     CorruptObject,
     InvalidOperation,
+    LakeVillaError,
     StoreError,
     TableNotFound,
     VersionNotFound,
 )
-from lakevilla.global_log.head import HEAD_KEY, Head, application_id
-from lakevilla.global_log.repo import HeldHead, check_lake, load_tables
+from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head, application_id
+from lakevilla.global_log.repo import HeldHead, check_lake, load_names, load_tables
 from lakevilla.ids import is_by_entry
+from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.past import view_at
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
+from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave
+from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.record import no_queues
-from lakevilla.transaction.state.transaction import Transaction, Working
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.idempotency import enter_key
-from lakevilla.transaction.verbs.replaced_tables import made_anew, replaced
+from lakevilla.transaction.verbs.replaced_tables import conflict_of_replaced, replaced
 
 
 def bind_to_head(
-    txn: Transaction, locations: Sequence[str] = (), *, probing: bool = False
+    txn: TransactionState, locations: Sequence[str] = (), *, probing: bool = False
 ) -> Program[None]:
     """Bind to HEAD at the first use; warm tables are probed in the same round."""
-    if txn.bound:
+    if txn.bound.is_bound:
         return
+    with during("version"):
+        yield from _bind(txn, locations, probing=probing)
+
+
+def _bind(txn: TransactionState, locations: Sequence[str], *, probing: bool) -> Program[None]:
     warm = [] if not probing else [_warm(txn, location) for location in locations]
     probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm if tail is not None]
     if txn.through_head:
         results = yield from parallel([txn.context.head(), *probes])
         held = results[0]
         assert held is None or isinstance(held, HeldHead)
-        if held is None and not txn.read_only:
+        if held is None and not txn.options.read_only:
             held = yield from txn.context.make_head()
-        txn.held = held
+        txn.bound.held = held
         if held is not None:
-            if not txn.read_only:
+            if not txn.options.read_only:
                 txn.context.refuse_foreign_root()
             if txn.queues and held.head.as_log:
                 raise txn.fail(no_queues(txn.id))
-            txn.bound_sequence = txn.began = held.head.sequence
-            if txn.id <= held.head.floor and not txn.done and not txn.told:
+            txn.bound.sequence = txn.bound.began = held.head.sequence
+            if txn.id <= held.head.floor and not txn.work.done and not txn.ending.id_was_seen:
                 # This machine's clock is behind: an id below the floor
                 # could never commit, so take one above it.
                 yield from leave(txn)
                 by_entry = is_by_entry(txn.id)
                 txn.id = txn.context.ids.txn_id(above=held.head.floor, by_entry=by_entry)
-        if txn.key is not None and held is not None:
-            yield from enter_key(txn, txn.key)
+                if txn.phases is not None:
+                    txn.phases.txn_id = txn.id
+        if txn.standing.key is not None and held is not None:
+            yield from enter_key(txn, txn.standing.key)
     else:
         yield from parallel(probes)
     for tail in warm:
         if tail is not None:
-            txn.fresh.add(tail.location)
-    txn.bound = True
-    txn.started_ms = txn.started_ms or txn.context.now_ms()
-    txn.began_at = txn.began_at or txn.context.clock.elapsed()
+            txn.bound.fresh.add(tail.location)
+    txn.bound.is_bound = True
+    txn.bound.started_ms = txn.bound.started_ms or txn.context.now_ms()
+    txn.bound.began_at = txn.bound.began_at or txn.context.clock.elapsed()
+    yield from _refuse_renamed(txn)
 
 
-def _warm(txn: Transaction, location: str) -> Tail | None:
+def _refuse_renamed(txn: TransactionState) -> Program[None]:
+    """Refuse paths that were looked up in an older HEAD, and are no names in this one."""
+    paths = sorted(txn.bound.paths)
+    txn.bound.paths.clear()
+    if txn.head is None or not paths:
+        return
+    yield from load_names(txn.head, paths)
+    for location in paths:
+        if txn.head.names.get(location) == NOWHERE:
+            raise TableNotFound(f"there is no table {location}: it was renamed", table=location)
+
+
+def _warm(txn: TransactionState, location: str) -> Tail | None:
     tail = known_tail(txn.context, location)
     if tail is None or tail.tip < 0 or tail.snapshot.guarded:
         return None
@@ -76,7 +100,7 @@ def _warm(txn: Transaction, location: str) -> Tail | None:
 
 
 def touch(
-    txn: Transaction, locations: Iterable[str], *, probing: bool, access: Access | None = None
+    txn: TransactionState, locations: Iterable[str], *, probing: bool, access: Access | None = None
 ) -> Program[None]:
     """Make the tables part of the transaction, at the state it is bound to.
 
@@ -87,61 +111,97 @@ def touch(
     wanted = list(dict.fromkeys(locations))
     if access is not None:
         yield from take_places(txn, wanted, access)
-    was_bound = txn.bound
+    was_bound = txn.bound.is_bound
     yield from bind_to_head(txn, wanted, probing=probing)
     missing = [
         location
         for location in wanted
-        if location not in txn.tables or (probing and not txn.tables[location].probed)
+        if location not in txn.work.tables or (probing and not txn.work.tables[location].probed)
     ]
-    if was_bound and txn.reads_newest and not txn.tables.keys() >= set(wanted):
+    if was_bound and txn.reads_newest and not txn.work.tables.keys() >= set(wanted):
         # Not bound to one state of the lake: each table as it is when first used.
-        txn.held = yield from txn.context.head()
-    elif was_bound and txn.placed_since:
+        with during("version"):
+            txn.bound.held = yield from txn.context.head()
+    elif was_bound and txn.bound.placed_since:
         # Whoever went before is in the newest HEAD, or is waited for: on an older
         # one the work that is done now would have to be done again.
-        txn.placed_since = False
-        held = yield from txn.context.head()
-        if held is not txn.held:
+        txn.bound.placed_since = False
+        with during("version"):
+            held = yield from txn.context.head()
+        if held is not txn.bound.held:
             yield from extend(txn)
     yield from parallel([_open_table(txn, location, probing) for location in missing])
     if access is not None and txn.queues:
         yield from enter(txn, dict.fromkeys(wanted, access))
 
 
+def touch_each(
+    txn: TransactionState, locations: Iterable[str]
+) -> Program[list[LakeVillaError | None]]:
+    """Make the tables part of the transaction, at once; what is wrong with one is told for it.
+
+    What the store fails at is raised: it says nothing of one table.
+    """
+    yield from bind_to_head(txn)
+    return (yield from parallel([_opened(txn, location) for location in locations]))
+
+
+def _opened(txn: TransactionState, location: str) -> Program[LakeVillaError | None]:
+    known = txn.work.tables.get(location)
+    if known is not None and known.probed:
+        return None
+    try:
+        yield from _open_table(txn, location, probing=True)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
+    return None
+
+
 def take_places(
-    txn: Transaction, locations: Iterable[str], access: Access, *, creating: bool = False
+    txn: TransactionState, locations: Iterable[str], access: Access, *, creating: bool = False
 ) -> Program[None]:
     """Take places in the queues of tables that are there, before their state is read."""
     if not txn.queues:
         return
     wanted = list(locations)
     if not creating:
-        tails = yield from parallel(
-            [open_tail(txn.context, where, missing_ok=True) for where in wanted]
-        )
+        with during("metadata"):
+            tails = yield from parallel(
+                [open_tail(txn.context, location, missing_ok=True) for location in wanted]
+            )
         # Where there is no log a name may be misspelt: nothing is left behind there.
         wanted = [tail.location for tail in tails if tail.tip >= 0]
-    places = 0 if txn.queue is None else len(txn.queue.places)
+    places = 0 if txn.standing.queue is None else len(txn.standing.queue.places)
     yield from enter(txn, dict.fromkeys(wanted, access))
-    if txn.queue is not None and len(txn.queue.places) > places:
+    if txn.standing.queue is not None and len(txn.standing.queue.places) > places:
         # What is appended does not mind who went before.
-        txn.placed_since |= txn.bound and access != "append" and not txn.reads_newest
+        txn.bound.placed_since |= txn.bound.is_bound and access != "append" and not txn.reads_newest
 
 
-def _open_table(txn: Transaction, location: str, probing: bool) -> Program[None]:
+def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[None]:
     """Take a table in at the bound state, which may move on to a newer HEAD meanwhile.
 
     Several tables are opened at once, and any of them may make the
     transaction move. A view counts only if it was built on the HEAD that
     the transaction is bound to when it is taken in; else it is built anew.
     """
-    if txn.past is not None:
-        view = yield from view_at(txn.context, txn.past, location)
-        txn.tables[location] = Working(view, view.snapshot, probed=True)
+    with during("metadata", location):
+        yield from _take_in(txn, location, probing)
+
+
+def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[None]:
+    if txn.bound.past is not None:
+        view = yield from view_at(txn.context, txn.bound.past, location)
+        txn.work.tables[location] = Working(view, view.snapshot, probed=True)
+        return
+    if txn.bound.own is not None:
+        view = yield from own_view(txn.context, txn.head, location, txn.bound.own)
+        txn.work.tables[location] = Working(view, view.snapshot, probed=True)
         return
     behind = (
-        txn.head is not None and txn.bound_sequence != txn.head.sequence and not txn.reads_newest
+        txn.head is not None and txn.bound.sequence != txn.head.sequence and not txn.reads_newest
     )
     # Resumed: its tables are those of an older HEAD, which is gone. A further
     # one can be shown beside them only on a HEAD that they fit.
@@ -154,38 +214,10 @@ def _open_table(txn: Transaction, location: str, probing: bool) -> Program[None]
                 txn_id=txn.id,
             )
         )
-    while True:
-        held = txn.held
-        try:
-            view, probed = yield from _view(txn, location, probing)
-        except (TableNotFound, VersionNotFound, CorruptObject, StoreError) as error:
-            gone = yield from replaced(txn, [location])
-            if gone or isinstance(error, VersionNotFound):
-                # The log is another table's by now, or clean-up has taken what the
-                # bound state needs: a newer HEAD means what is there, or needs less.
-                moved = yield from extend(txn)
-                if not moved and txn.reads_newest:
-                    txn.held = txn.context.held
-                if txn.held is not held:
-                    continue
-            if gone:
-                raise made_anew(txn, location) from error
-            raise
-        if view.placement.stale:
-            # The log has a commit of the lake that the bound HEAD does not know.
-            if (yield from extend(txn)):
-                _check_newer(txn, held, location)
-                continue
-            if txn.reads_newest and txn.held is not txn.context.held:
-                txn.held = txn.context.held
-                continue
-            if view.state is None:
-                raise txn.fail(_entered(txn, location))
-        if txn.held is held:
-            break
+    view, probed = yield from _bound_view(txn, location, probing)
     snapshot = view.snapshot
-    known = txn.tables.get(location)
-    if known is not None and any(done.table == location for done in txn.done):
+    known = txn.work.tables.get(location)
+    if known is not None and any(done.table == location for done in txn.work.done):
         before = known.view.snapshot
         if snapshot.metadata != before.metadata or snapshot.protocol != before.protocol:
             # Rows were only appended so far, and the probe that a read asks
@@ -198,31 +230,64 @@ def _open_table(txn: Transaction, location: str, probing: bool) -> Program[None]
                     txn_id=txn.id,
                 )
             )
-    for done in txn.done:
+    for done in txn.work.done:
         if done.table == location:
             snapshot = snapshot.apply(done.change)
     probed = probed or (known is not None and known.probed)
-    txn.tables[location] = Working(view, snapshot, probed)
+    txn.work.tables[location] = Working(view, snapshot, probed)
 
 
-def _check_newer(txn: Transaction, held: HeldHead | None, location: str) -> None:
+def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
+    """The table's view on the HEAD that the transaction is bound to when it is built."""
+    while True:
+        held = txn.bound.held
+        try:
+            view, probed = yield from _view(txn, location, probing)
+        except (TableNotFound, VersionNotFound, CorruptObject, StoreError) as error:
+            others = yield from replaced(txn, [location])
+            if others or isinstance(error, VersionNotFound):
+                # The log is another table's by now, or clean-up has taken what the
+                # bound state needs: a newer HEAD means what is there, or needs less.
+                moved = yield from extend(txn)
+                if not moved and txn.reads_newest:
+                    txn.bound.held = txn.context.held
+                if txn.bound.held is not held:
+                    continue
+            if others:
+                raise conflict_of_replaced(txn, location) from error
+            raise
+        if view.placement.stale:
+            # The log has a commit of the lake that the bound HEAD does not know.
+            if (yield from extend(txn)):
+                _check_newer(txn, held, location)
+                continue
+            if txn.reads_newest and txn.bound.held is not txn.context.held:
+                txn.bound.held = txn.context.held
+                continue
+            if view.state is None:
+                raise txn.fail(_entered(txn, location))
+        if txn.bound.held is held:
+            return view, probed
+
+
+def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) -> None:
     """Refuse a HEAD that was set back: a log never shows what no HEAD has decided."""
     if (
         held is not None
-        and txn.held is not None
-        and txn.held.head.replacement <= held.head.replacement
+        and txn.bound.held is not None
+        and txn.bound.held.head.replacement <= held.head.replacement
     ):
         raise CorruptObject(
             f"{HEAD_KEY} (global version {held.head.sequence}) is older than the log of table "
             f"{location}, which holds a later commit of this lake: HEAD was set back, as by "
-            "restoring it from a copy; bring back the newest one",
+            "restoring it from a copy; restore the newest one",
             key=HEAD_KEY,
             table=location,
             txn_id=txn.id,
         )
 
 
-def _view(txn: Transaction, location: str, probing: bool) -> Program[tuple[View, bool]]:
+def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:
     """The table's state at the bound HEAD, and whether foreign commits were looked for."""
     head = txn.head
     yield from load_tables(head, [location])
@@ -239,7 +304,7 @@ def _view(txn: Transaction, location: str, probing: bool) -> Program[tuple[View,
     was_known = known_tail(txn.context, location) is not None
     tail = yield from open_tail(txn.context, location, missing_ok=state is not None)
     # A tail that was listed just now is as good as probed.
-    fresh = not was_known or location in txn.fresh
+    fresh = not was_known or location in txn.bound.fresh
     guarded = tail.tip >= 0 and tail.snapshot.guarded
     behind = state is not None and (
         tail.tip < state.published
@@ -251,9 +316,9 @@ def _view(txn: Transaction, location: str, probing: bool) -> Program[tuple[View,
         tail = yield from probe(txn.context, tail)
         fresh = True
     if guarded and not txn.through_head:
-        # On a guarded table every commit goes through HEAD (section 8).
+        # On a guarded table every commit goes through HEAD (design, section 8).
         yield from join_head(txn)
-    if txn.through_head and txn.held is None:
+    if txn.through_head and txn.bound.held is None:
         # Read-only, and the lake had no HEAD. Looked for after the log was
         # read: while there is none, no log can show a state of the lake.
         moved = yield from extend(txn)
@@ -263,13 +328,13 @@ def _view(txn: Transaction, location: str, probing: bool) -> Program[tuple[View,
     return view, fresh or guarded
 
 
-def join_head(txn: Transaction) -> Program[None]:
+def join_head(txn: TransactionState) -> Program[None]:
     txn.through_head = True
-    txn.bound = False
+    txn.bound.is_bound = False
     yield from bind_to_head(txn)
 
 
-def _entered(txn: Transaction, location: str) -> ConflictError:
+def _entered(txn: TransactionState, location: str) -> ConflictError:
     return ConflictError(
         f"table {location} entered the lake after transaction {txn.id} began: "
         "run the transaction again",

@@ -11,13 +11,14 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.past import past_at
 from lakevilla.operations.changes import changes
+from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import bind_to_head
 
 
 def changes_seen(
-    txn: Transaction,
+    txn: TransactionState,
     location: str,
     since: int,
     columns: Sequence[str] | None,
@@ -36,10 +37,12 @@ def changes_seen(
             txn_id=txn.id,
         )
     yield from bind_to_head(txn)
-    past = txn.past
+    past = txn.bound.past
     if past is None:
         head = txn.head
         if head is None:
             raise TableNotFound(f"table {location} is not in the lake yet", table=location)
-        past = yield from past_at(Timeline.of(head), head.sequence)
-    return (yield from changes(txn.context, past, location, since, columns, where))
+        with during("version"):
+            past = yield from past_at(Timeline.of(head), head.sequence)
+    with during("data", location):
+        return (yield from changes(txn.context, past, location, since, columns, where))

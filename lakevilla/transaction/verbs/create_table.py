@@ -9,23 +9,23 @@ import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.formats.base import Change, FormatName
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.table_log import open_tail
 from lakevilla.lake.view import Placement, View
+from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.tables.drop_data import make_free
 from lakevilla.tables.dropped import is_emptied
 from lakevilla.tables.surroundings import refuse_surroundings
 from lakevilla.transaction.state.errors import conflict
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
 from lakevilla.transaction.verbs.bind import bind_to_head
 
-__all__ = ["create_change", "whole_or_not_at_all"]
-
 
 def create_change(
-    txn: Transaction,
+    txn: TransactionState,
     location: str,
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -42,6 +42,18 @@ def create_change(
         a short time ago.
     """
     yield from bind_to_head(txn, [location])
+    with during("metadata", location):
+        return (yield from _change(txn, location, schema, partition_by, properties, format))
+
+
+def _change(
+    txn: TransactionState,
+    location: str,
+    schema: pa.Schema,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    format: FormatName,
+) -> Program[Change]:
     head = txn.head
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
@@ -57,19 +69,15 @@ def create_change(
     if dropped:
         txn.context.tails.pop(location, None)  # the log may have been deleted since
     tail = yield from open_tail(txn.context, location, missing_ok=True)
-    if (state is not None and not dropped) or tail.tip >= 0 or location in txn.tables:
-        why = "exists already: choose another name, or write to it"
-        if dropped:
-            why = "was dropped and its log still exists: `register` revives it"
-        if dropped and emptied:
-            why = "was dropped with its data, and another table lies there now: `register` it"
+    if (state is not None and not dropped) or tail.tip >= 0 or location in txn.work.tables:
+        new_name = None if dropped else (yield from _new_name(head, location))
         raise TableExists(
-            f"table {location} {why}",
+            _taken(location, new_name, dropped=dropped, emptied=emptied),
             table=location,
             txn_id=txn.id,
         )
     yield from refuse_surroundings(location, head, txn.id)
-    for other in txn.tables:
+    for other in txn.work.tables:
         if other.startswith(f"{location}/") or location.startswith(f"{other}/"):
             raise InvalidOperation(
                 f"one of the tables {location} and {other} would lie inside the other, where a "
@@ -92,20 +100,45 @@ def create_change(
     return change
 
 
+def _taken(location: str, new_name: str | None, *, dropped: bool, emptied: bool) -> str:
+    if new_name is not None:
+        return (
+            f"the table at {location} was renamed to {new_name}, and its path holds its data: "
+            "choose another name"
+        )
+    if dropped and emptied:
+        why = "was dropped with its data, and another table lies there now: `register` it"
+    elif dropped:
+        # A name that it was renamed to is no path, and by its path alone it is found.
+        why = f"was dropped and its log still exists: `register({location!r})` revives it"
+    else:
+        why = "exists already: choose another name, or write to it"
+    return f"table {location} {why}"
+
+
+def _new_name(head: Head | None, location: str) -> Program[str | None]:
+    """What the table at a path is called by now, if that is no name of it any more."""
+    yield from load_names(head, [location])
+    if head is None or head.names.get(location) != NOWHERE:
+        return None
+    yield from load_names(head)
+    return next((name for name, place in head.names.items() if place == location), None)
+
+
 @contextmanager
-def whole_or_not_at_all(txn: Transaction, location: str) -> Iterator[None]:
+def whole_or_not_at_all(txn: TransactionState, location: str) -> Iterator[None]:
     """Take the table back out of the transaction if the block that creates it raises.
 
     A table is created before its rows are looked at, and a verb that raises has had no effect.
     """
-    before = len(txn.done)
-    known = location in txn.tables
+    before = len(txn.work.done)
+    known = location in txn.work.tables
     try:
         yield
     except BaseException:
-        if not known and location in txn.tables:
-            del txn.done[before:]
+        if not known and location in txn.work.tables:
+            del txn.work.done[before:]
             txn.forget_table(location)
-            for key in [key for key in txn.bodies if key.startswith(f"{location}/")]:
-                del txn.bodies[key]
+            for key in [key for key in txn.work.bodies if key.startswith(f"{location}/")]:
+                del txn.work.bodies[key]
         raise

@@ -11,16 +11,14 @@ from lakevilla.lake.context import Context
 from lakevilla.publishing.outcome import fence, result_of
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import Program, sleep
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
-
-__all__ = ["bind_key", "enter_key"]
 
 _POLL_SECONDS = 0.25
 _POLL_CAP_SECONDS = 2.0
 
 
-def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:
+def enter_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Find out whether the key is done already, before anything else is.
 
     A use of it that is still undecided is waited for, for a lease; then it is
@@ -75,7 +73,7 @@ def enter_key(txn: Transaction, use: KeyUse) -> Program[None]:
         return
 
 
-def _refuse_done(txn: Transaction, use: KeyUse) -> None:
+def _refuse_done(txn: TransactionState, use: KeyUse) -> None:
     if use.version is not None and use.committed is not None and use.version <= use.committed:
         raise AlreadyCommitted(
             f"application {use.key!r} has committed version {use.committed}, so version "
@@ -104,14 +102,14 @@ def _refuse_forgotten(context: Context, head: Head, use: KeyUse, record: KeyReco
     if record.version is not None:
         what = f"version {record.version} of application {use.key!r}"
     raise CommitOutcomeUnknown(
-        f"whether {what} was committed can't be told any more: look for transaction {record.txn} "
+        f"whether {what} was committed is not known any more: look for transaction {record.txn} "
         f"in the tables' histories; if it is in none, delete {key_object(use.key, use.version)} "
         "and run again",
         txn_id=record.txn,
     )
 
 
-def bind_key(txn: Transaction, use: KeyUse) -> Program[None]:
+def bind_key(txn: TransactionState, use: KeyUse) -> Program[None]:
     """Bind the key to the transaction, before its commit point.
 
     Whoever binds it anew has seen this record first, and fences its id before
@@ -119,15 +117,15 @@ def bind_key(txn: Transaction, use: KeyUse) -> Program[None]:
     """
     if use.is_bound:
         return
-    assert txn.held is not None
+    assert txn.bound.held is not None
     record = new_record(
         txn.context.ids.nonce(),
         use.key,
         txn.id,
-        txn.held.head.sequence,
+        txn.bound.held.head.sequence,
         use.version,
         use.committed,
-        as_log=txn.held.head.as_log,
+        as_log=txn.bound.held.head.as_log,
     )
     outcome = yield from put_key(key_object(use.key, use.version), use.held, record)
     if not isinstance(outcome, Stored):

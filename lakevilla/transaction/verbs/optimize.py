@@ -3,7 +3,7 @@
 An optimize gives way to every other transaction. It takes its files in one state
 and commits once, through HEAD, with ``dataChange=false`` throughout: to the reads
 of others nothing has changed, and their writes to its files are done again on the
-new ones, at most once. What others take from it meanwhile it lets go (``moving``).
+new ones, at most once. What others take from it meanwhile it lets go (see ``compaction``).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from lakevilla.expressions.walk import columns
 from lakevilla.formats.files import DataFile, file_refs
 from lakevilla.formats.layout import Layout
 from lakevilla.lake.file_names import file_namer
+from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
 from lakevilla.transaction.state.files import store_files
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
 from lakevilla.transaction.verbs.read_write import execute
-
-__all__ = ["bins_of", "optimize", "result_of"]
 
 #: Files that are made wait in memory up to this many bytes, and are stored in one round.
 _HELD_BYTES = 64 * 1024 * 1024
@@ -42,7 +42,7 @@ _MOST_COLUMNS = 32
 
 
 def optimize(
-    txn: Transaction,
+    txn: TransactionState,
     location: str,
     where: Expr | None = None,
     *,
@@ -54,7 +54,7 @@ def optimize(
     Parameters
     ----------
     where : Expr, optional
-        A predicate on partition columns: other partitions are left alone.
+        A predicate on partition columns; other partitions are left alone.
     target_file_size_bytes : int, optional
         Default: the table's ``delta.targetFileSize``, else the setting.
     z_order_by : sequence of str
@@ -72,7 +72,7 @@ def optimize(
         ``where`` asks for more than partition columns, or a column has no order.
     """
     txn.check_write(location, "optimize")
-    if txn.done:
+    if txn.work.done:
         # ``dataChange=false`` would hide from others what was done to the same rows.
         raise InvalidOperation(
             f"optimize of table {location}: transaction {txn.id} has written already: "
@@ -82,7 +82,7 @@ def optimize(
         )
     yield from touch(txn, [location], probing=True, access="write")
     yield from store_files(txn, location)
-    snapshot = txn.tables[location].snapshot
+    snapshot = txn.work.tables[location].snapshot
     snapshot.check_writable()
     layout = snapshot.layout
     names = {name.lower(): name for name in layout.schema.names}
@@ -91,7 +91,8 @@ def optimize(
     predicate = None if where is None else bind(where, layout.schema)
     _refuse_rows(layout, predicate)
     target = target_file_size_bytes or target_file_size(layout, txn.context.settings)
-    files = yield from snapshot.files(predicate)
+    with during("metadata", location):
+        files = yield from snapshot.files(predicate)
     chosen = _partitions(files) if z_order_by else bins_of(files, target)
     if not chosen:
         return None
@@ -102,8 +103,8 @@ def optimize(
         made = yield from _moved(txn, TableInput(sized, some), z_order_by)
         bins.append(Bin(tuple(file_refs(some)), made))
     yield from store_files(txn, location)
-    told = [] if predicate is None else [render_sql(predicate)]
-    parameters = {"predicate": json.dumps(told), "targetSize": str(target)}
+    predicates = [] if predicate is None else [render_sql(predicate)]
+    parameters = {"predicate": json.dumps(predicates), "targetSize": str(target)}
     if z_order_by:
         parameters["zOrderBy"] = json.dumps(list(z_order_by))
     operation = Optimize(location, tuple(bins), snapshot.metadata, parameters, files.num_rows)
@@ -121,7 +122,7 @@ def result_of(planned: Operation, done: Done, result: CommitResult | None) -> Op
         bytes_removed=sum(file.size or 0 for file in change.removes),
         partitions=len({tuple(sorted(f.partition_values.items())) for f in change.adds}),
         files_considered=planned.considered,
-        files_given_up=sum(len(one.gone) for one in planned.bins) - len(change.removes),
+        files_given_up=sum(len(one.removed) for one in planned.bins) - len(change.removes),
         version=next(iter(versions.values()), None) if versions else None,
         global_version=None if result is None else result.global_version,
     )
@@ -205,27 +206,29 @@ def _refuse_rows(layout: Layout, where: Expr | None) -> None:
         return
     others = sorted({column.path[0] for column in columns(where)} - set(layout.partition_by))
     if others:
+        named = ", ".join(layout.partition_by)
         raise InvalidOperation(
-            f"optimize of table {layout.table}: column {others[0]} is no partition column, and "
-            "files are chosen by partition alone; its partition columns are "
-            f"{', '.join(layout.partition_by) or 'none'}",
+            f"optimize of table {layout.table}: column {others[0]} is not a partition column, and "
+            "files are chosen only by partition; "
+            f"{f'choose by {named}' if named else 'the table has none: leave where out'}",
             table=layout.table,
         )
 
 
 def _moved(
-    txn: Transaction, table: TableInput, z_order_by: Sequence[str]
+    txn: TransactionState, table: TableInput, z_order_by: Sequence[str]
 ) -> Program[tuple[DataFile, ...]]:
     """New files with the rows of these; memory holds no more of them than a round of PUTs."""
     location = table.layout.location
     name = file_namer(txn.context, txn.id, txn.through_head)
-    written = yield from txn.context.engine.compact(table, z_order_by, name)
+    with during("data", location):
+        written = yield from txn.context.engine.compact(table, z_order_by, name)
     for item in written:
         key = f"{location}/{item.file.path}"
         if item.body is None:
-            txn.stored.append(key)
+            txn.work.stored.append(key)
         else:
-            txn.bodies[key] = item.body
-    if sum(map(len, txn.bodies.values())) > _HELD_BYTES:
+            txn.work.bodies[key] = item.body
+    if sum(map(len, txn.work.bodies.values())) > _HELD_BYTES:
         yield from store_files(txn, location)
     return tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)

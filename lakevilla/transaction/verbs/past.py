@@ -1,21 +1,19 @@
-"""A transaction that is bound to a past state of the lake, for good."""
+"""A transaction that is bound to a past state, for good: of the lake, or of one table alone."""
 
 from __future__ import annotations
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
-from lakevilla.lake.context import Context
-from lakevilla.lake.past import Past, not_kept, past_at
-from lakevilla.lake.view import View
-from lakevilla.store.base import Missing, ObjectInfo
-from lakevilla.store.effects import Head as HeadOf
-from lakevilla.store.effects import Program, parallel
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.lake import own_versions
+from lakevilla.lake.own_versions import OwnVersion
+from lakevilla.lake.past import not_kept, past_at
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.transaction import TransactionState
 
 
 def bind_to_past(
-    txn: Transaction, *, version: int | None = None, timestamp_ms: int | None = None
+    txn: TransactionState, *, version: int | None = None, timestamp_ms: int | None = None
 ) -> Program[None]:
     """Bind a transaction that only reads to a global version, or to the newest at a time.
 
@@ -35,22 +33,35 @@ def bind_to_past(
         version = yield from timeline.by(timestamp_ms)
     assert version is not None
     past = yield from past_at(timeline, version)
-    txn.past = past
-    txn.held = HeldHead(past.head, held.token)
-    txn.bound_sequence = txn.began = past.sequence
-    txn.bound = True
+    txn.bound.past = past
+    txn.bound.held = HeldHead(past.head, held.token)
+    txn.bound.sequence = txn.bound.began = past.sequence
+    txn.bound.is_bound = True
 
 
-def refuse_missing_files(context: Context, past: Past, location: str, view: View) -> Program[None]:
-    """Say so if data files of a past state are gone: VACUUM, or gc of what was replaced.
+def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
+    """Bind a transaction that only reads to a state of each table's own past.
+
+    What HEAD tells now is which tables are meant.
+    """
+    txn.bound.held = yield from txn.context.head()
+    txn.bound.own = asked
+    if txn.bound.held is not None:
+        txn.bound.sequence = txn.bound.began = txn.bound.held.head.sequence
+    txn.bound.is_bound = True
+
+
+def refuse_missing_files(txn: TransactionState) -> Program[None]:
+    """Say so if files of a past state are gone: VACUUM, or gc of what was replaced.
 
     Asked after a read has failed, so that one that succeeds costs no requests.
     """
-    files = yield from view.snapshot.files()
-    keys = [
-        path if "://" in path else f"{location}/{path}" for path in files.column("path").to_pylist()
-    ]
-    infos: list[ObjectInfo | Missing] = yield from parallel([HeadOf(key) for key in keys])
-    for key, info in zip(keys, infos, strict=True):
-        if isinstance(info, Missing):
-            raise not_kept(past, location, f"data file {key} was removed")
+    past, own = txn.bound.past, txn.bound.own
+    for location, working in txn.work.tables.items():
+        if own is not None:
+            yield from own_versions.refuse_missing_files(txn.context, working.view, own)
+        elif past is not None:
+            missing = yield from own_versions.missing_files(working.view)
+            if missing:
+                key = next(iter(missing.values()))
+                raise not_kept(past, location, f"data file {key} was removed")

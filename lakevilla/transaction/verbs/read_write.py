@@ -18,11 +18,13 @@ from lakevilla.errors import (
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.base import FormatName, Snapshot
+from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
+from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
+from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
 from lakevilla.sublogs.operations import (
@@ -37,14 +39,15 @@ from lakevilla.sublogs.operations import (
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, is_put_off, perform_deferred
 from lakevilla.transaction.state.files import keep_files, store_files
-from lakevilla.transaction.state.transaction import Done, Transaction
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change
-from lakevilla.transaction.verbs.replaced_tables import explained, seen
+from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
 
 
 def layout_of(
-    txn: Transaction, location: str, *, reading: bool = False, probing: bool = False
+    txn: TransactionState, location: str, *, reading: bool = False, probing: bool = False
 ) -> Program[Layout]:
     """The layout of a table, own schema changes included.
 
@@ -53,56 +56,58 @@ def layout_of(
     """
     access: Access | None = "read" if reading else None
     yield from touch(txn, [location], probing=reading or probing, access=access)
-    return txn.tables[location].snapshot.layout
+    return txn.work.tables[location].snapshot.layout
 
 
-def lookup(txn: Transaction, location: str) -> Program[Snapshot]:
+def lookup(txn: TransactionState, location: str) -> Program[TableSnapshot]:
     """The transaction's state of a table, own changes included and stored."""
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
     yield from perform_deferred(txn, [location])
     yield from store_files(txn, location)
-    return txn.tables[location].snapshot
+    return txn.work.tables[location].snapshot
 
 
-def see_files(txn: Transaction, location: str, where: Expr | None) -> Program[TableInput]:
+def see_files(txn: TransactionState, location: str, where: Expr | None) -> Program[TableInput]:
     """The files of an observed read: it is part of the transaction from here on."""
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
     yield from perform_deferred(txn, [location])
     yield from store_files(txn, location)
-    snapshot = txn.tables[location].snapshot
+    snapshot = txn.work.tables[location].snapshot
     predicate = None if where is None else bind(where, snapshot.layout.schema)
-    files = yield from snapshot.files(predicate)
+    with during("metadata", location):
+        files = yield from snapshot.files(predicate)
     observe(txn, location, None if where is None else tie_predicate(where, snapshot.layout))
     return TableInput(snapshot.layout, files)
 
 
-def observe(txn: Transaction, location: str, where: Expr | None) -> None:
+def observe(txn: TransactionState, location: str, where: Expr | None) -> None:
     """Note that the caller sees these rows; ``where`` is tied to fields."""
-    record = ReadRecord(location, where, after=len(txn.done))
+    record = ReadRecord(location, where, after=len(txn.work.done))
     # The same question asked again is one read: its predicate is held
     # against all that came since the bound state, and the later asking has
     # seen more operations of the transaction's own.
-    txn.reads[(location, where)] = record
+    txn.work.reads[(location, where)] = record
 
 
 def scan(
-    txn: Transaction, location: str, columns: Sequence[str] | None, where: Expr | None
+    txn: TransactionState, location: str, columns: Sequence[str] | None, where: Expr | None
 ) -> Program[pa.RecordBatchReader]:
     """Rows for which ``where`` is true, streamed."""
 
     def see() -> Program[pa.RecordBatchReader]:
         table = yield from see_files(txn, location, where)
         predicate = None if where is None else bind(where, table.layout.schema)
-        return (yield from txn.context.engine.scan(table, columns, predicate))
+        with during("data", location):
+            return (yield from txn.context.engine.scan(table, columns, predicate))
 
-    return (yield from seen(txn, [location], see))
+    return (yield from read_again_if_replaced(txn, [location], see))
 
 
 def query(
-    txn: Transaction,
+    txn: TransactionState,
     sql: str,
     tables: Mapping[str, str],
     views: Mapping[str, pa.RecordBatchReader],
@@ -116,13 +121,14 @@ def query(
         inputs = {}
         for alias, location in tables.items():
             inputs[alias] = yield from see_files(txn, location, None)
-        return (yield from txn.context.engine.query(sql, inputs, views, params))
+        with during("data"):
+            return (yield from txn.context.engine.query(sql, inputs, views, params))
 
-    return (yield from seen(txn, list(dict.fromkeys(tables.values())), see))
+    return (yield from read_again_if_replaced(txn, list(dict.fromkeys(tables.values())), see))
 
 
 def append(
-    txn: Transaction, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
+    txn: TransactionState, location: str, data: pa.RecordBatchReader, columns: bytes | None = None
 ) -> Program[Done]:
     """Add rows, already in the table's columns and types."""
     txn.check_write(location, "append")
@@ -134,15 +140,24 @@ def append(
 
 
 def overwrite(
-    txn: Transaction,
+    txn: TransactionState,
     location: str,
     data: pa.RecordBatchReader,
     where: Expr | None = None,
     columns: bytes | None = None,
+    *,
+    replaces_schema: bool = False,
+    by_partition: bool = False,
 ) -> Program[Done]:
-    """Replace all rows, or those for which ``where`` is true."""
+    """Replace all rows, those for which ``where`` is true, or ``by_partition`` those of the
+    partitions that have rows in ``data``.
+    """
     txn.check_write(location, "overwrite")
-    layout = yield from _written_layout(txn, location, columns, "write")
+    layout = yield from _written_layout(
+        txn, location, columns, "write", replaces_schema=replaces_schema
+    )
+    if by_partition:
+        check_replaceable(layout)
     if where is not None:
         # Rows that the predicate would not delete again are not its to replace.
         condition = bind(where, layout.schema)
@@ -150,52 +165,69 @@ def overwrite(
         layout = dataclasses.replace(layout, constraints=(*layout.constraints, must))
     files = yield from _write(txn, layout, data)
     with _giving_back(txn, location, files):
-        operation = Overwrite(location, files, where, columns)
+        if by_partition:
+            where = rows_replaced(layout, files)
+        operation = Overwrite(location, files, where, columns, replaces_schema=replaces_schema)
         return (yield from execute(txn, operation, "overwrite"))
 
 
 @contextmanager
-def _giving_back(txn: Transaction, location: str, files: Iterable[DataFile]) -> Iterator[None]:
+def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]) -> Iterator[None]:
     """A verb that raises has had no effect: the commit must not store its files."""
     try:
         yield
     except BaseException:
         for file in files:
-            txn.bodies.pop(f"{location}/{file.path}", None)
+            txn.work.bodies.pop(f"{location}/{file.path}", None)
         raise
 
 
+def layout_with(
+    txn: TransactionState, location: str, schema: pa.Schema, *, replaces_schema: bool = False
+) -> Program[Layout]:
+    """The table's layout with the columns of ``schema`` besides its own, or in their place."""
+    columns = schema.serialize().to_pybytes()
+    replaces = replaces_schema
+    return (yield from _written_layout(txn, location, columns, "write", replaces_schema=replaces))
+
+
 def _written_layout(
-    txn: Transaction, location: str, columns: bytes | None, access: Access
+    txn: TransactionState,
+    location: str,
+    columns: bytes | None,
+    access: Access,
+    *,
+    replaces_schema: bool = False,
 ) -> Program[Layout]:
     yield from touch(txn, [location], probing=False, access=access)
     _check_there(txn, location, "write")
-    snapshot = txn.tables[location].snapshot
+    snapshot = txn.work.tables[location].snapshot
     snapshot.check_writable()
     if columns is None:
         return snapshot.layout
-    wider = txn.context.formats.of(snapshot).merge_schema(
-        snapshot, pa.ipc.read_schema(pa.py_buffer(columns))
-    )
-    return snapshot.apply(wider).layout
+    format_ = txn.context.formats.of(snapshot)
+    change = format_.replace_schema if replaces_schema else format_.merge_schema
+    schema = pa.ipc.read_schema(pa.py_buffer(columns))
+    return snapshot.apply(change(snapshot, schema)).layout
 
 
 def _write(
-    txn: Transaction, layout: Layout, data: pa.RecordBatchReader
+    txn: TransactionState, layout: Layout, data: pa.RecordBatchReader
 ) -> Program[tuple[DataFile, ...]]:
     name = file_namer(txn.context, txn.id, txn.through_head)
-    written = yield from txn.context.engine.write(layout, data, name)
+    with during("data", layout.location):
+        written = yield from txn.context.engine.write(layout, data, name)
     for item in written:
         key = f"{layout.location}/{item.file.path}"
         if item.body is None:
-            txn.stored.append(key)
+            txn.work.stored.append(key)
         else:
-            txn.bodies[key] = item.body
+            txn.work.bodies[key] = item.body
     return tuple(item.file for item in written)
 
 
 def create(
-    txn: Transaction,
+    txn: TransactionState,
     location: str,
     schema: pa.Schema,
     partition_by: Sequence[str],
@@ -211,16 +243,16 @@ def create(
     return (yield from execute(txn, Create(location, change), "create_table"))
 
 
-def drop(txn: Transaction, location: str) -> Program[Done]:
+def drop(txn: TransactionState, location: str) -> Program[Done]:
     """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
     txn.check_write(location, "drop_table")
     yield from touch(txn, [location], probing=True, access="write")
     _check_there(txn, location, "drop_table")
-    table_id = txn.tables[location].snapshot.table_id
+    table_id = txn.work.tables[location].snapshot.table_id
     return (yield from execute(txn, Drop(location, table_id), "drop_table"))
 
 
-def execute(txn: Transaction, operation: Operation, verb: str) -> Program[Done]:
+def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[Done]:
     """Perform an operation on the transaction's state and note it in the sublog.
 
     Behind others it is noted only, and performed once it must be.
@@ -233,12 +265,12 @@ def execute(txn: Transaction, operation: Operation, verb: str) -> Program[Done]:
     yield from touch(txn, [location], probing=location in reading, access=access)
     others = [table for table in reading if table != location]
     yield from touch(txn, others, probing=True, access="read")
-    working = txn.tables[location]
+    working = txn.work.tables[location]
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
         working.snapshot.check_writable()
         # From here on its names mean these fields, whatever becomes of them.
-        sources = {table: txn.tables[table].snapshot.layout for table in reading}
+        sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
         operation = tie(operation, working.snapshot.layout, sources)
     if (yield from is_put_off(txn, operation)):
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
@@ -247,18 +279,19 @@ def execute(txn: Transaction, operation: Operation, verb: str) -> Program[Done]:
     if reading:
         yield from store_files(txn, location)
     name = file_namer(txn.context, txn.id, txn.through_head)
-    performed = yield from explained(
-        txn,
-        {location: None, **reading},
-        perform(txn.context, operation, working.snapshot, name, txn.lookup),
-    )
+    with during("data", location):
+        performed = yield from conflict_if_replaced(
+            txn,
+            {location: None, **reading},
+            perform(txn.context, operation, working.snapshot, name, txn.lookup),
+        )
     check_append_only(working.snapshot, performed, verb)
     operation = performed_as(operation, working.snapshot, performed)
     return _note(txn, operation, performed)
 
 
-def _check_there(txn: Transaction, location: str, verb: str) -> None:
-    for done in reversed(txn.done):
+def _check_there(txn: TransactionState, location: str, verb: str) -> None:
+    for done in reversed(txn.work.done):
         if done.table == location and isinstance(done.operation, Drop):
             raise InvalidOperation(
                 f"{verb}: table {location} was dropped by this transaction",
@@ -268,11 +301,11 @@ def _check_there(txn: Transaction, location: str, verb: str) -> None:
 
 
 def _note(
-    txn: Transaction, operation: Operation, performed: Performed, *, deferred: bool = False
+    txn: TransactionState, operation: Operation, performed: Performed, *, deferred: bool = False
 ) -> Done:
     done = Done(operation, performed.change, performed.counts, performed.metrics, deferred=deferred)
     keep_files(txn, done, performed.bodies)
-    txn.done.append(done)
-    working = txn.tables[operation.table]
+    txn.work.done.append(done)
+    working = txn.work.tables[operation.table]
     working.snapshot = working.snapshot.apply(performed.change)
     return done

@@ -22,10 +22,9 @@ from lakevilla.errors import (
 from lakevilla.global_log.repo import load_tables
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Create, tables_read
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import extend
-
-__all__ = ["explain", "explained", "made_anew", "replaced", "seen"]
 
 T = TypeVar("T")
 
@@ -33,13 +32,13 @@ T = TypeVar("T")
 _MET = (TableNotFound, VersionNotFound, CorruptObject, StoreError)
 
 
-def replaced(txn: Transaction, locations: Iterable[str]) -> Program[dict[str, str]]:
-    """Those tables that the newest HEAD has dropped, or made anew, since the transaction met them.
+def replaced(txn: TransactionState, locations: Iterable[str]) -> Program[dict[str, str]]:
+    """The tables that the newest HEAD has dropped or created again since the transaction met them.
 
     By location, with the ids of the old ones. Asked once something has failed, so that what
     succeeds costs no request.
     """
-    known = {where: table_id for where in locations if (table_id := _known_id(txn, where))}
+    known = {place: table_id for place in locations if (table_id := _known_id(txn, place))}
     if not known:
         return {}
     try:
@@ -49,20 +48,20 @@ def replaced(txn: Transaction, locations: Iterable[str]) -> Program[dict[str, st
     except LakeVillaError:
         return {}  # what was met is told, not what stands in the way of explaining it
     # One that HEAD lacks is not in the lake, or not yet: HEAD keeps a mark of what was dropped.
-    now = {} if head is None else {where: head.tables.get(where) for where in known}
+    now = {} if head is None else {place: head.tables.get(place) for place in known}
     return {
-        where: known[where]
-        for where, state in now.items()
-        if state is not None and (state.dropped or state.table_id != known[where])
+        place: known[place]
+        for place, state in now.items()
+        if state is not None and (state.dropped or state.table_id != known[place])
     }
 
 
-def _known_id(txn: Transaction, location: str) -> str | None:
+def _known_id(txn: TransactionState, location: str) -> str | None:
     """The id of a table as the transaction has met it; None if it has not, or makes it."""
-    if any(done.table == location and isinstance(done.operation, Create) for done in txn.done):
+    if any(done.table == location and isinstance(done.operation, Create) for done in txn.work.done):
         return None
     state = None
-    working = txn.tables.get(location)
+    working = txn.work.tables.get(location)
     if working is not None:
         state = working.view.state
     elif txn.head is not None and not txn.head.tables.missing([location]):
@@ -72,14 +71,16 @@ def _known_id(txn: Transaction, location: str) -> str | None:
     return None if working is None else working.view.base.table_id
 
 
-def made_anew(txn: Transaction, location: str) -> LakeVillaError:
+def conflict_of_replaced(txn: TransactionState, location: str) -> LakeVillaError:
     """The conflict; nothing of the transaction can commit after it."""
     again = (
-        "take a new snapshot" if txn.read_only else "run it again (`lake.run` does so by itself)"
+        "take a new snapshot"
+        if txn.options.read_only
+        else "run it again (`lake.run` does so by itself)"
     )
     return txn.fail(
         ConflictError(
-            f"table {location} was dropped, or made anew, after transaction {txn.id} began, "
+            f"table {location} was dropped, or created again, after transaction {txn.id} began, "
             f"and can't be read as it was: {again}",
             table=location,
             txn_id=txn.id,
@@ -87,47 +88,55 @@ def made_anew(txn: Transaction, location: str) -> LakeVillaError:
     )
 
 
-def explained(txn: Transaction, locations: Iterable[str], program: Program[T]) -> Program[T]:
+def conflict_if_replaced(
+    txn: TransactionState, locations: Iterable[str], program: Program[T]
+) -> Program[T]:
     """``program``, which reads files of these tables; raises a conflict if they went with one."""
     try:
         return (yield from program)
     except _MET as error:
-        yield from explain(txn, locations, error)
+        yield from raise_if_replaced(txn, locations, error)
         raise
 
 
-def explain(txn: Transaction, locations: Iterable[str], error: Exception) -> Program[None]:
-    """Raise a conflict if what was met comes from a table that was dropped, or made anew."""
-    if txn.state != "open" or txn.past is not None:
+def raise_if_replaced(
+    txn: TransactionState, locations: Iterable[str], error: Exception
+) -> Program[None]:
+    """Raise a conflict if what was met comes from a table that was dropped, or created again."""
+    if txn.state is not Life.OPEN or txn.bound.is_past:
         return
-    gone = yield from replaced(txn, [where for where in locations if where in txn.tables])
-    if gone:
-        raise made_anew(txn, next(iter(gone))) from error
+    others = yield from replaced(txn, [place for place in locations if place in txn.work.tables])
+    if others:
+        raise conflict_of_replaced(txn, next(iter(others))) from error
 
 
-def seen(txn: Transaction, locations: Sequence[str], see: Callable[[], Program[T]]) -> Program[T]:
+def read_again_if_replaced(
+    txn: TransactionState, locations: Sequence[str], see: Callable[[], Program[T]]
+) -> Program[T]:
     """What ``see`` reads of these tables: where nothing relies on the old one, the new one."""
     met: set[str] = set()
     while True:
-        before = dict(txn.reads)
+        before = dict(txn.work.reads)
         try:
             return (yield from see())
         except _MET as error:
-            if txn.state != "open" or txn.past is not None:
+            if txn.state is not Life.OPEN or txn.bound.is_past:
                 raise
-            gone = yield from replaced(txn, [where for where in locations if where in txn.tables])
-            if met.issuperset(gone.values()):
+            others = yield from replaced(
+                txn, [place for place in locations if place in txn.work.tables]
+            )
+            if met.issuperset(others.values()):
                 raise  # none; or the very same is there again, so it fails for another reason
-            met.update(gone.values())
-            txn.reads = before  # its caller has seen no row of this one
-            if not (yield from _let_go(txn, gone)):
-                raise made_anew(txn, next(iter(gone))) from error
+            met.update(others.values())
+            txn.work.reads = before  # its caller has seen no row of this one
+            if not (yield from _let_go(txn, others)):
+                raise conflict_of_replaced(txn, next(iter(others))) from error
 
 
-def _let_go(txn: Transaction, locations: Iterable[str]) -> Program[bool]:
+def _let_go(txn: TransactionState, locations: Iterable[str]) -> Program[bool]:
     """Forget tables on which nothing relies, to meet them as the newest HEAD has them."""
-    relied = {table for table, _ in txn.reads}
-    for done in txn.done:
+    relied = {table for table, _ in txn.work.reads}
+    for done in txn.work.done:
         relied |= {done.table, *tables_read(done.operation)}
     if not relied.isdisjoint(locations):
         return False

@@ -27,9 +27,10 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, is_another, pending_parts
+from lakevilla.phases import during
 from lakevilla.publishing.outcome import check_id, find_in_history, result_of
-from lakevilla.results import CommitResult, Counts
-from lakevilla.store.base import ANY, Found, Match, Stored
+from lakevilla.results import Counts
+from lakevilla.store.base import ANY, Found, Match, Stored, Token
 from lakevilla.store.codec import FORMAT, decode, encode
 from lakevilla.store.effects import Program, delete, get, parallel, put
 from lakevilla.sublogs.record import (
@@ -40,38 +41,41 @@ from lakevilla.sublogs.record import (
     record_key,
     sublog_key,
 )
-from lakevilla.transaction.redo.rebase import adopt
+from lakevilla.transaction.redo.rebase import rebase
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.own_entry import found_in_log
+from lakevilla.transaction.state.parts import Done, Options, Working
 from lakevilla.transaction.state.record import Renewal, change_record, create_record, delete_record
-from lakevilla.transaction.state.transaction import Done, Transaction, Working
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldRecord, KeyUse, Queue, Saved
 from lakevilla.transaction.validation.validate import examine
 from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.idempotency import enter_key
 
-__all__ = ["forget", "is_due", "resume", "save", "unsave"]
-
-
 _states = msgspec.json.Decoder(TableState | None)
 
 
-def is_due(txn: Transaction) -> bool:
+def is_due(txn: TransactionState) -> bool:
     """Whether a transaction with Feature.R has lived, or done, enough to be written down."""
-    if Feature.R not in txn.features or txn.state != "open" or txn.context.only_creates:
+    if (
+        Feature.R not in txn.options.features
+        or txn.state is not Life.OPEN
+        or txn.context.only_creates
+    ):
         return False
     settings = txn.context.settings
-    since = txn.began_at if txn.saved is None else txn.saved.at
-    count = 0 if txn.saved is None else txn.saved.operations
+    since = txn.bound.began_at if txn.standing.saved is None else txn.standing.saved.at
+    count = 0 if txn.standing.saved is None else txn.standing.saved.operations
     return (
         txn.context.clock.elapsed() - since >= settings.save_interval_seconds
-        or len(txn.done) - count >= settings.save_interval_operations
+        or len(txn.work.done) - count >= settings.save_interval_operations
     )
 
 
-def save(txn: Transaction) -> Program[None]:
+def save(txn: TransactionState) -> Program[None]:
     """Write the transaction's files, sublog and record to the store.
 
     Raises
@@ -88,14 +92,19 @@ def save(txn: Transaction) -> Program[None]:
     if (yield from txn.context.is_only_creating()):
         raise StoreError(
             f"transaction {txn.id} can't be saved: that takes a store that replaces an object "
-            "under a condition, and this lake was made on one that only creates; it can go on "
-            "and commit",
+            "under a condition, and this lake was made on one that only creates; it can still "
+            "commit",
             txn_id=txn.id,
         )
-    if not txn.through_head or txn.held is None:
+    if not txn.through_head or txn.bound.held is None:
         yield from _settle_entry(txn)
         yield from _join_head(txn)
     yield from store_files(txn)
+    with during("marker"):
+        yield from _store_sublog(txn)
+
+
+def _store_sublog(txn: TransactionState) -> Program[None]:
     context = txn.context
     body = encode(_sublog(txn))
     digest = blake3(body).hexdigest(length=16)
@@ -103,32 +112,32 @@ def save(txn: Transaction) -> Program[None]:
     if not isinstance(stored, Stored):
         raise StoreError(f"could not save transaction {txn.id}: try again", txn_id=txn.id)
     # Before the record is sent: even one whose answer is lost can be resumed.
-    txn.shared = True
-    if txn.record is None:
+    txn.ending.shared = True
+    if txn.standing.record is None:
         yield from create_record(txn, sublog=digest)
     else:
         yield from change_record(txn, sublog=digest)
-    earlier = () if txn.saved is None else txn.saved.sublogs
-    txn.saved = Saved(context.clock.elapsed(), len(txn.done), (*earlier, digest))
+    earlier = () if txn.standing.saved is None else txn.standing.saved.sublogs
+    txn.standing.saved = Saved(context.clock.elapsed(), len(txn.work.done), (*earlier, digest))
 
 
-def unsave(txn: Transaction) -> Program[None]:
+def unsave(txn: TransactionState) -> Program[None]:
     """Take back what was saved: the transaction is about to be run again under its id.
 
     Safe because a resumer replaces the record, so it is either refused from now
     on, or has been first: then this raises ``TransactionAborted``. After it
     nobody else can have committed, or will, the files that were made here.
     """
-    if not txn.shared:
+    if not txn.ending.shared:
         return
-    if txn.record is None:
+    if txn.standing.record is None:
         # The answer to its create was lost. From here on it has landed, or is refused.
         yield from create_record(txn)
     else:
         yield from change_record(txn, sublog="", edges=())
     held = yield from txn.context.head()
     # Had it landed before, been resumed and committed, then there was none to replace.
-    commits = None if held is None else (yield from commits_since(held.head, txn.began))
+    commits = None if held is None else (yield from commits_since(held.head, txn.bound.began))
     if commits is None or find_commit(commits, txn.id) is not None:
         raise txn.fail(
             TransactionAborted(
@@ -137,74 +146,72 @@ def unsave(txn: Transaction) -> Program[None]:
                 txn_id=txn.id,
             )
         )
-    txn.shared = False
-    saved, txn.saved = txn.saved, None
+    txn.ending.shared = False
+    saved, txn.standing.saved = txn.standing.saved, None
     digests = () if saved is None else saved.sublogs
     yield from parallel([delete(sublog_key(txn.id, digest)) for digest in digests])
 
 
-def _settle_entry(txn: Transaction) -> Program[None]:
+def _settle_entry(txn: TransactionState) -> Program[None]:
     """See to it that no log entry of the transaction can land: it is to commit through HEAD.
 
     An entry can't be fenced. So while its number is free the transaction stays one that
     commits by it: with two commit points it could pass both.
     """
-    if txn.entry_tried is None:
+    if txn.ending.entry_tried is None:
         return
-    location = txn.done[0].table
+    location = txn.work.done[0].table
     tail = yield from open_tail(txn.context, location)
     tail = yield from probe(txn.context, tail)
     version = yield from found_in_log(txn, tail)
     if version is not None:
-        txn.state, txn.entry_tried = "committed", None
-        txn.answered = True
-        txn.result = CommitResult(
-            txn.id, {location: version}, None, txn.retries + txn.redos, len(txn.done)
-        )
+        result = txn.note_committed({location: version}, None)
+        txn.ending.answered = True
         raise AlreadyCommitted(
             f"transaction {txn.id} has committed as version {version} of table {location}: "
             "nothing is left to do",
-            result=txn.result,
+            result=result,
             table=location,
             txn_id=txn.id,
         )
-    if txn.entry_tried is not None:
+    tried = txn.ending.entry_tried
+    if tried is not None:
         raise CommitOutcomeUnknown(
-            f"transaction {txn.id} may yet become version {txn.entry_tried.version} of table "
-            f"{location}, as which its commit was tried, so it can't be saved: commit it again",
+            f"transaction {txn.id} may still become version {tried.version} of table "
+            f"{location}, because its commit was tried, so it can't be saved: commit it again",
             table=location,
             txn_id=txn.id,
         )
 
 
-def _join_head(txn: Transaction) -> Program[None]:
+def _join_head(txn: TransactionState) -> Program[None]:
     """A transaction that was to commit by its log entry will commit through HEAD.
 
     It moves from the log's own state to the one that HEAD tells; should that
     be another, it is a conflict like any other.
     """
     txn.through_head = True
-    txn.bound = False
+    txn.bound.is_bound = False
     yield from bind_to_head(txn)
-    assert txn.held is not None
-    tails = yield from parallel([open_tail(txn.context, location) for location in txn.tables])
+    assert txn.bound.held is not None
+    tails = yield from parallel([open_tail(txn.context, location) for location in txn.work.tables])
     yield from parallel([probe(txn.context, tail) for tail in tails])
-    found = yield from examine(txn, txn.held.head, exact=True, extending=True)
+    found = yield from examine(txn, txn.bound.held.head, exact=True, extending=True)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
-    yield from adopt(txn, txn.held, found)
+    yield from rebase(txn, txn.bound.held, found)
     yield from store_files(txn)
 
 
-def _sublog(txn: Transaction) -> Sublog:
+def _sublog(txn: TransactionState) -> Sublog:
     return Sublog(
         FORMAT,
         txn.context.ids.nonce(),
         txn.id,
-        txn.features.value,
-        txn.started_ms,
-        txn.bound_sequence,
-        {location: _saved_table(working) for location, working in txn.tables.items()},
+        txn.options.features.value,
+        txn.bound.started_ms,
+        txn.bound.sequence,
+        {location: _saved_table(working) for location, working in txn.work.tables.items()},
         tuple(
             SavedOperation(
                 done.operation,
@@ -215,17 +222,17 @@ def _sublog(txn: Transaction) -> Sublog:
                 done.deferred,
                 done.fitted,
             )
-            for done in txn.done
+            for done in txn.work.done
         ),
-        tuple(txn.reads.values()),
-        txn.metadata,
-        txn.applications,
-        tuple(txn.stored),
-        None if txn.key is None else (txn.key.key, txn.key.version),
-        txn.isolation,
-        txn.validation,
-        txn.slack,
-        txn.behind,
+        tuple(txn.work.reads.values()),
+        txn.options.metadata,
+        txn.options.applications,
+        tuple(txn.work.stored),
+        None if txn.standing.key is None else (txn.standing.key.key, txn.standing.key.version),
+        txn.options.isolation,
+        txn.options.validation,
+        txn.options.slack,
+        txn.work.behind,
     )
 
 
@@ -242,7 +249,7 @@ def _saved_table(working: Working) -> SavedTable:
     )
 
 
-def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
+def resume(context: Context, txn_id: str, owner: str) -> Program[TransactionState]:
     """Take over a saved transaction, as it was when it was last saved.
 
     Raises
@@ -252,7 +259,7 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
     TransactionNotFound
         Nothing was saved under that id.
     ConflictError
-        A table of it was dropped, or made anew.
+        A table of it was dropped, or created again.
     """
     check_id(txn_id)
     held = yield from context.head()
@@ -286,6 +293,35 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
             txn_id=txn_id,
         )
     sublog = yield from _load_sublog(txn_id, record.sublog)
+    held_record = yield from _taken_over(context, txn_id, record, outcome.token, owner)
+    txn = _revived(context, txn_id, owner, sublog)
+    txn.bound.held = held
+    txn.bound.began = record.began
+    txn.standing.claim = held_record.record.claim
+    txn.standing.record = held_record
+    txn.standing.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
+    if Feature.CT in txn.options.features:
+        txn.standing.queue = Queue.resumed(record.tickets)
+    key = sublog_key(txn_id, record.sublog)
+    for location, saved in sublog.tables.items():
+        txn.work.tables[location] = yield from _working(txn, key, location, saved)
+    for done in _operations_of(sublog):
+        txn.work.done.append(done)
+        working = txn.work.tables[done.table]
+        working.snapshot = working.snapshot.apply(done.change)
+    if sublog.key is not None:
+        # The caller may have run again with his key meanwhile, and committed.
+        txn.standing.key = KeyUse(*sublog.key)
+        yield from enter_key(txn, txn.standing.key)
+    # Not before: of one that could not be read nobody would ever say that it has ended.
+    context.renewed(Renewal(txn))
+    return txn
+
+
+def _taken_over(
+    context: Context, txn_id: str, record: TxnRecord, token: Token, owner: str
+) -> Program[HeldRecord]:
+    """The record under a claim of one's own: from now on its old owner is refused."""
     taken = msgspec.structs.replace(
         record,
         nonce=context.ids.nonce(),
@@ -295,60 +331,55 @@ def resume(context: Context, txn_id: str, owner: str) -> Program[Transaction]:
         claim=context.ids.nonce(),
         edges=(),
     )
-    stored = yield from put(key, encode(taken), Match(outcome.token))
+    stored = yield from put(record_key(txn_id), encode(taken), Match(token))
     if not isinstance(stored, Stored):
         raise CommitOutcomeUnknown(
             f"transaction {txn_id} was saved or resumed by another process just now: "
             "look at it again before resuming it",
             txn_id=txn_id,
         )
-    txn = begin(Transaction(context, Feature(sublog.features), txn_id, owner=owner))
-    txn.through_head = True
-    txn.isolation, txn.validation = sublog.isolation, sublog.validation
-    txn.slack, txn.behind = sublog.slack, dict(sublog.behind)
-    txn.metadata = dict(sublog.metadata)
-    txn.applications = dict(sublog.applications)
-    txn.held = held
-    txn.bound = True
-    txn.bound_sequence = sublog.bound_sequence
-    txn.began = record.began
+    return HeldRecord(taken, stored.token, context.clock.elapsed())
+
+
+def _revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> TransactionState:
+    """A transaction as its sublog tells, without its tables and operations."""
+    options = Options(
+        Feature(sublog.features),
+        owner=owner,
+        isolation=sublog.isolation,
+        validation=sublog.validation,
+        slack=sublog.slack,
+        metadata=dict(sublog.metadata),
+        applications=dict(sublog.applications),
+    )
+    txn = begin(TransactionState(context, txn_id, options, through_head=True))
+    txn.bound.is_bound = True
+    txn.bound.sequence = sublog.bound_sequence
     # Nobody knows how long it lay there: its files are looked for (hazard 6).
-    txn.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
-    txn.started_ms = sublog.started_ms
-    txn.stored = list(sublog.stored)
-    txn.claim = taken.claim
-    txn.record = HeldRecord(taken, stored.token, context.clock.elapsed())
-    txn.saved = Saved(context.clock.elapsed(), len(sublog.operations), (record.sublog,))
-    txn.shared = True
-    if Feature.CT in txn.features:
-        txn.queue = Queue.resumed(record.tickets)
+    txn.bound.began_at = context.clock.elapsed() - context.settings.checked_tip_seconds
+    txn.bound.started_ms = sublog.started_ms
+    txn.work.behind = dict(sublog.behind)
+    txn.work.stored = list(sublog.stored)
+    txn.work.reads = {(read.table, read.where): read for read in sublog.reads}
     # The old owner may be at its commit point right now: its files are no
     # longer this process's alone to delete.
-    txn.tried = True
-    for location, saved in sublog.tables.items():
-        key = sublog_key(txn_id, record.sublog)
-        txn.tables[location] = yield from _working(txn, key, location, saved)
-    for operation in sublog.operations:
-        done = Done(
-            operation.operation,
-            operation.change,
-            Counts(*operation.counts),
-            dict(operation.metrics),
-            operation.observed,
-            operation.deferred,
-            operation.fitted,
-        )
-        txn.done.append(done)
-        working = txn.tables[done.table]
-        working.snapshot = working.snapshot.apply(done.change)
-    txn.reads = {(read.table, read.where): read for read in sublog.reads}
-    if sublog.key is not None:
-        # The caller may have run again with his key meanwhile, and committed.
-        txn.key = KeyUse(*sublog.key)
-        yield from enter_key(txn, txn.key)
-    # Not before: of one that could not be read nobody would ever say that it has ended.
-    context.renewed(Renewal(txn))
+    txn.ending.tried = txn.ending.shared = True
     return txn
+
+
+def _operations_of(sublog: Sublog) -> list[Done]:
+    return [
+        Done(
+            saved.operation,
+            saved.change,
+            Counts(*saved.counts),
+            dict(saved.metrics),
+            saved.observed,
+            saved.deferred,
+            saved.fitted,
+        )
+        for saved in sublog.operations
+    ]
 
 
 def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
@@ -364,7 +395,7 @@ def _load_sublog(txn_id: str, digest: str) -> Program[Sublog]:
     return decode(key, outcome.body, Sublog)
 
 
-def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Program[Working]:
+def _working(txn: TransactionState, key: str, location: str, saved: SavedTable) -> Program[Working]:
     """The state that the transaction was bound to, built again from what its sublog says."""
     context, txn_id = txn.context, txn.id
     refs = tuple(PendingRef(*ref) for ref in saved.overlay)
@@ -385,11 +416,11 @@ def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Pr
     try:
         base = yield from snapshot_at(context, tail, saved.logged)
     except VersionNotFound as error:
-        if not (yield from _is_gone(txn, location, state, tail, gone=True)):
+        if not (yield from _is_another(txn, location, state, tail, or_dropped=True)):
             raise
-        raise _made_anew(txn, location) from error
-    if (yield from _is_gone(txn, location, state, tail)):
-        raise _made_anew(txn, location)
+        raise _replaced(txn, location) from error
+    if (yield from _is_another(txn, location, state, tail)):
+        raise _replaced(txn, location)
     parts = yield from pending_parts(context, location, refs)
     snapshot = base
     for part in parts:
@@ -399,12 +430,17 @@ def _working(txn: Transaction, key: str, location: str, saved: SavedTable) -> Pr
     return Working(view, snapshot, saved.probed_for_reading)
 
 
-def _is_gone(
-    txn: Transaction, location: str, state: TableState | None, tail: Tail, *, gone: bool = False
+def _is_another(
+    txn: TransactionState,
+    location: str,
+    state: TableState | None,
+    tail: Tail,
+    *,
+    or_dropped: bool = False,
 ) -> Program[bool]:
     """Whether HEAD, or the log, has another table now in place of the saved one.
 
-    With ``gone`` one that was dropped is gone too: its log has been deleted.
+    ``or_dropped``: a table that was dropped meanwhile counts too, for its log has been deleted.
     """
     if state is None or state.dropped:
         return False
@@ -412,34 +448,44 @@ def _is_gone(
     yield from load_tables(txn.head, [location])
     now = txn.head.tables.get(location)
     if now is None or now.dropped:
-        return gone
+        return or_dropped
     return now.table_id != state.table_id or (yield from is_another(txn.context, state, tail))
 
 
-def _made_anew(txn: Transaction, location: str) -> LakeVillaError:
+def _replaced(txn: TransactionState, location: str) -> LakeVillaError:
     return txn.fail(
         ConflictError(
-            f"transaction {txn.id} was saved on table {location}, which was dropped or made anew "
-            f"since, so it can't commit: run it again; `lake.abort({txn.id!r})` ends this one",
+            f"transaction {txn.id} was saved on table {location}, which was dropped or created "
+            f"again since, so it can't commit: run it again; `lake.abort({txn.id!r})` ends it",
             table=location,
             txn_id=txn.id,
         )
     )
 
 
-def forget(txn: Transaction) -> Program[None]:
+def forget(txn: TransactionState) -> Program[None]:
     """Delete the record, sublogs and markers of a transaction that has ended, or is being undone.
 
     Nobody can resume it without its record, and its markers are void: so the
     rest may go with it, in one round. Of a saved one the record goes first: had
     another process resumed it, the rest would be that one's.
     """
-    saved, txn.saved = txn.saved, None
-    queue, txn.queue = txn.queue, None
-    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state == "committed")
+    held = txn.standing
+    if held.saved is None and held.queue is None and held.record is None and not txn.ending.shared:
+        return
+    with during("free"):
+        yield from _forget(txn)
+
+
+def _forget(txn: TransactionState) -> Program[None]:
+    saved, txn.standing.saved = txn.standing.saved, None
+    queue, txn.standing.queue = txn.standing.queue, None
+    rest = [] if queue is None else queue.give_back(txn.id, committed=txn.state is Life.COMMITTED)
     if saved is not None:
         rest += [delete(sublog_key(txn.id, digest)) for digest in saved.sublogs]
-    if not txn.shared:
-        yield from parallel([*rest, *([delete_record(txn)] if txn.record is not None else [])])
+    if not txn.ending.shared:
+        yield from parallel(
+            [*rest, *([delete_record(txn)] if txn.standing.record is not None else [])]
+        )
     elif (yield from delete_record(txn)):
         yield from parallel(rest)

@@ -14,14 +14,12 @@ from lakevilla.lake.table_log import open_tail
 from lakevilla.store.effects import Program
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.features import Feature
-from lakevilla.transaction.state.transaction import Transaction
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.validate import catch_up
 from lakevilla.transaction.verbs.bind import take_places
 
-__all__ = ["take_turn"]
 
-
-def take_turn(txn: Transaction, locations: Sequence[str]) -> Program[None]:
+def take_turn(txn: TransactionState, locations: Sequence[str]) -> Program[None]:
     """Take places for writing in the queues of the tables, and wait until all are the first.
 
     All are placed in one round. A transaction that has not read anything yet is bound
@@ -33,7 +31,7 @@ def take_turn(txn: Transaction, locations: Sequence[str]) -> Program[None]:
     ConflictError
         Those who went before have changed what the caller has seen.
     """
-    if Feature.CT not in txn.features:
+    if Feature.CT not in txn.options.features:
         return
     yield from take_places(txn, locations, "write")
     for location in locations:
@@ -44,7 +42,7 @@ def take_turn(txn: Transaction, locations: Sequence[str]) -> Program[None]:
                 table=location,
             )
     if any(txn.is_behind(location) for location in locations):
-        held = txn.held or txn.context.held
+        held = txn.bound.held or txn.context.held
         waited = yield from wait_for_turn(txn, None if held is None else held.head)
-        if waited and txn.bound:
+        if waited and txn.bound.is_bound:
             yield from catch_up(txn)

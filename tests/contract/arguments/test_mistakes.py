@@ -30,7 +30,7 @@ ALL = pa.schema([("z", pa.int64())])
 
 
 def mistakes() -> list[Any]:
-    """Values that few arguments take, made anew each time: some can be used once."""
+    """Values that few arguments take, created again each time: some can be used once."""
     return [
         None,
         "",

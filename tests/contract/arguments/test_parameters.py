@@ -16,7 +16,11 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import contents, values
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.evaluate import is_true
+from lakevilla.expressions.parse import parse_predicate
+from tests.contract.arguments import odd_parameters
+from tests.support.tables import contents, values
 
 ROWS = pa.table(
     {
@@ -132,4 +136,47 @@ def test_what_is_no_value_is_refused_by_its_name(lake: lv.Lake, name: str) -> No
         for value in (pd.Timedelta("1s"), Path("x"), object(), float, {"a": 1}):
             with pytest.raises(lv.InvalidOperation, match="parameter :day is of type"):
                 CALLS[name](txn, ":day", {"day": value})
+        txn.abort()
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lv.Lake]:
+    with lv.connect(tmp_path_factory.mktemp("odd")) as lake:
+        lake.create_table("delta", odd_parameters.ROWS)
+        lake.create_table("iceberg", odd_parameters.ROWS, format="iceberg")
+        yield lake
+
+
+@pytest.mark.parametrize(("where", "value", "found"), odd_parameters.FOUND, ids=repr)
+def test_nan_infinities_and_times_mean_the_same_to_every_verb(
+    odd: lv.Lake, where: str, value: Any, found: list[int]
+) -> None:
+    params = {"v": value}
+    predicate = bind(parse_predicate(where, params), odd.table("delta").schema)
+    rows = odd.snapshot().read("delta").to_pylist()
+    assert sorted(row["id"] for row in rows if is_true(predicate, row)) == found
+    for table in ("delta", "iceberg"):
+        assert values(odd.snapshot().read(table, where=where, params=params)) == found
+        with odd.transaction() as txn:
+            assert txn.delete(table, where, params=params).rows_deleted == len(found)
+            assert txn.read(table).num_rows == 5 - len(found)
+            txn.abort()
+
+
+@pytest.mark.parametrize(("where", "value", "message"), odd_parameters.REFUSED, ids=repr)
+def test_what_has_no_one_meaning_is_refused(
+    odd: lv.Lake, where: str, value: Any, message: str
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match=re.escape(message)):
+        odd.snapshot().read("delta", where=where, params={"v": value})
+
+
+def test_nan_and_infinities_are_stored_where_a_column_holds_them(odd: lv.Lake) -> None:
+    with odd.transaction() as txn:
+        txn.update("delta", {"f": float("nan"), "g": float("-inf")}, "id = 1")
+        assert values(txn.read("delta", where="isnan(f)")) == [1, 2]
+        assert values(txn.read("delta", where="g = :v", params={"v": float("-inf")})) == [1, 4]
+        for column in ("n", "d"):
+            with pytest.raises(lv.InvalidOperation, match=r"NaN|nan"):
+                txn.update("delta", {column: float("nan")}, "id = 1")
         txn.abort()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 import lakevilla as lv
-from tests.builders import contents
+from tests.support.tables import contents
 
 FORMATS: list[Any] = ["delta", "iceberg"]
 Format = Literal["delta", "iceberg"]

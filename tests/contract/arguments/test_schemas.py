@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from pyiceberg import types
+from pyiceberg.schema import Schema
 
 import lakevilla as lv
-from tests.builders import contents
+from tests.support.tables import contents
 
 FORMATS: list[Any] = ["delta", "iceberg"]
 Format = Literal["delta", "iceberg"]
@@ -86,6 +88,26 @@ def test_types_tell_a_schema_from_data(lake: lv.Lake) -> None:
     counts = [len(lake.snapshot().read(name)) for name in ("schema", "typed", "lists", "arrays")]
     assert counts == [0, 0, 1, 1]
     assert lake.table("described").schema == pa.schema({"x": pa.int64()})
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_schema_of_pyiceberg_is_one(lake: lv.Lake, format: Format) -> None:
+    inner = types.StructType(types.NestedField(3, "y", types.DateType(), required=False))
+    given = Schema(
+        types.NestedField(7, "id", types.LongType(), required=True),
+        types.NestedField(9, "s", inner, required=False),
+    )
+    lake.create_table("made", given, format=format)
+    made = lake.table("made").schema
+    assert same(made, pa.schema({"id": pa.int64(), "s": pa.struct([("y", pa.date32())])}))
+    assert [field.nullable for field in made] == [False, True]
+    added = Schema(types.NestedField(1, "note", types.StringType(), required=False))
+    lake.run(lambda txn: txn.alter("made", add_columns=added))
+    lake.run(lambda txn: txn.append("made", [{"id": 1, "s": None, "note": "x"}]))
+    assert lake.snapshot().read("made", ["note"]).to_pylist() == [{"note": "x"}]
+    keyed = Schema(*given.fields, identifier_field_ids=[7])
+    with pytest.raises(lv.InvalidOperation, match="names identifier fields, which LakeVilla does"):
+        lake.create_table("keyed", keyed, format=format)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where a new table may lie: a VACUUM of one must not delete the files of another (note 0022)."""
+"""Where a new table may lie: a VACUUM of one must not delete the files of another (note 22)."""
 
 from __future__ import annotations
 
@@ -144,3 +144,25 @@ def test_a_root_below_a_table_is_warned_of(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lv.connect(tmp_path / "beside")
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize("outer", ["metadata", "_delta_log.old"])
+def test_a_schema_may_be_called_as_a_directory_of_a_table_is(
+    lake: lv.Lake, outer: str, format: str
+) -> None:
+    for name in (f"{outer}/first", f"{outer}/second", "beside"):
+        lake.create_table(name, [{"id": 1}], format=format)
+    assert len(lake.tables()) == 3
+
+
+def test_a_table_is_not_made_in_the_directory_of_a_table_that_a_catalog_keeps(
+    tmp_path: Path,
+) -> None:
+    metadata = tmp_path / "theirs" / "metadata"
+    metadata.mkdir(parents=True)
+    (metadata / "00000-6f1c2a6e-1f6e-4a51-8d5c-0f7b7a3f7f10.metadata.json").write_text("{}")
+    with lv.connect(str(tmp_path)) as lake, pytest.raises(lv.InvalidOperation) as raised:
+        lake.create_table("theirs", [{"id": 1}])
+    assert "the directory of an Iceberg table" in raised.value.message
+    assert not (tmp_path / "theirs" / "_delta_log").exists()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import contents
+from tests.support.tables import contents
 
 ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakevilla.settings import Settings
-from tests.contract.engines.lake import Lake
+from tests.support.engine_lake import Lake
 
 # Each file through memory; each by the path for large files; no local paths.
 _WAYS = {

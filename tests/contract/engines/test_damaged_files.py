@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, make_place
+from tests.support.places import Place, make_place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +149,7 @@ def test_a_mistake_in_a_statement_is_still_the_statements(request: pytest.Fixtur
                 lake.snapshot().read("t", where=where)
 
 
+@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_spark_jobs_name_a_damaged_file(
     request: pytest.FixtureRequest, spark: SparkSession
 ) -> None:

@@ -23,7 +23,7 @@ from lakevilla.engines.base import TableInput
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.parse import parse_predicate
-from tests.contract.engines.lake import Lake
+from tests.support.engine_lake import Lake
 
 NAN = math.nan
 

@@ -48,7 +48,7 @@ def peak_bytes() -> int:
 
 
 def rewrite(sender: Any, root: str, statement: str) -> None:
-    from tests.contract.engines.lake import Lake
+    from tests.support.engine_lake import Lake
 
     before = peak_bytes()
     lake = Lake(root, settings=Settings(memory_limit_bytes=256 << 20))

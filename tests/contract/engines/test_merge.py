@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakevilla.errors import InvalidOperation
-from tests.contract.engines.lake import Lake, ordered
+from tests.support.engine_lake import Lake, ordered
 
 TARGET = pa.table(
     {
@@ -219,7 +219,7 @@ def test_an_error_of_the_source_is_raised_as_it_is(lake: Lake) -> None:
         raise KeyError("of the caller")
 
     reader = pa.RecordBatchReader.from_batches(SOURCE.schema, rows())
-    from tests.contract.engines.lake import merge_spec
+    from tests.support.engine_lake import merge_spec
 
     spec = merge_spec(
         table.layout, SOURCE.schema, "source.k = target.k", (clause("matched_delete"),)

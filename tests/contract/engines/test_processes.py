@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.contract.engines.lake import Lake, predicate
+from tests.support.engine_lake import Lake, predicate
 
 
 def test_threads_share_an_engine(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from decimal import Decimal
@@ -17,9 +18,11 @@ import pytest
 
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.file_system import _File
+from lakevilla.engines.duckdb.reading import query as query_module
 from lakevilla.engines.duckdb.reading.query import open_for
+from lakevilla.engines.duckdb.reading.relation import read_files
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from tests.contract.engines.lake import Lake, ordered
+from tests.support.engine_lake import Lake, ordered
 
 
 def query(
@@ -29,7 +32,7 @@ def query(
     views: Mapping[str, pa.Table] | None = None,
     params: Mapping[str, object] | None = None,
 ) -> list[dict[str, Any]]:
-    """``tables`` maps names as ``referenced_tables`` gives them to tables of the lake."""
+    """``tables`` maps names as ``Select.tables`` gives them to tables of the lake."""
     inputs = {name: lake.input(table) for name, table in (tables or {}).items()}
     readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
     return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
@@ -72,6 +75,56 @@ def test_footers_are_fetched_once_though_they_are_asked_before_the_query(
     assert table.files.num_rows == 5
     lake.runner.run(lake.engine.query(sql, {"t": table}, {}, {}))
     assert 5 <= len(asked) <= 5 * limit
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pa.array([1, 2]),
+        pa.array([Decimal("1.50"), None], pa.decimal128(15, 2)),
+        pa.array([{"d": Decimal("1.50")}, None], pa.struct([("d", pa.decimal128(15, 2))])),
+    ],
+    ids=["numbers", "decimals", "decimals within"],
+)
+def test_the_planner_knows_what_values_the_files_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: pa.Array
+) -> None:
+    """No row has such a key, so nothing is planned to be read."""
+    lake = Lake(str(tmp_path))
+    lake.make("t", pa.table({"k": [1, 2], "beside": beside}))
+    plans: list[str] = []
+
+    def explained(*given: Any) -> duckdb.DuckDBPyConnection:
+        connection = open_for(*given)
+        plans.append(
+            connection.execute("EXPLAIN SELECT beside FROM t WHERE k = 7").fetchall()[0][1]
+        )
+        return connection
+
+    monkeypatch.setattr(query_module, "open_for", explained)
+    assert query(lake, "SELECT count(*)::INT AS n FROM t", {"t": "t"}) == [{"n": 2}]
+    assert "EMPTY_RESULT" in plans[0], plans[0]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(7, 2), pa.binary()])
+def test_a_join_is_planned_by_how_many_rows_its_tables_have(
+    tmp_path: Path, kind: pa.DataType, remote: bool
+) -> None:
+    """Else each file has a thousand of them to DuckDB, and a join of many tables never ends."""
+    lake = Lake(str(tmp_path), remote=remote)
+    paid = pa.array([None] * 7000, kind)
+    lake.make("many", pa.table({"k": range(7000), "paid": paid}))
+    lake.make("few", pa.table({"k": range(3), "paid": paid[:3]}))
+    tables = {
+        name: lake.runner.run(read_files(lake.engine._data, lake.input(name), name))
+        for name in ("many", "few")
+    }
+    connection = open_for(lake.engine._database, [("many",), ("few",)], tables, {})
+    ((_, plan),) = connection.execute(
+        "EXPLAIN (FORMAT json) SELECT max(many.paid) FROM many JOIN few USING (k)"
+    ).fetchall()
+    assert {"7000", "3"} <= set(re.findall(r'"Estimated Cardinality": "(\d+)"', plan))
 
 
 ORDERS = {"sales/orders": "sales/orders", "customers": "customers"}

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakevilla.errors import InvalidOperation
-from tests.contract.engines.lake import Lake, ordered
+from tests.support.engine_lake import Lake, ordered
 
 ROWS = pa.table(
     {

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.settings import Settings
-from tests.contract.engines.lake import Lake, ordered
 from tests.fixtures.s3 import S3Server
+from tests.support.engine_lake import Lake, ordered
 
 
 @pytest.mark.parametrize("limit_bytes", [8 << 20, 0])

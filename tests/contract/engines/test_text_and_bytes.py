@@ -16,7 +16,7 @@ from pyiceberg.types import BinaryType, StringType
 
 import lakevilla as lv
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
-from tests.fixtures.delta import Tables, add, field, metadata, protocol
+from tests.support.delta_by_hand import Tables, add, field, metadata, protocol
 
 TEXTS = ["é\\x41", "q", None, ""]
 BYTES = [None if text is None else text.encode() for text in TEXTS]

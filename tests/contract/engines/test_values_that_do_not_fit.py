@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.types import StringType
 
 import lakevilla as lv
-from lakevilla.engines.duckdb import file_system as files
+from lakevilla.engines.duckdb import file_system
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
-from tests.contract.engines.lake import Lake
-from tests.fixtures.delta import Tables, add, field, metadata, protocol
+from tests.support.delta_by_hand import Tables, add, field, metadata, protocol
+from tests.support.engine_lake import Lake
 
 
 def delta_table(root: Path, kinds: Sequence[dict[str, Any]], *parts: pa.Table) -> None:
@@ -132,13 +132,13 @@ def test_to_ask_what_decimals_a_file_has_costs_no_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[int] = []
-    read = files._File.read
+    read = file_system._File.read
 
     def counted(file: Any, length: int = -1) -> bytes:
         reads.append(length)
         return read(file, length)
 
-    monkeypatch.setattr(files._File, "read", counted)
+    monkeypatch.setattr(file_system._File, "read", counted)
     costs = []
     for kind, value in ((pa.float64(), 1.5), (pa.decimal128(9, 2), Decimal("1.5"))):
         lake = Lake(str(tmp_path / str(kind)), remote=True)

@@ -20,7 +20,7 @@ from lakevilla.formats.base import CommitInfo
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.settings import Settings
 from lakevilla.store.effects import put
-from tests.contract.engines.lake import Lake, ordered, predicate
+from tests.support.engine_lake import Lake, ordered, predicate
 
 UTC = datetime.UTC
 EVERY_TYPE = pa.table(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Place, make_place
+from tests.support.places import Place, make_place
 
 
 @pytest.fixture

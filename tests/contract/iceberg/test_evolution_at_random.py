@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.builders import Place
-from tests.fixtures.iceberg_by_hand import File, Table, column
+from tests.support.iceberg_by_hand import File, Table, column
+from tests.support.places import Place
 
 #: Another sample every day; a failure names its seed.
 TODAY = datetime.datetime.now(datetime.UTC).date().toordinal()

@@ -9,7 +9,9 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
-from tests.builders import Dying, Place, WrappedStore
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place
+from tests.support.stores import Closed, Dying
 
 
 @pytest.fixture
@@ -42,20 +44,11 @@ class DyingAtTheHint(WrappedStore):
         return super().put(key, body, condition)
 
 
-class NoHints(WrappedStore):
-    """Refuses hints."""
-
-    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
-        if key.endswith("version-hint.text"):
-            return Failure("not now", ambiguous=False, permanent=True)
-        return super().put(key, body, condition)
-
-
 def test_a_hint_that_a_dead_client_has_not_written_is_written_by_recovery(
     lake: lv.Lake, place: Place
 ) -> None:
     dead = place.connect()
-    dead.runner.store = DyingAtTheHint(dead.runner.store)
+    dead._client.runner.store = DyingAtTheHint(dead._client.runner.store)
     with pytest.raises(Dying.Death):
         append(dead, 2)
     assert (hint(place).with_name("v2.metadata.json")).exists()
@@ -87,14 +80,16 @@ def test_a_hint_that_recovery_sets_back_it_sets_right_again(lake: lv.Lake, place
             return super().put(key, body, condition)
 
     hint(place).unlink()
-    lake.runner.store = Overtaken(lake.runner.store)
+    lake._client.runner.store = Overtaken(lake._client.runner.store)
     assert lake.recover() == lv.Report(True)
     assert hint(place).read_text() == "2"
 
 
 def test_a_hint_that_the_store_refuses_is_told(lake: lv.Lake, place: Place) -> None:
     hint(place).unlink()
-    lake.runner.store = NoHints(lake.runner.store)
+    lake._client.runner.store = Closed(
+        lake._client.runner.store, lambda key: key.endswith("version-hint.text")
+    )
     report = lake.recover()
     assert report.ok
     assert told(report) == [("warning", "unannounced")]

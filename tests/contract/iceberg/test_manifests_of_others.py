@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, contents
-from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.places import Place
+from tests.support.tables import contents
 
 FIELDS = [column(1, "k", "int"), column(2, "v", "string")]
 ROWS = of_ids(pa.table({"k": pa.array([1, 2], pa.int32()), "v": ["a", "b"]}), {"k": 1, "v": 2})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place
+from tests.support.places import Place
 
 META = pa.struct([("ts", pa.timestamp("us", "UTC")), ("place", pa.struct([("zip", pa.string())]))])
 SCHEMA = pa.schema([("k", pa.int64()), ("meta", META), ("v", pa.int64())])

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, contents
-from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.places import Place
+from tests.support.tables import contents
 
 ROWS = [{"k": 1, "v": "a"}]
 

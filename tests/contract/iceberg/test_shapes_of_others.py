@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place
-from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.iceberg_by_hand import File, Table, column, of_ids
+from tests.support.places import Place
 
 ROWS = of_ids(pa.table({"k": pa.array([1, 2], pa.int32())}), {"k": 1})
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyiceberg.types import LongType
 
 import lakevilla as lv
-from tests.builders import Place, values
+from tests.support.places import Place
+from tests.support.tables import values
 
 
 def test_partitions_are_told_as_they_were_given(tmp_path: Path) -> None:

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+
 PROGRAM = """
 import importlib.abc, sys
 
@@ -38,9 +42,9 @@ with lv.connect(sys.argv[1]) as lake:
 """
 
 
-def run(root: Path, how: str) -> list[str]:
+def run(root: Path, how: str, program: str = PROGRAM) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root), how],
+        [sys.executable, "-c", program, str(root), how],
         capture_output=True,
         text=True,
         timeout=60,
@@ -55,3 +59,32 @@ def test_delta_tables_are_used_without_pyiceberg_and_do_not_load_it(tmp_path: Pa
     assert "pip install lakevilla[iceberg]" in refused
     assert loaded == "False"
     assert run(tmp_path, "there") == ["[{'id': 3}]", "False"]
+
+
+REFUSED = (
+    PROGRAM.partition("import lakevilla")[0]
+    + """
+import lakevilla as lv
+
+lake = lv.connect(sys.argv[1])
+for verb in (
+    lambda: lake.snapshot().read("theirs"),
+    lambda: lake.register("theirs"),
+    lambda: lake.create_table("theirs", [{"id": 1}]),
+):
+    try:
+        print(verb())
+    except lv.LakeVillaError as error:
+        print(error)
+"""
+)
+
+
+def test_an_iceberg_table_of_others_is_no_empty_directory_without_pyiceberg(tmp_path: Path) -> None:
+    catalog = ObjectStoreCatalog("tests", warehouse=str(tmp_path))
+    catalog.create_table(("theirs",), pa.schema([("id", pa.int64())]))
+    *opened, created = run(tmp_path, "hidden", REFUSED)
+    assert len(opened) == 2
+    assert all("pip install lakevilla[iceberg]" in answer for answer in opened), opened
+    assert "the directory of an Iceberg table" in created
+    assert not (tmp_path / "theirs" / "_delta_log").exists()

@@ -12,22 +12,22 @@ import pytest
 import lakevilla as lv
 from lakevilla.engines.spark import tasks
 from lakevilla.engines.spark.bins import in_bins
-from lakevilla.engines.spark.tasks import Place, Report, UpdateTask, WriteTask
+from lakevilla.engines.spark.tasks import LakeAddress, TaskReport, UpdateTask, WriteTask
 from lakevilla.expressions.bind import bind_assignments
 from lakevilla.expressions.parse import parse_expression
 from lakevilla.lake.file_names import file_namer
 from lakevilla.settings import Settings
-from tests.contract.engines.lake import Lake, Names, predicate
+from tests.support.engine_lake import Lake, Names, predicate
 
 NAMES = ("id", "v")
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
 
 
-def attempt(task: Any, *batches: pa.RecordBatch) -> Report:
+def attempt(task: Any, *batches: pa.RecordBatch) -> TaskReport:
     """What a worker does with a task, and what the driver makes of it."""
     (told,) = tasks.reports(pickle.dumps(task), iter(batches))
     (report,) = told.column("report").to_pylist()
-    found: Report = pickle.loads(report)
+    found: TaskReport = pickle.loads(report)
     return found
 
 
@@ -38,8 +38,8 @@ def lake(tmp_path: Path) -> Lake:
     return made
 
 
-def place(lake: Lake) -> Place:
-    return Place(lake.root, None, Settings())
+def place(lake: Lake) -> LakeAddress:
+    return LakeAddress(lake.root, None, Settings())
 
 
 def parquet(lake: Lake) -> set[str]:
@@ -90,9 +90,9 @@ def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
             lake.create_table("t", ROWS)
             with lake.transaction() as txn:
                 txn.append("t", ROWS)
-                layout = txn.look("t").snapshot.layout
-                name = file_namer(lake.context, txn.id, True)
-                task = WriteTask(Place(lake.root, None, lake.settings), layout, NAMES, name)
+                layout = txn._executor.look("t").snapshot.layout
+                name = file_namer(lake._client.context, txn.id, True)
+                task = WriteTask(LakeAddress(lake.root, None, lake.settings), layout, NAMES, name)
                 attempt(task, *ROWS.to_batches())  # a copy that nobody has heard of
             kept = {str(p) for p in tmp_path.glob("t/*.parquet") if txn.id in p.name}
             assert len(kept) == 2
@@ -108,5 +108,5 @@ def test_what_no_report_names_goes_with_gc_and_a_late_attempt_with_the_next(
 
 def test_a_task_tells_no_secret_in_its_text() -> None:
     secret = {"aws_secret_access_key": "hush"}
-    task = WriteTask(Place("s3://lake", secret, Settings()), None, NAMES, Names())  # type: ignore[arg-type]
+    task = WriteTask(LakeAddress("s3://lake", secret, Settings()), None, NAMES, Names())  # type: ignore[arg-type]
     assert "hush" not in repr(task)

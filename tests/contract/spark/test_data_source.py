@@ -17,8 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakevilla as lv
 from lakevilla.api.spark.source.classes import data_source
-from tests.builders import Place, accounts, contents, in_order
 from tests.fixtures.s3 import S3Server
+from tests.support.places import Place
+from tests.support.tables import accounts, contents, in_order
+
+pytestmark = pytest.mark.daily(4, of="the data source")
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 Rows = list[dict[str, Any]]
@@ -146,7 +149,7 @@ def test_a_frame_stays_what_it_was_when_it_was_loaded(bank: Source) -> None:
 
 def test_a_frame_keeps_what_was_decided_and_not_published(bank: Source) -> None:
     """The state is no version of the log then; a commit that comes later does not show."""
-    from tests.builders import interrupted, is_entry
+    from tests.support.stores import interrupted, is_entry
 
     frames: list[DataFrame] = []
     with bank.place.connect() as lake:

@@ -18,7 +18,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from tests.builders import Place, values
+from tests.support.places import Place
+from tests.support.tables import values
+
+pytestmark = pytest.mark.daily(2, of="batches of a stream")
 
 ROOT = Path(__file__).parents[3]
 Fn = Callable[[lv.Transaction, Any], object]
@@ -160,7 +163,7 @@ PROGRAM = """
 import os, signal, sys
 from contextlib import nullcontext
 sys.path.insert(0, {root!r})
-from tests.builders import interrupted, is_entry
+from tests.support.stores import interrupted, is_entry
 from tests.fixtures.spark import SMALL
 directory, kill_at, kill_in = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -207,6 +210,7 @@ session.stop()
 """
 
 
+@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_batches_take_effect_once_however_the_driver_is_killed(feed: Feed) -> None:
     """In the middle of one; once one is decided, and no log has it; before Spark notes one."""
     for number in range(5):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,9 @@ from pyspark.sql import SparkSession
 import lakevilla as lv
 from lakevilla.engines.spark.sql import columns_named
 from lakevilla.engines.sql.select import select_of
+from tests.contract.arguments import odd_parameters
+
+pytestmark = pytest.mark.daily(6, of="SQL of Spark")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +155,7 @@ def test_mistakes_are_told_in_one_line(lake: Any) -> None:
     with pytest.raises(lv.InvalidOperation, match="UNRESOLVED_COLUMN") as caught:
         told(lake, "SELECT nothing FROM orders")
     assert "\n" not in str(caught.value)
-    with pytest.raises(lv.InvalidOperation, match="unused are not used"):
+    with pytest.raises(lv.InvalidOperation, match="not used: unused"):
         told(lake, "SELECT 1 FROM orders", {"unused": 1})
     with pytest.raises(lv.InvalidOperation, match="UNBOUND_SQL_PARAMETER"):
         told(lake, "SELECT :missing FROM orders")
@@ -212,3 +216,21 @@ def test_only_the_named_columns_are_asked_of_the_files(
         plan = capsys.readouterr().out
         assert "k#" in plan
         assert "v#" not in plan
+
+
+@pytest.mark.daily(None)
+def test_nan_infinities_and_times_find_the_rows_that_they_find_without_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with lv.connect(tmp_path) as embedded:
+        embedded.create_table("t", odd_parameters.ROWS)
+    differing = {}
+    with lv.connect(tmp_path, spark=spark) as lake, lake.snapshot() as now:
+        for where, value, found in odd_parameters.FOUND:
+            rows = now.read("t", ["id"], where, params={"v": value}).collect()
+            if sorted(row.id for row in rows) != found:
+                differing[where, repr(value)] = rows
+        for where, value, message in odd_parameters.REFUSED:
+            with pytest.raises(lv.InvalidOperation, match=re.escape(message)):
+                now.read("t", where=where, params={"v": value})
+    assert differing == {}

@@ -15,7 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import lakevilla as lv
 from lakevilla.clock import SystemClock
-from tests.builders import Place, in_order
+from tests.support.places import Place
+from tests.support.tables import in_order
+
+pytestmark = pytest.mark.daily(3, of="streams of changes")
 
 Rows = list[dict[str, Any]]
 
@@ -147,7 +150,7 @@ def test_history_that_is_gone_is_told(stream: Stream) -> None:
     clock = Later()
     stream.run()
     with stream.place.connect() as lake:
-        lake.context.clock = clock
+        lake._client.context.clock = clock
         for number in range(60):
             lake.run(lambda txn, n=number: txn.append("bank", rows(n)))
         clock.ahead_seconds = 8 * 24 * 3600.0

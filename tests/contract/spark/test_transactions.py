@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 import lakevilla as lv
 from lakevilla.engines.spark.rows import is_frame
 
+pytestmark = pytest.mark.daily(4, of="transactions through Spark")
+
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
@@ -279,7 +281,7 @@ def test_a_lake_pickles_without_its_session(lake: Any, spark: SparkSession) -> N
     assert [table.name for table in again.tables()] == ["bank"]
     with pytest.raises(lv.InvalidOperation, match="connect again with spark="):
         again.snapshot().read("bank")
-    with again.beside(accounts(spark)):
+    with again._client.beside(accounts(spark)):
         assert again.snapshot().read("bank").count() == 4
 
 

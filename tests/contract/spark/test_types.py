@@ -12,9 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import lakevilla as lv
-from tests.builders import Place, bag
 from tests.interop.spark.beside import Beside
 from tests.interop.spark.test_types import ROWS, _declared, plain, shifted, spark_writes
+from tests.support.places import Place
+from tests.support.tables import bag
+
+pytestmark = pytest.mark.daily(2, of="types through jobs")
 
 #: Far from UTC, and with hours that are skipped and hours that come twice.
 ZONE = "America/Los_Angeles"

@@ -12,8 +12,9 @@ from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.runner import Runner
+from tests.fixtures.s3 import SERVERS
 
-BACKENDS = ["memory", "local", "s3"]
+BACKENDS = ["memory", "local", *SERVERS]
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ def make_place(backend: str, request: pytest.FixtureRequest) -> Place:
         return Place("memory://")
     if backend == "local":
         return Place(str(request.getfixturevalue("tmp_path") / "lake"))
-    server = request.getfixturevalue("s3_server")
-    return Place(request.getfixturevalue("s3_root"), server.storage_options)
+    server = request.getfixturevalue("s3_servers")[backend]
+    return Place(server.new_root(), server.storage_options)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -41,7 +42,7 @@ def place(request: pytest.FixtureRequest) -> Place:
     return make_place(request.param, request)
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", *SERVERS])
 def shared_place(request: pytest.FixtureRequest) -> Place:
     """A place that other processes reach."""
     return make_place(request.param, request)

@@ -13,7 +13,7 @@ from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import ANY, Absent, Condition, Failure, Match, Missing, Refused, Stored
 from lakevilla.store.probe import probe
-from lakevilla.store.runner import Counts, Runner
+from lakevilla.store.runner import Requests, Runner
 
 
 def test_a_safe_store_passes_and_keeps_nothing_of_the_probe(
@@ -22,7 +22,7 @@ def test_a_safe_store_passes_and_keeps_nothing_of_the_probe(
     with runner.requests.counting() as counted:
         assert runner.run(probe(ids)), "it replaces under a condition"
     assert store.list("") == []
-    assert counted == Counts(put=5, get=3, delete=2)
+    assert counted == Requests(put=5, get=3, delete=2)
 
 
 class Unsafe:

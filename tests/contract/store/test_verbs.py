@@ -263,3 +263,29 @@ def test_threads_race_for_a_create_and_one_wins(store: LakeStore) -> None:
                 )
             )
             assert sum(isinstance(outcome, Stored) for outcome in outcomes) == 1
+
+
+def test_the_names_in_a_directory_are_those_in_itself(store: LakeStore) -> None:
+    for key in (
+        "d/a.json",
+        "d/sub/b",
+        "d/sub/deep/c",
+        "d/sub 2/x=1/y",
+        "d.json",
+        "dd/e",
+        *(f"d/odd/{key}" for key in STRANGE_KEYS),
+    ):
+        stored(store.put(key, b"x", ABSENT))
+    assert sorted(named(store, "d")) == ["a.json", "odd/", "sub 2/", "sub/"]
+    assert sorted(named(store, "d/sub")) == ["b", "deep/"]
+    assert {"d/", "d.json", "dd/"} <= set(named(store, ""))
+    assert set(named(store, "d/odd")) == {
+        f"{key.partition('/')[0]}/" if "/" in key else key for key in STRANGE_KEYS
+    }
+    assert named(store, "nothing/here") == named(store, "d/a.json") == ()
+
+
+def named(store: LakeStore, prefix: str) -> tuple[str, ...]:
+    outcome = store.list_names(prefix)
+    assert isinstance(outcome, tuple), outcome
+    return outcome

@@ -11,9 +11,10 @@ import threading
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
+from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
-from tests.builders import WrappedStore
+from lakevilla.store.wrapped import WrappedStore
 
 
 class StoppingStore(WrappedStore):
@@ -85,8 +86,8 @@ def transfer(txn: lv.Transaction, number: int, amount: int) -> None:
 def main(root: str) -> None:
     """Serve orders from stdin: ``{"number", "amount", "stop_at", "after"}``, one a line."""
     store = StoppingStore(LocalStore(root))
-    lake = Lake(root, store, settings=lv.Settings(retry_base_seconds=0.01))
-    lake.ensure_safe_store()
+    lake = Lake(LakeClient(root, store, settings=lv.Settings(retry_base_seconds=0.01)))
+    lake._client.ensure_safe_store()
     lake.snapshot().versions  # noqa: B018 - warm, so that the requests are the commit's
     tell(ready=True)
     for line in sys.stdin:

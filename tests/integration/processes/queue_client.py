@@ -14,10 +14,11 @@ import time
 
 import lakevilla as lv
 from lakevilla.api.lake import Lake
+from lakevilla.client.client import LakeClient
 from lakevilla.store.backends.local import LocalStore
 from lakevilla.store.base import Failure, ObjectInfo
-from tests.fixtures.queues import QUEUED
 from tests.integration.processes.client import StoppingStore, tell
+from tests.support.queues import QUEUED
 
 #: Short, so that the dead are given up quickly; the living renew it in time.
 LEASE_SECONDS = 0.6
@@ -53,8 +54,8 @@ def serve(root: str) -> None:
             tell(waiting=event.detail.get("holders"))
 
     store = StoppingInQueues(LocalStore(root))
-    lake = Lake(root, store, settings=SETTINGS, on_event=on_event)
-    lake.ensure_safe_store()
+    lake = Lake(LakeClient(root, store, settings=SETTINGS, on_event=on_event))
+    lake._client.ensure_safe_store()
     lake.snapshot().versions  # noqa: B018 - warm, so that the requests are the transaction's
     tell(ready=True)
     for line in sys.stdin:

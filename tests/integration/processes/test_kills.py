@@ -17,10 +17,11 @@ from typing import Any, Literal
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, accounts, contents
+from tests.support.places import Place
+from tests.support.tables import accounts, contents
 
 ROOT = Path(__file__).parents[3]
-KILLS = int(os.environ.get("LAKEVILLA_KILLS", "5000" if os.environ.get("LAKEVILLA_SOAK") else "20"))
+KILLS = int(os.environ.get("LAKEVILLA_KILLS", "5000" if os.environ.get("LAKEVILLA_SOAK") else "21"))
 TOTAL = 5 * 1000 + 7 * 1000
 
 
@@ -128,6 +129,7 @@ def check_whole(place: Bank, ledger: dict[int, tuple[int, bool | None]]) -> set[
     return done
 
 
+@pytest.mark.daily(1, of="kills of processes")
 @pytest.mark.timeout(0 if KILLS > 100 else 300)
 @pytest.mark.parametrize(("south", "kills"), [("delta", KILLS), ("iceberg", KILLS * 3 // 5)])
 def test_processes_killed_in_mid_commit_lose_nothing_and_leave_nothing_half(

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
-from tests.builders import Place, accounts
-from tests.fixtures.queues import CT, I, R, Told, beside, left_over, tickets
 from tests.integration.processes.queue_client import LEASE_SECONDS, SETTINGS, transfer
+from tests.support.places import Place
+from tests.support.queues import CT, I, R, Told, beside, left_over, tickets
+from tests.support.tables import accounts
 
 ROOT = Path(__file__).parents[3]
 KILLS = int(os.environ.get("LAKEVILLA_KILLS", "500" if os.environ.get("LAKEVILLA_SOAK") else "9"))
@@ -93,6 +94,7 @@ def transfers(place: Place) -> set[int]:
     return set(done)
 
 
+@pytest.mark.daily(1, of="kills of processes")
 @pytest.mark.timeout(0 if KILLS > 100 else 300)
 def test_processes_killed_in_their_queues_hold_nobody_up_and_leave_nothing_half(
     tmp_path: Path,

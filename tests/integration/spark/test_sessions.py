@@ -12,7 +12,10 @@ import pytest
 import lakevilla as lv
 from tests.fixtures.s3 import S3Server
 
-pytestmark = pytest.mark.xdist_group("spark")  # one session at a time
+pytestmark = [
+    pytest.mark.xdist_group("spark"),  # one session at a time
+    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
+]
 
 EXPECTED = {"updated": 25, "deleted": 4, "upserted": 14, "paid": 23}
 STOCK = [["0", "75"], ["1", "75"], ["2", "76"], ["3", "76"], ["4", "0"], ["5", "0"]]

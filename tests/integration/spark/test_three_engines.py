@@ -17,10 +17,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from tests.builders import Place, in_order
 from tests.integration.spark.three_engines import OWN, PIECES, SHARED, check
+from tests.support.places import Place
+from tests.support.tables import in_order
 
-pytestmark = pytest.mark.xdist_group("spark")  # one session at a time
+pytestmark = [
+    pytest.mark.xdist_group("spark"),  # one session at a time
+    pytest.mark.daily(1, of="long runs with Spark and catalogs"),
+]
 
 SECONDS = float(os.environ.get("LAKEVILLA_TORN_SECONDS", "10"))
 #: So many transactions of Spark's at least, however slow the machine is.

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.delta import Tables
+from tests.support.delta_by_hand import Tables
 
 
 @pytest.fixture

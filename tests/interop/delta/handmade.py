@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.fixtures.delta import add, metadata, protocol
+from tests.support.delta_by_hand import add, metadata, protocol
 
 Action = Mapping[str, Any]
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.fixtures.delta import field, metadata, protocol
 from tests.interop.delta.handmade import Handmade
 from tests.interop.delta.readers import duckdb_rows
+from tests.support.delta_by_hand import field, metadata, protocol
 
 ID = field("id")
 ROWS = pa.table({"id": [1, 2]})

@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lakevilla as lv
-from tests.builders import Place
 from tests.interop.delta.readers import duckdb_rows
 from tests.interop.spark.beside import Beside
+from tests.support.places import Place
 
 INNER = pa.field("x", pa.int64(), metadata={"comment": "inner"})
 NEW = pa.schema(

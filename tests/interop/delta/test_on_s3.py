@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
@@ -9,14 +11,14 @@ from lakevilla.clock import SystemClock
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.files import removal
-from lakevilla.ids import seeded_ids
+from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import Stored
 from lakevilla.store.effects import put
 from lakevilla.store.runner import Runner
-from tests.fixtures.delta import data_file
 from tests.fixtures.s3 import S3Server
+from tests.support.delta_by_hand import data_file
 
 
 def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: str) -> None:
@@ -26,7 +28,7 @@ def test_a_table_on_s3_is_shared_with_deltalake(s3_server: S3Server, s3_root: st
         write_deltalake(uri, rows, mode="append", partition_by=["p"], storage_options=options)
     settings = Settings()
     store = open_store(s3_root, options, settings=settings)
-    runner = Runner(store, seeded_ids(SystemClock(), 1), settings)
+    runner = Runner(store, Ids(SystemClock(), random.Random(1)), settings)
     delta = DeltaFormat()
     with runner.requests.counting() as made:
         state = runner.run(delta.open("sales/t", "sales/t"))

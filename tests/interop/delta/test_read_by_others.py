@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change, CommitInfo
 from lakevilla.formats.delta.deletion_vectors import read_vector
 from lakevilla.formats.files import DataFile, DeletionVector, data_files, removal
-from tests.fixtures.delta import Tables
 from tests.interop.delta.readers import deltalake_rows, duckdb_rows
+from tests.support.delta_by_hand import Tables
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string())])
 
@@ -147,7 +148,9 @@ def test_mapped_columns_are_read_by_others(tables: Tables, mode: str) -> None:
     size = (tables.root / "t" / "f.parquet").stat().st_size
     state = tables.commit(state, Change(adds=(DataFile("f.parquet", size, 1, stats=added.stats),)))
     assert duckdb_rows(tables.root / "t") == [{"id": 1, "row": {"a b": "x"}}]
-    state = tables.commit(state, tables.format.alter(state, rename_columns={"id": "key"}))
+    state = tables.commit(
+        state, tables.format.alter(state, TableAlteration(rename_columns={"id": "key"}))
+    )
     assert duckdb_rows(tables.root / "t", "key")[0]["key"] == 1
     assert tables.open().layout.schema.names == ["key", "row"]
     assert tables.open().layout.physical.field(0).name == physical.field(0).name
@@ -174,10 +177,12 @@ def test_altered_tables_are_read_by_others(tables: Tables) -> None:
     state = history(tables, 3)
     change = tables.format.alter(
         state,
-        add_columns=pa.schema([("extra", pa.float64())]),
-        drop_not_null=["id"],
-        add_constraints={"positive": "id > 0"},
-        set_properties={"delta.appendOnly": "true"},
+        TableAlteration(
+            add_columns=pa.schema([("extra", pa.float64())]),
+            drop_not_null=["id"],
+            add_constraints={"positive": "id > 0"},
+            set_properties={"delta.appendOnly": "true"},
+        ),
     )
     state = tables.commit(state, change, CommitInfo("ALTER"))
     assert both(tables.root / "t")[0] == {"id": 1, "p": "ü 1%", "extra": None}

@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 import lakevilla as lv
-from tests.fixtures.delta import Tables
+from tests.support.delta_by_hand import Tables
 
 MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
 

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakevilla as lv
-from tests.fixtures.delta import add, commit_info, field, metadata, protocol, remove
 from tests.interop.delta.handmade import Handmade
 from tests.interop.delta.readers import deltalake_rows, duckdb_rows
+from tests.support.delta_by_hand import add, commit_info, field, metadata, protocol, remove
 
 ID = field("id")
 ROWS = pa.table({"id": [1, 2]})
@@ -429,7 +429,7 @@ def test_a_type_that_is_not_known_is_refused_by_its_name(
 
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "names that differ by case": ([ID, field("ID")], "columns id and ID, told apart by case"),
+    "names that differ by case": ([ID, field("ID")], "columns id and ID, which differ only"),
     "nested names that differ by case": (
         [ID, field("s", nested(field("a"), field("A")))],
         r"columns s\.a and s\.A",

@@ -16,8 +16,8 @@ from pyiceberg.types import LongType, StringType
 
 import lakevilla as lv
 from lakevilla.store.runner import Runner
-from tests.builders import interrupted, is_entry
 from tests.interop.iceberg.beside import Bag, Beside
+from tests.support.stores import interrupted, is_entry
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
@@ -105,9 +105,16 @@ def test_a_stale_table_of_pyiceberg_never_undoes_a_transaction(beside: Beside, o
 
 @dataclass
 class Client:
-    """What carries out a catalog's requests, as a lake has it."""
+    """What carries out a catalog's requests, as a lake's client has it."""
 
     runner: Runner
+
+
+@dataclass
+class Catalog:
+    """A catalog that is interrupted as a lake is."""
+
+    _client: Client
 
 
 def test_a_version_that_is_taken_between_look_and_write(beside: Beside) -> None:
@@ -119,8 +126,8 @@ def test_a_version_that_is_taken_between_look_and_write(beside: Beside) -> None:
             with lake.transaction(lv.Feature.R) as txn:
                 txn.append("t", [{"k": 2, "v": "b"}])
 
-        client: Any = Client(beside.catalog._runner)
-        with interrupted(client, is_entry(f"{beside.namespace}/t"), ours):
+        catalog: Any = Catalog(Client(beside.catalog._runner))
+        with interrupted(catalog, is_entry(f"{beside.namespace}/t"), ours):
             beside.loaded().append(some(k3="c"))
         with interrupted(lake, is_entry("t"), lambda: beside.loaded().append(some(k4="d"))):
             with lake.transaction(lv.Feature.R) as txn:

@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakevilla as lv
-from tests.fixtures.iceberg_by_hand import File, Table, column, of_ids
 from tests.interop.iceberg.beside import Bag, bag
+from tests.support.iceberg_by_hand import File, Table, column, of_ids
 
 INT, LONG = pa.int32(), pa.int64()
 Change = Callable[[dict[str, Any]], object]

@@ -26,9 +26,10 @@ from typer.testing import CliRunner
 
 import lakevilla as lv
 from lakevilla.cli.app import app
-from tests.builders import Dying, contents, interrupted, kinds
 from tests.fixtures.catalogs import RestServer
-from tests.fixtures.gateway import Gateway
+from tests.support.gateway import Gateway
+from tests.support.stores import Dying, interrupted
+from tests.support.tables import contents, kinds
 
 Rows = list[tuple[int, int]]
 #: By the table's own version, or decided in the lake's HEAD.
@@ -375,6 +376,7 @@ def in_spark(rest: Place, spark: SparkSession) -> tuple[str, str]:
     return name, f"{name}.{rest.namespace}.orders"
 
 
+@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 def test_spark_maintains_a_table_while_transactions_change_it(
     rest: Place, spark: SparkSession
 ) -> None:
@@ -498,6 +500,7 @@ def test_a_commit_of_unknown_outcome_is_made_once(
     assert place.seen() == [(1, 11), (2, 20), (3, 30)]
 
 
+@pytest.mark.daily(1, of="long runs with Spark and catalogs")
 @pytest.mark.parametrize("features", [ENTRY, ALL], ids=["entry", "head"])
 def test_a_commit_whose_answer_is_lost_and_that_others_follow_is_made_once(
     rest: Place, features: lv.Feature
@@ -733,8 +736,8 @@ def test_a_crash_at_any_request_leaves_all_or_nothing(tmp_path: Path, features: 
             lake.create_table("stock", table_of([(1, 5)]))
             lake.register("orders", place.orders)
         dead = place.connect()
-        dying = Dying(dead.runner.store, point)
-        dead.runner.store = dying
+        dying = Dying(dead._client.runner.store, point)
+        dead._client.runner.store = dying
         try:
             with dead.transaction(features=features) as txn:
                 txn.append("orders", table_of([(3, 30)]))

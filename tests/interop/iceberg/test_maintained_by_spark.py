@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import lakevilla as lv
-from tests.builders import interrupted, is_entry
 from tests.interop.iceberg.beside import Bag, Beside
+from tests.support.stores import interrupted, is_entry
 
 EXPIRE = "older_than => TIMESTAMP '2999-01-01', retain_last => 1"
 ALL = "options => map('rewrite-all', 'true')"
@@ -90,7 +90,7 @@ def test_a_read_in_a_transaction_is_in_conflict_with_a_rollback(table: Beside) -
 def test_upkeep_under_an_open_transaction_loses_nothing(
     table: Beside, features: lv.Feature
 ) -> None:
-    """Data files and manifests are made anew, and what was before them is deleted."""
+    """Data files and manifests are created again, and what was before them is deleted."""
     with table.connect() as lake:
         txn = lake.transaction(features)
         txn.update("t", {"v": "v + 1"}, where="k = 1")

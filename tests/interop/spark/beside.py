@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyspark.sql import Row, SparkSession
 
 import lakevilla as lv
-from tests.builders import Place, bag, interrupted, is_entry
+from tests.support.places import Place
+from tests.support.stores import interrupted, is_entry
+from tests.support.tables import bag
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.builders import Place, accounts, fill
 from tests.interop.spark.beside import Beside
+from tests.support.places import Place, fill
+from tests.support.tables import accounts
 
 
 @pytest.fixture

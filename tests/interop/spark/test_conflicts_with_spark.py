@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.builders import add, kinds, values
 from tests.interop.spark.beside import Beside, look_and_add
+from tests.support.tables import add, kinds, values
+
+pytestmark = pytest.mark.daily(4, of="conflicts with Spark")
 
 DELETION_VECTORS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
 MERGE = """

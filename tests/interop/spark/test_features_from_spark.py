@@ -13,6 +13,8 @@ import pytest
 import lakevilla as lv
 from tests.interop.spark.beside import Beside
 
+pytestmark = pytest.mark.daily(3, of="features from Spark")
+
 ROWS = "INSERT INTO {t} VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
 
@@ -276,6 +278,21 @@ def test_a_widened_column_is_read_from_old_files_and_written_wide(beside: Beside
         txn.append("t", [{"k": 2**40, "d": None, "f": 0.1}])
         txn.update("t", {"k": f"k + {2**41}"}, where="k = 1")
     assert {row[0]: row[2] for row in beside.both("t")} == {2: 2.5, 2**40: 0.1, 2**41 + 1: 1.5}
+
+
+def test_a_column_that_lakevilla_widened_is_read_and_written_by_spark(beside: Beside) -> None:
+    beside.make("k INT, d DATE", "t")
+    beside.sql("INSERT INTO {t} VALUES (1, DATE'2020-01-02'), (2, NULL)", "t")
+    with beside.connect() as lake, lake.transaction() as txn:
+        txn.alter("t", set_properties={"delta.enableTypeWidening": True})
+        txn.alter("t", change_types={"k": "bigint", "d": "timestamp_ntz"})
+        txn.append("t", [{"k": 2**40}])
+    beside.sql("INSERT INTO {t} VALUES (3, TIMESTAMP_NTZ'2020-01-02 03:04:05')", "t")
+    assert {row[0] for row in beside.both("t")} == {1, 2, 3, 2**40}
+    beside.sql("ALTER TABLE {t} ALTER COLUMN k TYPE DECIMAL(22, 2)", "t")
+    with beside.connect() as lake:
+        assert lake.table("t").schema.field("k").type == pa.decimal128(22, 2)
+    assert len(beside.both("t")) == 4
 
 
 REFUSED = {

@@ -11,8 +11,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import lakevilla as lv
-from tests.builders import add, decide_and_leave
 from tests.interop.spark.beside import Beside
+from tests.support.places import decide_and_leave
+from tests.support.tables import add
+
+pytestmark = pytest.mark.daily(3, of="maintenance by Spark")
 
 CHECKPOINTS = "ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')"
 VACUUM = "VACUUM {t} RETAIN 0 HOURS"

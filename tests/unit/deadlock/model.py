@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from lakevilla.deadlock.graph import live_edges
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.sublogs.record import Access, Edge, Ticket, TxnRecord
-from tests.unit.deadlock.graphs import record
+from tests.support.wait_graphs import record
 
 #: What a transaction must dissolve, of the records that it can read.
 Decide = Callable[[str, Mapping[str, TxnRecord]], frozenset[Edge]]

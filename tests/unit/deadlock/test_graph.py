@@ -10,7 +10,7 @@ import pytest
 
 from lakevilla.deadlock.graph import cycles, live_edges
 from lakevilla.sublogs.record import RESERVATION, Edge
-from tests.unit.deadlock.graphs import edge, record, ring
+from tests.support.wait_graphs import edge, record, ring
 
 B_BEHIND_A = Edge("b", 2, "a", 1, "t")
 

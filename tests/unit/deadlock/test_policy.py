@@ -11,7 +11,7 @@ import pytest
 from lakevilla.deadlock.graph import cycles
 from lakevilla.deadlock.policy import gives_way
 from lakevilla.sublogs.record import Edge
-from tests.unit.deadlock.graphs import edge, ring
+from tests.support.wait_graphs import edge, ring
 
 
 def test_of_two_in_a_ring_the_younger_gives_way() -> None:
@@ -84,6 +84,7 @@ def random_edges(generator: random.Random) -> list[Edge]:
     return edges
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_networkx_agrees_on_a_hundred_thousand_graphs(seed: int) -> None:
     generator = random.Random(seed)

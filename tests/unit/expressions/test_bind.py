@@ -16,12 +16,12 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions import evaluate as reference
 from lakevilla.expressions.bind import bind, bind_assignments, type_of
 from lakevilla.expressions.evaluate import evaluate
-from lakevilla.expressions.functions import FUNCTIONS, documentation
+from lakevilla.expressions.functions.catalogue import FUNCTIONS, documentation
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.tree import Call, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import arrow_type, common_type, type_name
 from lakevilla.expressions.walk import columns
-from tests.unit.expressions.trees import SCHEMA, any_tree
+from tests.support.trees import SCHEMA, any_tree
 
 PLAIN = pa.schema(
     [
@@ -217,3 +217,37 @@ def test_functions_have_a_reference_a_rendering_and_a_place_in_the_documentation
     assert documentation() in page.read_text(encoding="utf-8")
     assert set(FUNCTIONS) == set(reference._LAZY) | set(reference._STRICT)
     assert set(FUNCTIONS) == set(duckdb._TEMPLATES) | set(duckdb._SPECIAL) | {"and", "or"}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["name = open_", "open_ <> name", 'name = "open_"', "name in ('a', open_)", "day = open_",
+     "name like open_", "starts_with(name, open_)", "case when name = open_ then true end"],
+)  # fmt: skip
+def test_text_without_its_quotes_is_told_how_text_is_written(sql: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        bind(parse_expression(sql), PLAIN, predicate=False)
+    assert "there is no column open_" in str(caught.value)
+    assert "text is written 'open_', in single quotes" in str(caught.value)
+
+
+def test_an_assignment_of_text_without_quotes_is_told_so_too() -> None:
+    with pytest.raises(InvalidOperation, match="text is written 'open_'"):
+        assigned(name="open_")
+
+
+@pytest.mark.parametrize("sql", ["id = open_", "name = st.open_", "open_ is null"])
+def test_quotes_are_not_spoken_of_where_no_text_belongs(sql: str) -> None:
+    with pytest.raises(InvalidOperation) as caught:
+        bind(parse_expression(sql), PLAIN, predicate=False)
+    assert "single quotes" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["id in (select id from other)", "exists (select 1)", "id = (select max(id) from other)",
+     "id = any (select 1)"],
+)  # fmt: skip
+def test_a_subquery_is_sent_to_merge(sql: str) -> None:
+    with pytest.raises(InvalidOperation, match="use merge, whose source may be a query"):
+        parse_expression(sql)

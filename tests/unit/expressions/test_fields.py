@@ -13,7 +13,7 @@ from lakevilla.expressions.evaluate import is_true
 from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Column, Expr
-from lakevilla.formats.fields import GONE, as_of, fields, located, renumbered, tied
+from lakevilla.formats.fields import REMOVED, as_of, fields, located, renumbered, tied
 from lakevilla.formats.layout import Layout
 from lakevilla.sublogs.binding import (
     locate,
@@ -84,7 +84,7 @@ def test_a_field_that_is_not_there_yet_is_null_and_one_that_is_gone_is_refused()
 def test_a_column_made_anew_under_its_name_is_not_found() -> None:
     anew = layout({"a": ("1", LONG), "b": ("9", LONG), "s": ("3", {"p": ("9", LONG)})})
     for text in ("b = 5", "s.p = 5"):
-        with pytest.raises(InvalidOperation, match="was dropped, or made anew"):
+        with pytest.raises(InvalidOperation, match="was dropped, or created again"):
             located(meant(text), anew)
 
 
@@ -185,11 +185,11 @@ def test_columns_whose_ids_changed_when_they_were_added_again_are_followed() -> 
     now = locate(renumber(update, moved), again)
     assert now == Update("t", {"d": parse_expression("c")}, parse_predicate("c = 1"))
     with pytest.raises(InvalidOperation, match="column c of table t"):
-        locate(renumber(update, {"t": {("7",): GONE}}), again)
+        locate(renumber(update, {"t": {("7",): REMOVED}}), again)
     assert outcome(Append("t", ()), empty, first) == Append("t", ())
 
 
 def test_an_id_that_only_pending_commits_knew_is_settled_by_its_name() -> None:
     seen = layout({"a": ("1", LONG), "c": ("7", LONG), "d": ("8", LONG)})
     now = layout({"b": ("1", LONG), "e": ("7", LONG), "d": ("8", LONG)})
-    assert unsettled(layout({"a": ("1", LONG)}), seen, now) == {("7",): GONE}
+    assert unsettled(layout({"a": ("1", LONG)}), seen, now) == {("7",): REMOVED}

@@ -12,16 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.parse import (
-    literal,
-    parse_assignments,
-    parse_expression,
-    parse_predicate,
-)
+from lakevilla.expressions.parse import parse_expression, parse_predicate
 from lakevilla.expressions.render import render_sql
+from lakevilla.expressions.statement import StatementExpressions
 from lakevilla.expressions.tree import Call, Column, Expr, Literal
-from lakevilla.expressions.walk import columns, conjunction, conjuncts, substitute
-from tests.unit.expressions.trees import any_tree
+from lakevilla.expressions.values import literal
+from lakevilla.expressions.walk import columns, substitute
+from tests.support.trees import any_tree
 
 MONTH = Literal("string", "month")
 A, B = Column(("a",)), Column(("b",))
@@ -81,18 +78,18 @@ def test_text_becomes_a_tree(sql: str, tree: Expr) -> None:
         ("random() > 1", "random()"),
         ("nextval('s')", "nextval()"),
         ("count(*) > 1", "count()"),
-        ("sum(a) over ()", "window"),
+        ("sum(a) over ()", "`SUM(a) OVER ()`"),
         ("a in (select 1)", "subquery"),
         ("exists(select 1)", "exists"),
         ("(select 1) = 1", "subquery"),
-        ("a[1]", "bracket"),
-        ("a -> 'b'", "jsonextract"),
-        ("a ^ 1", "bitwisexor"),
+        ("a[1:2]", "`a[1:2]`"),
+        ("a -> 'b'", "`JSON_EXTRACT(a, "),
+        ("a ^ 1", "`a ^ 1`"),
         ("a.*", "not a column"),
-        ("*", "star"),
+        ("*", "`*`"),
         ("foo.bar(a)", "bar"),
         ("lower(a, b)", "lower(a)"),
-        ("lower(x := a)", "propertyeq"),
+        ("lower(x := a)", "`x := a`"),
         ("try_cast(a as int)", "try_cast()"),
         ("cast(a as geometry)", "geometry"),
         ("cast(a as decimal)", "decimal"),
@@ -161,7 +158,7 @@ def test_parameters_are_typed_and_all_used() -> None:
     day = date(2024, 1, 2)
     tree = parse_predicate("a = :p and b = :q", {"p": "x' or 1=1 --", "q": day})
     assert columns(tree) == (A, B)
-    assert Literal("string", "x' or 1=1 --") in conjuncts(tree)[0].args  # type: ignore[union-attr]
+    assert Literal("string", "x' or 1=1 --") in tree.args[0].args  # type: ignore[union-attr]
     with pytest.raises(InvalidOperation, match="not used: q"):
         parse_predicate("a = :p", {"p": 1, "q": 2})
     assert parse_predicate("a in :ids", {"ids": [1, None]}) == Call(
@@ -205,18 +202,29 @@ def test_other_python_values_are_refused(value: Any) -> None:
 
 
 def test_assignments_take_sql_and_values() -> None:
-    found = parse_assignments({"a": "b + :n", "b": None, "c": [1]}, {"n": 2})
+    together = StatementExpressions({"n": 2})
+    found = together.assignments({"a": "b + :n", "b": None, "c": [1]})
+    together.finish()
     assert found == {
         "a": Call("+", (B, long(2))),
         "b": Literal("void"),
         "c": Call("array", (long(1),)),
     }
     with pytest.raises(InvalidOperation, match="no assignments"):
-        parse_assignments({})
+        together.assignments({})
 
 
-def test_conjuncts_and_substitution() -> None:
+def test_substitution() -> None:
     tree = parse_predicate("a = 1 and (b = 2 and true)")
-    assert conjunction(conjuncts(tree)) == parse_predicate("a = 1 and b = 2")
-    assert conjunction([]) == Literal("boolean", "true")
     assert substitute(tree, lambda column: long(7)) == parse_predicate("7 = 1 and (7 = 2 and true)")
+
+
+@pytest.mark.parametrize("sql", ["a[0].x", "get(a, 0).x.y", "m['k'].x", "s.a[1].x = 1"])
+def test_a_field_of_an_element_would_not_follow_a_rename(sql: str) -> None:
+    with pytest.raises(InvalidOperation, match="when that is renamed"):
+        parse_expression(sql)
+
+
+def test_elements_and_fields_are_columns_as_far_as_they_can_be() -> None:
+    assert parse_expression("(s).x.y") == parse_expression("s.x.y") == Column(("s", "x", "y"))
+    assert parse_expression("s.a[1][0]") == parse_expression("get(get(s.a, 1), 0)")

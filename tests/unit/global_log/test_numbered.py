@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from lakevilla.errors import CorruptObject
-from lakevilla.global_log import numbered_log as numbered
+from lakevilla.global_log import numbered_log
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import ABSENT
 from lakevilla.store.effects import Parallel
@@ -94,12 +94,12 @@ def test_a_new_process_lists_less_than_one_page_of_a_log_however_long(count, hea
     assert number == count
     assert cost["rounds"] == rounds
     assert kinds.pop("listed") < 1_000
-    assert kinds == {"Get": 2, "Head": heads, "List": 1}
+    assert kinds == {"Get": 2, "Stat": heads, "List": 1}
 
 
 @pytest.mark.parametrize("is_far", [True, False])
 def test_it_finds_the_newest_of_a_log_of_any_length(monkeypatch, is_far):
-    monkeypatch.setattr(numbered, "_PAGE", 3)
+    monkeypatch.setattr(numbered_log, "_PAGE", 3)
     store = log_of(0)
     for count in range(1, 700):
         store.put(entry_key(PREFIX, count), str(count).encode(), ABSENT)

@@ -33,7 +33,7 @@ def stats(**bounds: tuple[object, object, int]) -> dict[str, object]:
     }
 
 
-def told(file: DataFile, allowance: int = SUMMARY_BYTES) -> object:
+def reported(file: DataFile, allowance: int = SUMMARY_BYTES) -> object:
     summary = summarize([Change(adds=(file,))], COLUMNS, allowance)
     assert summary is not None
     return msgspec.json.decode(statistics_text(summary.added[0]))
@@ -41,14 +41,14 @@ def told(file: DataFile, allowance: int = SUMMARY_BYTES) -> object:
 
 def test_bounds_are_those_of_the_log() -> None:
     known = stats(id=(1, 7, 0), name=("a", "b\u00e9", 1))
-    assert told(added(known)) == known
+    assert reported(added(known)) == known
 
 
 def test_only_columns_that_lead_the_table_are_told() -> None:
     known = stats(
         id=(1, 7, 0), name=("a", "b", 1), at=("x", "y", 0), price=(1, 2, 0), far=(1, 1, 0)
     )
-    assert set(told(added(known))["minValues"]) == set(COLUMNS[:4])  # type: ignore[index]
+    assert set(reported(added(known))["minValues"]) == set(COLUMNS[:4])  # type: ignore[index]
 
 
 def test_a_number_keeps_every_digit() -> None:
@@ -71,7 +71,7 @@ def test_partition_values_tell_enough() -> None:
 
 def test_a_column_without_room_is_left_out_and_the_others_stay() -> None:
     known = stats(id=(1, 7, 0), name=("a" * 200, "b" * 200, 0), price=(1, 2, 0))
-    assert set(told(added(known), 120)["minValues"]) == {"id", "price"}  # type: ignore[index]
+    assert set(reported(added(known), 120)["minValues"]) == {"id", "price"}  # type: ignore[index]
 
 
 def test_a_nested_column_is_left_out() -> None:
@@ -81,7 +81,7 @@ def test_a_nested_column_is_left_out() -> None:
         "maxValues": {"id": 1, "name": {"first": "a"}},
         "nullCount": {"id": 0, "name": {"first": 0}},
     }
-    assert set(told(added(nested))["minValues"]) == {"id"}  # type: ignore[index]
+    assert set(reported(added(nested))["minValues"]) == {"id"}  # type: ignore[index]
 
 
 def test_a_new_deletion_vector_makes_another_file() -> None:

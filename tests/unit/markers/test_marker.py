@@ -95,10 +95,10 @@ def test_mutated_bytes_give_a_marker_or_an_error_of_ours(data: st.DataObject) ->
     try:
         marker = read(bytes(body))
     except (CorruptObject, UnsupportedFormat) as error:
-        told = error.message
+        reported = error.message
     else:
-        told = marker_key(marker.table, marker.ticket)
-    assert KEY in told
+        reported = marker_key(marker.table, marker.ticket)
+    assert KEY in reported
 
 
 @given(st.binary(max_size=200) | st.text().map(str.encode) | st.just(b"[" * 100_000))

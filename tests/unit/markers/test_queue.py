@@ -16,7 +16,7 @@ from lakevilla.markers.queue import (
     INITIAL,
     TERMINAL,
     TRANSITIONS,
-    Event,
+    Happening,
     InvalidTransition,
     State,
     advance,
@@ -33,7 +33,7 @@ BEGIN, END = "<!-- begin: ticket diagram -->\n```mermaid\n", "```\n<!-- end: tic
 
 LIVE = set(State) - TERMINAL
 
-#: Written down a second time, by hand, from section 5 and 7 of the design.
+#: Written down a second time, by hand, from the design (design, sections 5 and 7).
 EXPECTED = {
     ("placing", "TAKEN", "placing"),
     ("placing", "PLACED_BEHIND", "waiting"),
@@ -56,9 +56,9 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Happening)))
 def test_each_event_moves_each_state_as_the_design_says_or_raises(
-    state: State, event: Event
+    state: State, event: Happening
 ) -> None:
     targets = {to for at, happening, to in EXPECTED if (at, happening) == (state, event.name)}
     if targets:
@@ -88,8 +88,8 @@ def test_every_state_is_reached_and_ends() -> None:
         assert reached(state) >= TERMINAL
 
 
-@given(st.lists(st.sampled_from(Event), max_size=40))
-def test_a_walk_changes_nothing_by_what_is_not_allowed(events: list[Event]) -> None:
+@given(st.lists(st.sampled_from(Happening), max_size=40))
+def test_a_walk_changes_nothing_by_what_is_not_allowed(events: list[Happening]) -> None:
     state, placed, table = INITIAL, False, repr(TRANSITIONS)
     for event in events:
         try:
@@ -98,7 +98,7 @@ def test_a_walk_changes_nothing_by_what_is_not_allowed(events: list[Event]) -> N
             assert event not in TRANSITIONS[state]
             continue
         assert state not in TERMINAL
-        placed = placed or event in (Event.PLACED_BEHIND, Event.PLACED_FIRST)
+        placed = placed or event in (Happening.PLACED_BEHIND, Happening.PLACED_FIRST)
         # Nobody is in a queue, or leaves it by committing, who was not placed.
         assert placed or after in (State.PLACING, State.ABORTED)
         # Who was swept is not in the queue again without a new ticket.
@@ -111,10 +111,10 @@ def test_the_diagram_shows_the_whole_table() -> None:
     lines = diagram().splitlines()
     assert lines[:2] == ["stateDiagram-v2", "    [*] --> placing"]
     edges = {line.strip() for line in lines[2:]}
-    moves = {f"{at} --> {to}: {Event[event]}" for at, event, to in EXPECTED}
+    moves = {f"{at} --> {to}: {Happening[event]}" for at, event, to in EXPECTED}
     assert edges == moves | {"freed --> [*]", "aborted --> [*]"}
     # A colon or semicolon in a label would end it.
-    assert not any(sign in event for event in Event for sign in ":;\n")
+    assert not any(sign in event for event in Happening for sign in ":;\n")
 
 
 def test_the_page_on_queues_has_the_diagram_of_the_table() -> None:

@@ -12,14 +12,19 @@ import pytest
 
 from lakevilla.clock import SystemClock
 from lakevilla.errors import CorruptObject, StoreError
-from lakevilla.ids import seeded_ids
-from lakevilla.markers.marker import LAST_TICKET, Marker, marker_key, markers_prefix
+from lakevilla.ids import Ids
+from lakevilla.markers.marker import (
+    LAST_TICKET,
+    Listed,
+    Marker,
+    Unreadable,
+    marker_key,
+    markers_prefix,
+)
 from lakevilla.markers.queue import ahead
 from lakevilla.markers.repo import (
     PLACES_TRIED,
-    Listed,
     Placed,
-    Unreadable,
     free,
     list_markers,
     load_markers,
@@ -39,7 +44,7 @@ from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.testing.world.store import SimulatedStore
 
 T = "sales/orders"
-IDS = seeded_ids(SystemClock(), 1)
+IDS = Ids(SystemClock(), random.Random(1))
 QUICK = Settings(retry_base_seconds=0.0, retry_cap_seconds=0.0, retry_limit=3)
 
 

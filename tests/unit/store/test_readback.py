@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from lakevilla.clock import SystemClock
 from lakevilla.errors import StoreError
-from lakevilla.ids import seeded_ids
+from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.base import (
     ABSENT,
@@ -25,7 +26,7 @@ from lakevilla.store.base import (
     Token,
     Unknown,
 )
-from lakevilla.store.effects import Delete, Get, Head, List, Put, PutFile, Sleep
+from lakevilla.store.effects import DeleteObject, Get, List, Put, PutFile, Sleep, Stat
 from lakevilla.store.readback import Request, classify, describe, expand, same_object
 
 OURS, THEIRS = b"ours, with a nonce", b"theirs, with another"
@@ -51,7 +52,7 @@ class Driver:
         self.asked: list[Request] = []
         self.pauses: list[float] = []
         self.left = list(answers)
-        attempts = expand(effect, seeded_ids(SystemClock(), 1), Settings(**settings))
+        attempts = expand(effect, Ids(SystemClock(), random.Random(1)), Settings(**settings))
         answer: Any = None
         try:
             while True:
@@ -195,7 +196,7 @@ def test_no_run_of_answers_turns_a_write_in_doubt_into_a_no(effect: Put) -> None
             runs += 1
             doubt, last_look = False, None
             put_answers, look_answers = iter(puts), itertools.chain(looks, itertools.repeat(BUSY))
-            attempts = expand(effect, seeded_ids(SystemClock(), 1), Settings(retry_limit=3))
+            attempts = expand(effect, Ids(SystemClock(), random.Random(1)), Settings(retry_limit=3))
             answer: Any = None
             outcome: Any = None
             while outcome is None:
@@ -222,7 +223,7 @@ def test_no_run_of_answers_turns_a_write_in_doubt_into_a_no(effect: Put) -> None
     assert runs == 6**3 * 5**3
 
 
-READS = [Get("k"), Head("k"), List("k"), Delete("k"), PutFile("k", "/f"), Put("k", b"x", ANY)]
+READS = [Get("k"), Stat("k"), List("k"), DeleteObject("k"), PutFile("k", "/f"), Put("k", b"x", ANY)]
 
 
 @pytest.mark.parametrize("effect", READS, ids=lambda effect: type(effect).__name__)

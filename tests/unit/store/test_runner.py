@@ -28,15 +28,15 @@ from lakevilla.store.effects import (
     Sleep,
     delete,
     get,
-    head,
     list_objects,
     parallel,
     put,
     put_file,
     sleep,
+    stat,
 )
 from lakevilla.store.pool import POOL_SIZE
-from lakevilla.store.runner import Counts, Runner
+from lakevilla.store.runner import Requests, Runner
 
 QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
 
@@ -70,7 +70,7 @@ def test_a_program_is_sent_the_outcome_of_each_effect() -> None:
         stored = yield from put("k", b"1", ABSENT)
         found = yield from get("k")
         assert isinstance(found, Found)
-        info = yield from head("k")
+        info = yield from stat("k")
         listed = yield from list_objects("")
         yield from sleep(0)
         yield from delete("k")
@@ -288,14 +288,14 @@ def test_requests_are_counted_by_verb_attempts_and_read_backs_too() -> None:
         yield from put("a", b"1", ABSENT)
         yield from put("a", b"2", ABSENT)
         yield from parallel([Get("a"), Get("b")])
-        yield from head("a")
+        yield from stat("a")
         yield from list_objects("")
         yield from delete("a")
         yield from get("flaky")
 
     with runner.requests.counting() as counted:
         runner.run(program())
-    assert counted == Counts(get=6, put=2, head=1, list=1, delete=1)
+    assert counted == Requests(get=6, put=2, head=1, list=1, delete=1)
     assert counted.total == 11
     assert runner.requests.snapshot() == counted
     with runner.requests.counting() as nothing:
@@ -305,15 +305,15 @@ def test_requests_are_counted_by_verb_attempts_and_read_backs_too() -> None:
 
 def test_failed_attempts_are_reported() -> None:
     answers = iter([Failure("503, slow down"), None])
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     runner = Runner(
         Hooked(lambda key: next(answers)),
         Ids(SystemClock()),
         QUICK,
-        on_failure=lambda request, failure: told.append((request.key, failure.reason)),
+        on_failure=lambda request, failure: reported.append((request.key, failure.reason)),
     )
     assert runner.run(get("k")) == Missing()
-    assert told == [("k", "503, slow down")]
+    assert reported == [("k", "503, slow down")]
 
 
 def test_many_threads_share_a_runner() -> None:
@@ -357,5 +357,5 @@ def test_put_file_is_an_upload(tmp_path: Any) -> None:
     runner = make_runner()
     with runner.requests.counting() as counted:
         runner.run(put_file("k", str(tmp_path / "f")))
-    assert counted == Counts(put=1)
+    assert counted == Requests(put=1)
     assert runner.run(read("k")) == b"body"

@@ -72,8 +72,8 @@ def test_a_verdict_lasts_a_lease(leases: Leases) -> None:
 
 def test_what_is_gone_begins_anew(leases: Leases) -> None:
     leases.observe("a", ONE, LEASE, 0.0)
-    leases.gone("a")
-    leases.gone("a")
+    leases.forget("a")
+    leases.forget("a")
     assert not leases.observe("a", ONE, LEASE, 30.0)
     assert leases.observe("a", ONE, LEASE, 60.0)
 
@@ -133,7 +133,7 @@ def test_what_is_remembered_is_not_put_out_by_what_is_new(
     while present and rounds < 50:
         swept = [key for key in present if leases.observe(key, ONE, LEASE, rounds * 10.0)]
         for key in swept:
-            leases.gone(key)
+            leases.forget(key)
         present = [key for key in present if key not in swept]
         rounds += 1
     assert not present
@@ -164,7 +164,7 @@ def test_threads_that_look_at_once_find_nothing_stale_that_lives(
                 if leases.observe(key, Token(f"{int(now // 20)}"), LEASE, now):
                     wrong.append((key, now))
                 if turn % 7 == mine:
-                    leases.gone(key)
+                    leases.forget(key)
         except BaseException as error:
             wrong.append(error)
 

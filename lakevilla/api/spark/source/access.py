@@ -10,9 +10,10 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
-from lakevilla.api.lake import Lake
-from lakevilla.api.transaction import Transaction
-from lakevilla.engines.spark.tasks import Place
+from lakevilla.api.begin import begin_transaction
+from lakevilla.api.execution.executor import Executor
+from lakevilla.client.client import LakeClient
+from lakevilla.engines.spark.tasks import LakeAddress
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
@@ -25,7 +26,7 @@ __all__ = ["Access", "access_to", "lake_at", "opened"]
 class Access:
     """How to open a lake that is only read. Its ``repr`` tells no secret."""
 
-    place: Place
+    place: LakeAddress
     conditional_writes: Literal["require", "check"] = "require"
 
 
@@ -41,33 +42,34 @@ def access_to(lakes: bytes, root: str) -> Access:
             "use a directory or an object store"
         )
     known: dict[str, Access] = pickle.loads(lakes)
-    return known.get(uri) or Access(Place(uri, None, Settings()))
+    return known.get(uri) or Access(LakeAddress(uri, None, Settings()))
 
 
-def opened(access: Access) -> Lake:
-    """The lake, opened once in a process: the next batch of a stream need not begin anew."""
+def opened(access: Access) -> LakeClient:
+    """A client of the lake, one for all calls in a process: it keeps what it knows."""
     return _opened(pickle.dumps(access))
 
 
 @contextmanager
 def lake_at(
     access: Access, version: int | None = None, timestamp: datetime | None = None
-) -> Iterator[Transaction]:
+) -> Iterator[Executor]:
     """A transaction that only reads, bound as ``lake.snapshot`` binds one."""
-    txn = opened(access).transaction(read_only=True)
+    client = opened(access)
+    executor: Executor = begin_transaction(client, Executor, read_only=True)
     if version is not None or timestamp is not None:
-        txn.bind_to(version, timestamp)
+        executor.bind_to(version, timestamp)
     try:
-        yield txn
+        yield executor
     finally:
-        txn.abort()
+        executor.abort()
 
 
 @lru_cache(maxsize=8)
-def _opened(pickled: bytes) -> Lake:
+def _opened(pickled: bytes) -> LakeClient:
     access: Access = pickle.loads(pickled)
     place = access.place
     store = open_store(place.root, place.storage_options, settings=place.settings)
-    return Lake(
+    return LakeClient(
         place.root, store, settings=place.settings, conditional_writes=access.conditional_writes
     )

@@ -28,7 +28,9 @@ __all__ = ["columns_of", "first_offset", "newest_offset", "ranges", "rows", "sca
 
 
 #: As the library tells them, but for the milliseconds, which Spark does not take.
-_TOLD = CHANGE_COLUMNS.set(2, pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), False))
+_CHANGE_COLUMNS = CHANGE_COLUMNS.set(
+    2, pa.field("_commit_timestamp", pa.timestamp("us", "UTC"), False)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Changes:
 
 def columns_of(state: Bound) -> pa.Schema:
     """A table's columns and those that tell of the change."""
-    return pa.schema([*state.schema, *_TOLD])
+    return pa.schema([*state.schema, *_CHANGE_COLUMNS])
 
 
 def scan(state: bytes, schema: StructType) -> bytes:
@@ -87,10 +89,10 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 def _changes(held: Bound, schema: StructType, until: int | None) -> Changes:
     there = columns_of(held)
     names = declared(held.options.table, schema, there)
-    told = pa.schema([there.field(name) for name in names])
+    schema = pa.schema([there.field(name) for name in names])
     own = tuple(name for name in names if name in held.schema.names)
     expected = held.schema if names == tuple(there.names) else None
-    return Changes(held.access, held.options, own, told, expected, until)
+    return Changes(held.access, held.options, own, schema, expected, until)
 
 
 def first_offset(state: bytes) -> int:
@@ -108,17 +110,17 @@ def newest_offset(state: bytes) -> int:
         The table has other columns by now than the stream: changes would be told without.
     """
     changes: Changes = pickle.loads(state)
-    with lake_at(changes.access) as txn:
-        head = txn.state_of_lake()
+    with lake_at(changes.access) as executor:
+        head = executor.state_of_lake()
         version = 0 if head is None else head.sequence
         table = changes.options.table
         if changes.expected is not None:
-            layout = txn.look(table).snapshot.layout
+            layout = executor.look(table).snapshot.layout
             now = projection(layout, changes.options.columns)
             if spark_schema(now) != spark_schema(changes.expected):
                 raise InvalidOperation(
                     f"the columns of table {table} were changed since the stream began, which is "
-                    f"seen at global version {version}: start the query again, and it goes on "
+                    f"seen at global version {version}: start the query again, and it continues "
                     "from its checkpoint with the new columns",
                     table=table,
                 )
@@ -139,7 +141,7 @@ def ranges(state: bytes, since: int | None = None, until: int | None = None) -> 
     assert until is not None
     if since > until:
         raise VersionNotFound(
-            f"changes of table {changes.options.table} were told up to global version {since}, "
+            f"changes of table {changes.options.table} were read up to global version {since}, "
             f"and the lake is at version {until}: it is another lake, or an older copy of it; "
             "begin with a new checkpoint",
             table=changes.options.table,
@@ -156,12 +158,14 @@ def rows(state: bytes, versions: bytes) -> Iterator[pa.RecordBatch]:
     changes: Changes = pickle.loads(state)
     since, until = pickle.loads(versions)
     table = changes.options.table
-    with lake_at(changes.access, until) as txn:
-        there = txn.look(table).snapshot.layout.schema.names
+    with lake_at(changes.access, until) as executor:
+        there = executor.look(table).snapshot.layout.schema.names
         # One that came later than this range is NULL in it.
         columns = [name for name in changes.columns if name in there]
-        told = txn.changes(table, since, columns=columns or there[:1], where=changes.options.where)
-    for batch in told.to_batches():
+        changes_read = executor.changes(
+            table, since, columns or there[:1], changes.options.where, None
+        )
+    for batch in changes_read.to_batches():
         yield _as_expected(batch, changes.schema)
 
 

@@ -8,26 +8,51 @@ LakeVilla can tell, and one without it says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from lakevilla.engines.spark.importing import importer
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSource
-
-__all__ = ["data_source"]
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 
 def data_source(lakes: bytes) -> type[DataSource]:
     """The class to be registered; ``lakes`` are ways to lakes, pickled, as in ``access_to``."""
-    from pyspark.sql.datasource import (
-        DataSource,
-        DataSourceReader,
-        DataSourceStreamReader,
-        InputPartition,
-    )
+    from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
+
+    work = importer("lakevilla.api.spark.source.work")
+    reader_class, stream_reader_class = _reader_class(), _stream_reader_class()
+
+    class LakeVillaSource(DataSource):
+        """Bound to a state of the lake when Spark asks for its columns."""
+
+        state: bytes | None = None
+
+        @classmethod
+        def name(cls) -> str:
+            return "lakevilla"
+
+        def schema(self) -> StructType:
+            return work().schema(self._bound())  # type: ignore[no-any-return]
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return reader_class(*work().reader(self._bound(), schema))
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return stream_reader_class(work().stream(lakes, dict(self.options), schema))
+
+        def _bound(self) -> bytes:
+            if self.state is None:
+                self.state = work().bound(lakes, dict(self.options))
+            return self.state
+
+    return LakeVillaSource
+
+
+def _reader_class() -> Callable[[str, bytes, bool], DataSourceReader]:
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
 
     work = importer("lakevilla.api.spark.source.work")
 
@@ -62,6 +87,14 @@ def data_source(lakes: bytes) -> type[DataSource]:
                 return iter(())
             return work().rows(self.kind, self.state, partition.value)  # type: ignore[no-any-return]
 
+    return Reader
+
+
+def _stream_reader_class() -> Callable[[bytes], DataSourceStreamReader]:
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+    work = importer("lakevilla.api.spark.source.work")
+
     class StreamReader(DataSourceStreamReader):
         """Tells a table's changes by global version."""
 
@@ -81,27 +114,4 @@ def data_source(lakes: bytes) -> type[DataSource]:
         def read(self, partition: InputPartition) -> Iterator[Any]:
             return work().rows("changes", self.state, partition.value)  # type: ignore[no-any-return]
 
-    class LakeVillaSource(DataSource):
-        """Bound to a state of the lake when Spark asks for its columns."""
-
-        state: bytes | None = None
-
-        @classmethod
-        def name(cls) -> str:
-            return "lakevilla"
-
-        def schema(self) -> StructType:
-            return work().schema(self._bound())  # type: ignore[no-any-return]
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            return Reader(*work().reader(self._bound(), schema))
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return StreamReader(work().stream(lakes, dict(self.options), schema))
-
-        def _bound(self) -> bytes:
-            if self.state is None:
-                self.state = work().bound(lakes, dict(self.options))
-            return self.state
-
-    return LakeVillaSource
+    return StreamReader

@@ -30,17 +30,29 @@ _REGISTERED: dict[str, bytes] = {}
 
 
 def register_data_source(spark: SparkSession) -> None:
-    """Make ``spark.read.format("lakevilla")`` known to a session, classic or Connect.
+    """Register ``spark.read.format("lakevilla")`` with a session, classic or Connect.
 
-    ``lakevilla.connect(root, spark=spark)`` does it too, and takes the lake's
-    ``storage_options`` along: they travel with the data source, and never show in a plan or
-    an option. A lake that the session was not connected to is read with the credentials
-    that the machines of the driver and of the workers have by themselves. Those of a
-    ``boto3_session`` are taken as they are when ``connect`` is called: connect again once
-    they have expired.
+    ``lakevilla.connect(root, spark=spark)`` does this too, and passes on the lake's
+    ``storage_options``: they travel with the data source, and no plan or option shows them. For
+    a lake that the session was not connected to, the driver and the workers use the credentials
+    of their machines. Credentials of a ``boto3_session`` are those at the time of ``connect``:
+    connect again after they have expired.
 
-    The Python of the driver and of the workers needs ``lakevilla``; where it lacks it, reading
-    fails with a message that says which interpreter that is.
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+
+    Raises
+    ------
+    InvalidOperation
+        It is not a session, was stopped, is older than Spark 4.0, or does not accept a data
+        source.
+
+    Notes
+    -----
+    The Python of the driver and of the workers needs ``lakevilla``. If it is missing, the error
+    names the interpreter.
 
     Options of ``spark.read.format("lakevilla").load("sales/orders")``:
 
@@ -61,10 +73,12 @@ def register_data_source(spark: SparkSession) -> None:
     ``spark.readStream`` takes ``lake``, ``table``, ``columns``, ``where`` and
     ``startingVersion``.
 
-    Raises
-    ------
-    InvalidOperation
-        It is no session, was stopped, is older than Spark 4.0, or takes no data source.
+    Examples
+    --------
+    >>> lv.register_data_source(spark)
+    >>> frame = spark.read.format("lakevilla").option("lake", lake.root).load("stock")
+    >>> frame.count()
+    1
     """
     check_session(spark)
     try:

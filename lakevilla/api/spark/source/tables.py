@@ -76,9 +76,9 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
     """As ``bound``, not pickled."""
     access = access_to(lakes, asked.lake)
-    with lake_at(access, asked.version, asked.timestamp) as txn:
-        head = txn.state_of_lake()
-        view = txn.look(asked.table)
+    with lake_at(access, asked.version, asked.timestamp) as executor:
+        head = executor.state_of_lake()
+        view = executor.look(asked.table)
     layout = view.snapshot.layout
     schema = projection(layout, asked.columns)
     where = None if asked.where is None else bind(parse_predicate(asked.where), layout.schema)
@@ -95,8 +95,8 @@ def scan(state: bytes, schema: StructType) -> bytes:
         The table has no such columns.
     """
     held: Bound = pickle.loads(state)
-    lake = opened(held.access)
-    layout = lake.runner.run(pinned(lake.context, held.pin)).layout
+    client = opened(held.access)
+    layout = client.run(pinned(client.context, held.pin)).layout
     columns = declared(held.options.table, schema, layout.schema)
     whole = Scan(held.access, held.pin, layout, columns, held.options.partitions, held.where)
     return pickle.dumps(whole)
@@ -148,13 +148,13 @@ def push(state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[Any]]:
 def partitions(state: bytes) -> list[bytes]:
     """The files to be read, an Arrow stream for each task."""
     whole: Scan = pickle.loads(state)
-    lake = opened(whole.access)
+    client = opened(whole.access)
 
     def files() -> Program[pa.Table]:
-        snapshot = yield from pinned(lake.context, whole.pin)
+        snapshot = yield from pinned(client.context, whole.pin)
         return (yield from snapshot.files(whole.where))
 
-    found = lake.runner.run(files())
+    found = client.run(files())
     if not found.num_rows:
         return []
     return list(in_bins(TableInput(whole.layout, found), whole.partitions).files)

@@ -19,8 +19,6 @@ from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
 from lakevilla.formats.layout import Layout
 
-__all__ = ["above", "may_be_narrower", "may_have_nan", "nan_within_lists", "stored_as"]
-
 
 def above(sql: str) -> str:
     """The same value, which no filter or statistic passes: NULL has bounds that nobody knows."""

@@ -13,18 +13,6 @@ import pyarrow as pa
 from lakevilla.engines.base import TableInput
 from lakevilla.engines.duckdb.sqltext import is_bytes, quote_text, sql_type
 
-__all__ = [
-    "Constants",
-    "PartitionKey",
-    "binary_of",
-    "constant_sql",
-    "constants_of",
-    "default_text",
-    "partition_keys",
-    "told_within",
-    "written_keys",
-]
-
 _ESCAPED = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 #: Serialised partition values of one file, in the order of ``Layout.partition_by``.
 PartitionKey = tuple[str | None, ...]
@@ -48,15 +36,15 @@ def constants_of(table: TableInput, keys: Sequence[PartitionKey]) -> list[Consta
     return found
 
 
-def told_within(table: TableInput) -> tuple[frozenset[int], ...]:
+def constants_within(table: TableInput) -> tuple[frozenset[int], ...]:
     """The fields within columns, by id, for which each file's partition has a value."""
-    told = table.layout.constants_within
-    if not told:
+    within = table.layout.constants_within
+    if not within:
         count: int = table.files.num_rows
         return (frozenset(),) * count
     values = table.files.column("partition_values").to_pylist()
     known: list[dict[str, str | None]] = [dict(one or ()) for one in values]
-    return tuple(frozenset(number for number, key in told if key in one) for one in known)
+    return tuple(frozenset(number for number, key in within if key in one) for one in known)
 
 
 def partition_keys(table: TableInput) -> list[PartitionKey]:

@@ -23,9 +23,7 @@ from lakevilla.engines.duckdb.file_system import readable_path
 from lakevilla.engines.duckdb.reading.relation import Files, data_columns, whole_files
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text, sql_type
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
-from lakevilla.formats.paths import file_key
-
-__all__ = ["looked_into", "watched"]
+from lakevilla.formats.files import file_key
 
 #: What is read again where the error does not say that a file could not be decoded.
 _LOOK_BYTES = 256 * 1024 * 1024
@@ -152,20 +150,20 @@ def _unfit(database: Database, file: Files, key: str) -> UnsupportedTableFeature
                     f"{column} has type {field.type}, and in data file {key} it is "
                     f"{misfit['held'].lower()} with a value that does not fit "
                     f"({misfit['why'].strip()}), which LakeVilla does not read: widen the column, "
-                    "or write the file anew with a client that reads it",
+                    "or write the file again with a client that reads it",
                     table=layout.table,
                 )
             if is_lacking(text):
                 return UnsupportedTableFeature(
                     f"{column} is stored in data file {key} as LakeVilla does not read it "
-                    f"({text.strip().splitlines()[0]}): write the file anew with a client that "
+                    f"({text.strip().splitlines()[0]}): write the file again with a client that "
                     "reads it, by another encoding",
                     table=layout.table,
                 )
             if is_no_text(text):
                 return UnsupportedTableFeature(
                     f"{column} has text that is not UTF-8 in data file {key}, which LakeVilla "
-                    "does not read: write it anew with a client that reads it, as a binary column "
+                    "does not read: write it again with a client that reads it, as a binary column "
                     "or as UTF-8; if it was UTF-8 once, the file was damaged since",
                     table=layout.table,
                 )

@@ -30,8 +30,6 @@ from lakevilla.errors import UnsupportedTableFeature
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of
 from lakevilla.formats.layout import Layout
 
-__all__ = ["Called", "called_in", "field_id"]
-
 _ABSENT = "__lakevilla_absent"
 #: What DuckDB makes of text that is annotated.
 _TEXT = ("VARCHAR", "JSON")
@@ -84,8 +82,8 @@ def called_in(
     Raises
     ------
     UnsupportedTableFeature
-        A file has no field ids and the table no name mapping, names within a column differ
-        by case alone, or numbers would be rounded.
+        A file has no field ids and the table no name mapping, names within a column differ only by
+        case, or numbers would be rounded.
     """
     of_iceberg = layout.known_as is not None
     mixed = any(map(has_bytes, layout.physical.types))
@@ -123,13 +121,20 @@ def _called_by_name(root: _Node, layout: Layout, file: str) -> Called:
     """What a file of a Delta table has; DuckDB finds the columns, by name or by id."""
     by_name = _by_name(root)
     by_id = {node.number: node for node in root.parts}
-    kinds = []
-    for own, physical in zip(layout.schema, layout.physical, strict=True):
+    wanted, kinds = layout.physical.types, []
+    for own, physical, kind in zip(layout.schema, layout.physical, wanted, strict=True):
         node = by_id.get(field_id(physical)) if layout.by_field_id else by_name(physical.name)
-        with _told(own.name, layout, file):
-            kinds.append(physical.type if node is None else _as_held(physical.type, node))
-    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
-    return _AS_IN_TABLE if same else Called(kinds=tuple(kinds))
+        with _explained(own.name, layout, file):
+            kinds.append(kind if node is None else _as_held(kind, node))
+    return _AS_IN_TABLE if _are_the_very(kinds, wanted) else Called(kinds=tuple(kinds))
+
+
+def _are_the_very(kinds: Sequence[pa.DataType], wanted: Sequence[pa.DataType]) -> bool:
+    """Whether nothing was changed: the same objects, not equal ones.
+
+    A schema makes new objects of its decimals each time it is asked for them.
+    """
+    return all(a is b for a, b in zip(kinds, wanted, strict=True))
 
 
 def _as_held(kind: pa.DataType, node: _Node) -> pa.DataType:
@@ -175,14 +180,14 @@ class _Rounded(Exception):
 
 
 @contextmanager
-def _told(column: str, layout: Layout, file: str) -> Iterator[None]:
+def _explained(column: str, layout: Layout, file: str) -> Iterator[None]:
     try:
         yield
     except _Rounded as error:
         raise UnsupportedTableFeature(
             f"column {column} of table {layout.table} has numbers of type {error.wanted}, and data "
             f"file {file} has {error.held.lower()} there, which can't be read without changing "
-            "them: write the file anew with a client that reads it",
+            "them: write the file again with a client that reads it",
             table=layout.table,
         ) from None
 
@@ -203,16 +208,16 @@ def _called(
         by_id = {node.number: node.name for node in root.parts}
         names = tuple(by_id.get(field_id(field)) for field in layout.physical)
     top = {node.number: node for node in root.parts if node.number is not None}
-    lacks, kinds = [], []
-    for own, physical in zip(layout.schema, layout.physical, strict=True):
+    lacks, kinds, wanted = [], [], layout.physical.types
+    for own, physical, kind in zip(layout.schema, layout.physical, wanted, strict=True):
         node = top.get(field_id(physical))
         if node is None:
             lacks.append(own.name)
-        elif pa.types.is_nested(physical.type):
+        elif pa.types.is_nested(kind):
             _refuse_twins(node, own.name, layout, file)
-        with _told(own.name, layout, file):
-            kinds.append(physical.type if node is None else _as_called(physical.type, node))
-    same = all(a is b for a, b in zip(kinds, layout.physical.types, strict=True))
+        with _explained(own.name, layout, file):
+            kinds.append(kind if node is None else _as_called(kind, node))
+    same = _are_the_very(kinds, wanted)
     held = {node.number for node in _all(root)}
     within = frozenset(number for number, _ in layout.constants_within if number not in held)
     return Called(names, None if same else tuple(kinds), frozenset(lacks), within)
@@ -258,8 +263,9 @@ def _as_called(kind: pa.DataType, node: _Node) -> pa.DataType:
         for place, one in enumerate(kind):
             part = there.get(field_id(one))
             name = f"{_ABSENT}{place}" if part is None else part.name
-            inner = one.type if part is None else _as_called(one.type, part)
-            same = same and name == one.name and inner is one.type
+            own = one.type
+            inner = own if part is None else _as_called(own, part)
+            same = same and name == one.name and inner is own
             fields.append(pa.field(name, inner))
         if not any(field_id(one) in there for one in kind) and node.parts:
             fields.append(pa.field(node.parts[0].name, pa.string()))

@@ -21,8 +21,6 @@ from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
 from lakevilla.engines.sql.select import named_parameters, select_of
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["query"]
-
 
 def query(
     database: Database,
@@ -31,7 +29,7 @@ def query(
     views: Mapping[str, pa.RecordBatchReader],
     params: Mapping[str, object],
 ) -> pa.Table:
-    """Run one SELECT; ``tables`` and ``views`` are named as ``referenced_tables`` names them."""
+    """Run one SELECT; ``tables`` and ``views`` are named as ``Select.tables`` names them."""
     select = select_of(sql, params)
     unknown = sorted(select.tables - tables.keys() - views.keys())
     if unknown:
@@ -74,9 +72,12 @@ def open_for(
         with translated(None):
             connection.execute(f"SET allowed_paths = [{', '.join(map(quote_text, allowed))}]")
             connection.execute("SET enable_external_access = false")
+            # Without statistics every file has a thousand rows to the planner, and a join of some
+            # tables may take for ever. One far table alone needs no footer that it does not read.
+            known = database.is_local or len(tables) > 1
             for name in tables.keys() - views.keys():
                 files = tables[name]
-                uniform = database.is_local and files.is_uniform(connection)
+                uniform = known and files.is_uniform(connection)
                 as_stored = files.as_stored(connection)
                 relation = files.bind(connection, uniform=uniform, as_stored=as_stored)
                 sql = f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({relation})"

@@ -33,9 +33,9 @@ from lakevilla.engines.duckdb.reading.constants import (
     binary_of,
     constant_sql,
     constants_of,
+    constants_within,
     default_text,
     partition_keys,
-    told_within,
     written_keys,
 )
 from lakevilla.engines.duckdb.reading.footers import Called, called_in, field_id
@@ -51,11 +51,9 @@ from lakevilla.engines.duckdb.sqltext import (
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.expressions.loosen import loosened
 from lakevilla.expressions.tree import Expr
+from lakevilla.formats.files import file_key
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
 from lakevilla.store.effects import Program
-
-__all__ = ["FILE", "ROW", "Files", "data_columns", "read_files", "whole_files"]
 
 #: Columns of every relation beside the table's own: the file's place in the
 #: table input, and the row's place in the file.
@@ -130,16 +128,25 @@ class Files:
         self._look(cursor)
         if any(self._called(ordinal).kinds is not None for ordinal in self.chosen):
             return False
-        have = (
-            f"DESCRIBE SELECT {name_list(f.name for f in fields)} "
-            f"FROM {self._read(self.chosen, _UNION)}"
-        )
         want = ", ".join(f"CAST(NULL AS {sql_type(f.type)})" for f in fields)
-        try:
-            types = [row[1] for row in cursor.execute(have).fetchall()]
-        except duckdb.BinderException:
-            return False
-        return types == [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
+        wanted = [row[1] for row in cursor.execute(f"DESCRIBE SELECT {want}").fetchall()]
+        names = name_list(field.name for field in fields)
+        for members in self._read_together():
+            have = f"DESCRIBE SELECT {names} FROM {self._read(members, _UNION)}"
+            try:
+                types = [row[1] for row in cursor.execute(have).fetchall()]
+            except duckdb.BinderException:
+                return False  # all of these lack a column
+            if types != wanted:
+                return False
+        return True
+
+    def _read_together(self) -> list[list[int]]:
+        """The files that ``bind`` may give to one ``read_parquet``."""
+        groups: dict[Constants, list[int]] = {}
+        for ordinal in self.chosen:
+            groups.setdefault(self.constants[ordinal], []).append(ordinal)
+        return list(groups.values()) if len(groups) <= _BRANCH_LIMIT else [list(self.chosen)]
 
     def as_stored(self, cursor: duckdb.DuckDBPyConnection) -> frozenset[str]:
         """Columns that no file holds in another type, though it might; costs the footers."""
@@ -204,8 +211,8 @@ class Files:
 
     def _check_held(self, ordinal: int, called: Called) -> None:
         """Refuse a file that lacks what no default and no partition value stands in for."""
-        told = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
-        for column in sorted(called.lacks - told):
+        supplied = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
+        for column in sorted(called.lacks - supplied):
             if not self.layout.schema.field(column).nullable:
                 raise CorruptObject(
                     f"column {column} of table {self.layout.table} is required, and data file "
@@ -385,7 +392,7 @@ def whole_files(
         deleted=deleted,
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),
-        within=told_within(table),
+        within=constants_within(table),
     )
 
 

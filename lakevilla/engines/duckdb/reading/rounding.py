@@ -6,8 +6,6 @@ import re
 
 import pyarrow as pa
 
-__all__ = ["has_decimals", "rounds"]
-
 _DECIMAL = re.compile(r"DECIMAL\((?P<precision>\d+), *(?P<scale>\d+)\)")
 #: As many digits as a decimal of DuckDB's has; with more it takes a file's for doubles.
 _MOST_DIGITS = 38

@@ -21,8 +21,6 @@ from lakevilla.engines.duckdb.sqltext import column_of, quote_name, quote_text
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
 
-__all__ = ["check_columns", "checks_columns", "guard", "needs_sql"]
-
 
 def needs_sql(layout: Layout) -> bool:
     """Whether rows must be checked by more than counting NULLs in columns."""
@@ -37,7 +35,7 @@ def guard(layout: Layout, alias: str) -> str | None:
     rules += [
         # Of text and of bytes: ''::BLOB has none.
         (_empty(name), f"{column_of(alias, (name,))} = ''")
-        for name in _told_from_null(layout)
+        for name in _empty_is_null(layout)
     ]
     for constraint in layout.constraints:
         condition = to_duckdb(
@@ -66,7 +64,7 @@ def guard(layout: Layout, alias: str) -> str | None:
 
 def checks_columns(layout: Layout) -> bool:
     """Whether ``check_columns`` has anything to look for."""
-    return any(not field.nullable for field in layout.schema) or bool(_told_from_null(layout))
+    return any(not field.nullable for field in layout.schema) or bool(_empty_is_null(layout))
 
 
 def check_columns(layout: Layout, batch: pa.RecordBatch) -> None:
@@ -74,13 +72,13 @@ def check_columns(layout: Layout, batch: pa.RecordBatch) -> None:
     for field, column in zip(layout.schema, batch.columns, strict=True):
         if not field.nullable and column.null_count:
             raise _broken(layout, batch, column.is_null(), f"column {field.name} must not be null")
-    for name in _told_from_null(layout):
+    for name in _empty_is_null(layout):
         empty = pc.equal(pc.binary_length(batch.column(name)), 0)
         if pc.any(empty).as_py():
             raise _broken(layout, batch, empty, _empty(name))
 
 
-def _told_from_null(layout: Layout) -> list[str]:
+def _empty_is_null(layout: Layout) -> list[str]:
     """Columns in which the empty text, or no bytes, would come back as NULL.
 
     Delta's protocol: an empty partition value of any type is NULL.
@@ -98,9 +96,9 @@ def _empty(column: str) -> str:
 
 
 def _broken(
-    layout: Layout, batch: pa.RecordBatch, where: pa.BooleanArray, what: str
+    layout: Layout, batch: pa.RecordBatch, broken: pa.BooleanArray, what: str
 ) -> InvalidOperation:
-    place = where.index(True).as_py()
+    place = broken.index(True).as_py()
     row = batch.slice(place, 1).to_pylist()[0]
     return InvalidOperation(
         f"table {layout.table}: {what} for row {str(row)[:300]}; correct the row and write again",

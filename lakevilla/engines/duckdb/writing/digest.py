@@ -15,8 +15,6 @@ from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.duckdb.writing.rewrite import expression_sql
 from lakevilla.expressions.tree import Expr
 
-__all__ = ["digest"]
-
 
 def digest(cursor: duckdb.DuckDBPyConnection, files: Files, where: Expr) -> str:
     """The digest of the rows of ``files`` for which ``where`` is true."""

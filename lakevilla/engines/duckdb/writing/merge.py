@@ -24,8 +24,6 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile
 from lakevilla.store.effects import Program
 
-__all__ = ["merge", "numbered"]
-
 # A source row's number, and the clause that acts on a row.
 _NUMBER = pa.field("__lakevilla_source", pa.int64(), nullable=False)
 _SOURCE, _CLAUSE = f'"{_NUMBER.name}"', '"__lakevilla_clause"'

@@ -13,8 +13,6 @@ from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.transforms import transformed, transformed_type
 from lakevilla.formats.layout import Layout
 
-__all__ = ["Order"]
-
 
 class Order:
     """A table's sort order; without one ``terms`` are none.

@@ -10,8 +10,6 @@ from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.layout import Layout
 
-__all__ = ["copy_options", "encode"]
-
 _CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4")
 
 
@@ -26,15 +24,15 @@ def encode(rows: pa.Table, layout: Layout) -> bytes:
         # would be dead weight.
         store_schema=False,
         store_decimal_as_integer=True,
-        write_statistics=_told(rows),
-        # It costs a few per cent (bench/page_checksums.py). Whoever verifies them (pyarrow, Spark,
-        # our own look at a file after a failure) finds a bit that has flipped.
+        write_statistics=_columns_with_statistics(rows),
+        # It costs a few per cent (bench/engines/page_checksums.py). Whoever verifies them
+        # (pyarrow, Spark, our own look at a file after a failure) finds a bit that has flipped.
         write_page_checksum=True,
     )
     return bytes(sink.getvalue())
 
 
-def _told(rows: pa.Table) -> bool | list[str]:
+def _columns_with_statistics(rows: pa.Table) -> bool | list[str]:
     """The columns of which the file has statistics.
 
     Statistics leave NaN out, and other readers, Spark's among them, then drop rows for which

@@ -27,8 +27,6 @@ from lakevilla.expressions.tree import Expr
 from lakevilla.formats.files import ChangeFile, RemovedFile, data_files, removal
 from lakevilla.store.effects import Program
 
-__all__ = ["CHANGE_TYPE", "HIT", "Rewriter", "expression_sql"]
-
 #: Column of change files that says what happened to a row.
 CHANGE_TYPE = pa.field("_change_type", pa.string())
 #: Column of an intermediate result: the row was changed, so its rules are checked.

@@ -33,15 +33,13 @@ from lakevilla.engines.duckdb.writing.ordering import Order
 from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
-from lakevilla.formats.files import DataFile
+from lakevilla.formats.files import DataFile, file_key
 from lakevilla.formats.layout import Layout
-from lakevilla.formats.paths import file_key
+from lakevilla.meter import note
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import Program, delete, put, put_file
-
-__all__ = ["Writer"]
 
 # Rows in memory take more room than in a file; beyond this many times the limit
 # for files, a stream is no longer collected.
@@ -167,8 +165,8 @@ class Writer:
                 yield from order.derived(rows).to_batches()
 
         cursor = self._database.cursor()
-        told = pa.schema([*fields, *order.derived_fields])
-        self.register(cursor, "__lakevilla_rows", derived(), told)
+        schema = pa.schema([*fields, *order.derived_fields])
+        self.register(cursor, "__lakevilla_rows", derived(), schema)
         names = name_list(field.name for field in fields)
         sql = f"SELECT {names} FROM __lakevilla_rows ORDER BY {', '.join(terms)}"
         return self.stream(cursor, sql, pa.schema(fields))
@@ -203,6 +201,7 @@ class Writer:
             return ()
         self._stored.append(store_key)
         self.rows_written += rows
+        note(rows=rows, files=1, bytes=size)
         stats = statistics_of_copy(
             self._physical,
             rows,
@@ -274,6 +273,7 @@ class Writer:
             )
             file = self._file(path, len(body), key, stats)
             self.rows_written += part.num_rows
+            note(rows=part.num_rows, files=1, bytes=len(body))
             if len(body) > self._memory_bytes:
                 store_key = file_key(self._layout.location, path)
                 self._stored.append(store_key)
@@ -374,7 +374,7 @@ def _take(
 
 
 def _sliced(batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """Batches of bounded length: a caller may hand over a table in one piece."""
+    """Batches of bounded length: a caller may pass a table in one piece."""
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)

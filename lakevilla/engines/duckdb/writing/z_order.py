@@ -12,8 +12,6 @@ from lakevilla.engines.duckdb.sqltext import name_list, quote_name
 from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.zorder import SAMPLE_ROWS, boundaries, z_values
 
-__all__ = ["in_z_order"]
-
 _Z = pa.field("__lakevilla_z", pa.uint64())
 
 

@@ -13,21 +13,8 @@ import pyarrow.compute as pc
 from lakevilla.formats.delta.paths import RESPELT, decode_path, encode_path, raw_spelling
 from lakevilla.formats.files import FILES_SCHEMA
 
-__all__ = [
-    "decode_paths",
-    "empty_files",
-    "partition_values_column",
-    "vector_columns",
-]
-
-_NO_FILES = FILES_SCHEMA.empty_table()
 _VECTOR = FILES_SCHEMA.field("deletion_vector").type
 _MAP = FILES_SCHEMA.field("partition_values").type
-
-
-def empty_files() -> pa.Table:
-    """No files."""
-    return _NO_FILES
 
 
 # Bytes that a path may hold and still be spelt as LakeVilla spells it, "%" aside.
@@ -62,7 +49,7 @@ def _is_plain(raw: pa.Array) -> bool:
 
 
 def vector_columns(vectors: pa.Array | None, length: int) -> tuple[pa.Array, pa.Array]:
-    """``dv_id`` and ``deletion_vector`` of a checkpoint's ``deletionVector`` column."""
+    """Ids and contents of a checkpoint's ``deletionVector`` column."""
     if vectors is None or vectors.null_count == length:
         return pa.nulls(length, pa.string()), pa.nulls(length, _VECTOR)
     kind = pc.cast(vectors.field("storageType"), pa.string())

@@ -31,8 +31,6 @@ from lakevilla.formats.layout import Layout
 from lakevilla.formats.pruning import may_match
 from lakevilla.store.effects import Program
 
-__all__ = ["batches_of", "load_files", "present_files"]
-
 #: File lists up to this length are kept once they were read.
 KEPT_FILES = 20_000
 

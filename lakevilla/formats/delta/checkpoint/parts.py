@@ -20,8 +20,6 @@ from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, Token
 from lakevilla.store.effects import Get, Program, get, parallel
 
-__all__ = ["Fetched", "Part", "fetch", "open_part"]
-
 #: What the first request for a part asks for, from its end: all of a small
 #: checkpoint, the footer of a large one.
 FIRST_BYTES = 512 * 1024
@@ -191,7 +189,7 @@ def fetch(wanted: Sequence[tuple[Part, int, Sequence[str]]]) -> Program[list[Fet
                 raise _corrupt(part.key, "part of it is gone or was overwritten")
             if outcome.token != part.token:
                 raise _corrupt(
-                    part.key, "it was overwritten while it was read; open the table anew"
+                    part.key, "it was overwritten while it was read; open the table again"
                 )
             pieces.append((start, outcome.body))
         result.append(Fetched(part, pieces))

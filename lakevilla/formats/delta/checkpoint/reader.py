@@ -24,11 +24,9 @@ from lakevilla.formats.delta.actions import (
     parse_actions,
 )
 from lakevilla.formats.delta.checkpoint.parts import Part, fetch, open_part
-from lakevilla.formats.overlay import EMPTY_TAIL, Tail
+from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get, parallel
-
-__all__ = ["BATCH_ROWS", "Checkpoint", "open_checkpoint"]
 
 #: Rows decoded at once: larger batches are no faster and hold more memory.
 BATCH_ROWS = 16_384
@@ -57,7 +55,7 @@ class Checkpoint:
     applications: Mapping[str, int]
     domains: Mapping[str, str]
     parts: tuple[Part, ...]
-    inline: Tail = EMPTY_TAIL
+    inline: Overlay = EMPTY_TAIL
     kept: list[pa.Table] = field(default_factory=list, compare=False)
 
 
@@ -101,7 +99,7 @@ def _assemble(
     key: str,
     actions: Sequence[Action],
     parts: tuple[Part, ...],
-    inline: Tail,
+    inline: Overlay,
 ) -> Program[Checkpoint]:
     protocol = next((a.protocol for a in actions if a.protocol is not None), None)
     metadata = next((a.meta_data for a in actions if a.meta_data is not None), None)

@@ -17,9 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as types
 
-from lakevilla.formats.delta.metadata.layout import Definition
-
-__all__ = ["ParsedColumns", "json_of_parsed", "parsed_columns"]
+from lakevilla.formats.delta.metadata.layout import DeltaDefinition
 
 # The thread's own context has 28 digits, too few for a decimal(38).
 _DECIMALS = Context(prec=38)
@@ -50,7 +48,7 @@ class ParsedColumns:
         return columns
 
 
-def parsed_columns(definition: Definition) -> ParsedColumns:
+def parsed_columns(definition: DeltaDefinition) -> ParsedColumns:
     """What a table's checkpoints hold beside JSON; nothing, unless its properties ask."""
     if not definition.flag("delta.checkpoint.writeStatsAsStruct"):
         return ParsedColumns(None, None)

@@ -12,8 +12,6 @@ from typing import Any
 
 from lakevilla.formats.delta.metadata.schema import ID, PHYSICAL, Field, walk
 
-__all__ = ["MAX_COLUMN_ID", "assign_ids", "highest_id", "keep_names", "materialized_name"]
-
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
-from lakevilla.expressions.parse import parse_predicate
+from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.metadata.protocol import (
@@ -39,8 +39,6 @@ from lakevilla.formats.delta.metadata.schema import (
 )
 from lakevilla.formats.layout import Constraint, Layout
 
-__all__ = ["CLUSTERING_DOMAIN", "Definition", "same_contract"]
-
 #: Where Spark keeps the type that it declares for a column of strings.
 CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(?:var)?char\((?P<most>\d{1,9})\)")
@@ -59,7 +57,7 @@ _CONTRACT = (
 _SHAPE = ("id", "schemaString", "partitionColumns", "format")
 
 
-class Definition:
+class DeltaDefinition:
     """A table's ``metaData`` and ``protocol`` actions and what follows from them.
 
     Raises ``UnsupportedTableFeature`` when made, if the table may not be read.
@@ -213,7 +211,7 @@ class Definition:
 
     def _parse(self, name: str, sql: str) -> Constraint:
         try:
-            expression = bind(parse_predicate(sql), self._schema)
+            expression = bind(parse_constraint(sql), self._schema)
             return Constraint(name, expression, sql)
         except LakeVillaError as error:
             raise UnsupportedTableFeature(

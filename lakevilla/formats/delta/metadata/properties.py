@@ -15,17 +15,6 @@ from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FE
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
 from lakevilla.settings import shown
 
-__all__ = [
-    "COMPRESSIONS",
-    "CONSTRAINT",
-    "KEPT_BY_ITSELF",
-    "canonical_names",
-    "features_of",
-    "file_size",
-    "interval_milliseconds",
-    "split_properties",
-]
-
 #: What the names of CHECK constraints begin with.
 CONSTRAINT = "delta.constraints."
 _FEATURE = "delta.feature."
@@ -242,7 +231,7 @@ def _refuse(name: str, value: str, table: str) -> None:
         near = get_close_matches(name.lower(), list(_CANONICAL), n=3)
         offered = " or ".join(_CANONICAL[one] for one in near if not one.endswith("."))
         hint = f"did you mean {offered}?" if offered else "leave it out"
-        why = f"is none that delta knows: {hint} (names of your own do not begin with delta.)"
+        why = f"is not known to delta: {hint} (names of your own do not begin with delta.)"
     else:
         return
     raise InvalidOperation(f"property {name} of table {table} {why}", table=table)

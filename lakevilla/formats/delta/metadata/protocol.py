@@ -13,20 +13,6 @@ from typing import Any
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.base import Change
 
-__all__ = [
-    "GUARD",
-    "READER_FEATURES",
-    "WRITER_FEATURES",
-    "check_features_for_reading",
-    "check_features_for_writing",
-    "guard_change",
-    "is_guarded",
-    "protocol_of",
-    "unguard_change",
-    "with_features",
-    "writer_features",
-]
-
 #: The writer feature that makes every other client refuse to write.
 GUARD = "lakevilla"
 

@@ -16,22 +16,6 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 
-__all__ = [
-    "ID",
-    "PHYSICAL",
-    "MappingMode",
-    "arrow_schema",
-    "check_columns_for_writing",
-    "delta_fields",
-    "encode_schema",
-    "leaf_paths",
-    "mapping_mode",
-    "needed_features",
-    "parse_schema",
-    "physical_name",
-    "walk",
-]
-
 MappingMode = Literal["none", "name", "id"]
 Field = dict[str, Any]
 
@@ -121,11 +105,11 @@ def _check_fields(fields: Any, prefix: str) -> None:
             raise TypeError(f"the field {path!r} has a name or metadata of another kind")
         other = seen.setdefault(name.lower(), name)
         if other is not name:
-            raise _Ambiguous(f"columns {prefix}{other} and {path}, told apart by case alone")
+            raise _Ambiguous(f"columns {prefix}{other} and {path}, which differ only by case")
         _check_type(field["type"], path)
     if not fields:
-        where = f"a struct without fields, {prefix[:-1]}" if prefix else "no columns"
-        raise _Ambiguous(where)
+        part = f"a struct without fields, {prefix[:-1]}" if prefix else "no columns"
+        raise _Ambiguous(part)
 
 
 def _check_type(kind: Any, path: str) -> None:
@@ -164,8 +148,8 @@ def arrow_schema(fields: list[Field], *, physical: bool, mode: MappingMode) -> p
     if not physical:
         return pa.schema([_arrow_field(field, _logical_name, _said_of) for field in fields])
     mapped = mode != "none"
-    named, tell = (physical_name, _id_of) if mapped else (_logical_name, _nothing_of)
-    return pa.schema([_arrow_field(field, named, tell) for field in fields])
+    named, described = (physical_name, _id_of) if mapped else (_logical_name, _nothing_of)
+    return pa.schema([_arrow_field(field, named, described) for field in fields])
 
 
 def physical_name(field: Field) -> str:
@@ -177,7 +161,7 @@ def _logical_name(field: Field) -> str:
     return str(field["name"])
 
 
-_Tell = Callable[[Mapping[str, Any]], dict[str, str] | None]
+_Metadata = Callable[[Mapping[str, Any]], dict[str, str] | None]
 
 
 def _nothing_of(metadata: Mapping[str, Any]) -> None:
@@ -200,12 +184,12 @@ def _said_of(metadata: Mapping[str, Any]) -> dict[str, str] | None:
     return said or None
 
 
-def _arrow_field(field: Field, named: Callable[[Field], str], tell: _Tell) -> pa.Field:
+def _arrow_field(field: Field, named: Callable[[Field], str], described: _Metadata) -> pa.Field:
     metadata = field.get("metadata") or {}
-    nested = metadata.get("delta.columnMapping.nested.ids") if tell is _id_of else None
-    kind = arrow_type(field["type"], named, nested or {}, physical_name(field), tell)
+    nested = metadata.get("delta.columnMapping.nested.ids") if described is _id_of else None
+    kind = arrow_type(field["type"], named, nested or {}, physical_name(field), described)
     return pa.field(
-        named(field), kind, nullable=field.get("nullable", True), metadata=tell(metadata)
+        named(field), kind, nullable=field.get("nullable", True), metadata=described(metadata)
     )
 
 
@@ -214,7 +198,7 @@ def arrow_type(
     named: Callable[[Field], str],
     nested_ids: Mapping[str, Any],
     prefix: str = "",
-    tell: _Tell = _nothing_of,
+    described: _Metadata = _nothing_of,
 ) -> pa.DataType:
     """A Delta type as an Arrow type. ``nested_ids`` are the ids of list and map parts."""
     if isinstance(kind, str):
@@ -231,12 +215,12 @@ def arrow_type(
     def part(name: str, part_kind: Any, nullable: bool) -> pa.Field:
         path = f"{prefix}.{name}"
         metadata = {_ARROW_ID: str(nested_ids[path])} if path in nested_ids else None
-        inner = arrow_type(part_kind, named, nested_ids, path, tell)
+        inner = arrow_type(part_kind, named, nested_ids, path, described)
         return pa.field(name, inner, nullable=nullable, metadata=metadata)
 
     match kind["type"]:
         case "struct":
-            return pa.struct([_arrow_field(field, named, tell) for field in kind["fields"]])
+            return pa.struct([_arrow_field(field, named, described) for field in kind["fields"]])
         case "array":
             return pa.list_(part("element", kind["elementType"], kind.get("containsNull", True)))
         case "map":
@@ -254,7 +238,7 @@ def delta_fields(schema: pa.Schema, table: str) -> list[Field]:
         other = seen.setdefault(name.lower(), name)
         if other is not name:
             raise InvalidOperation(
-                f"columns {other!r} and {name!r} of table {table} differ by case alone; rename one",
+                f"columns {other!r} and {name!r} of table {table} differ only by case; rename one",
                 table=table,
             )
     return [_delta_field(field, field.name, table) for field in schema]

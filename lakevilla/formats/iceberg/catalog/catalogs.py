@@ -13,8 +13,6 @@ from requests.adapters import HTTPAdapter
 
 from lakevilla.errors import InvalidOperation
 
-__all__ = ["Catalogs"]
-
 #: What is wrong with the properties, whenever they are tried.
 _MISTAKES = (ValueError, TypeError, KeyError, ImportError, AttributeError, NotInstalledError)
 

@@ -13,8 +13,6 @@ import msgspec
 
 from lakevilla.formats.iceberg.metadata.file import MAIN, Metadata, property_of
 
-__all__ = ["CommitRequest", "commit_request", "decode_request"]
-
 
 class CommitRequest(msgspec.Struct, frozen=True):
     """A commit in the terms of the REST specification, and the snapshot it makes.
@@ -50,16 +48,16 @@ def commit_request(
     known = before.definition
     properties = {property_of(name): str(value) for name, value in applications.items()}
     changes: list[Any] = []
-    gone: list[str] = []
+    removed: list[str] = []
     if definition is not None:
         changes = _schema_updates(known, definition)
         old, new = known["properties"], definition["properties"]
         properties |= {name: value for name, value in new.items() if old.get(name) != value}
-        gone = [name for name in old if name not in new]
+        removed = [name for name in old if name not in new]
     if properties:
         changes.append({"action": "set-properties", "updates": properties})
-    if gone:
-        changes.append({"action": "remove-properties", "removals": gone})
+    if removed:
+        changes.append({"action": "remove-properties", "removals": removed})
     changes.append({"action": "add-snapshot", "snapshot": snapshot})
     changes.append(
         {

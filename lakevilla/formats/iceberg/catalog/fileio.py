@@ -20,10 +20,8 @@ from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.base import ABSENT, ANY, Found, ObjectInfo, Refused, Stored
-from lakevilla.store.effects import delete, get, head, put
+from lakevilla.store.effects import delete, get, put, stat
 from lakevilla.store.runner import Runner
-
-__all__ = ["StoreFileIO", "runner_for", "storage_options"]
 
 #: pyiceberg's properties, and the storage options that say the same.
 _OPTIONS = {
@@ -91,8 +89,8 @@ class StoreFileIO(FileIO):
         return _Output(location, self.runner(location))
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        where = location if isinstance(location, str) else location.location
-        self.runner(where).run(delete(place_of(where).uri))
+        uri = location if isinstance(location, str) else location.location
+        self.runner(uri).run(delete(place_of(uri).uri))
 
     def __getstate__(self) -> dict[str, object]:
         # A runner has threads: another process makes its own.
@@ -106,13 +104,13 @@ class _Input(InputFile):
         self._runner = runner
 
     def __len__(self) -> int:
-        info = self._runner.run(head(self._key))
+        info = self._runner.run(stat(self._key))
         if not isinstance(info, ObjectInfo):
             raise FileNotFoundError(self.location)
         return info.size
 
     def exists(self) -> bool:
-        return isinstance(self._runner.run(head(self._key)), ObjectInfo)
+        return isinstance(self._runner.run(stat(self._key)), ObjectInfo)
 
     def open(self, seekable: bool = True) -> InputStream:
         outcome = self._runner.run(get(self._key))

@@ -16,8 +16,6 @@ from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
 from lakevilla.store.base import Found
 from lakevilla.store.effects import Program, get
 
-__all__ = ["newest_in_catalog", "refuse_another_table", "version_in_catalog"]
-
 _GZIP = b"\x1f\x8b"
 
 
@@ -48,31 +46,46 @@ def newest_in_catalog(
             "with the client that registered it, so that the catalog gives it one",
             table=table,
         )
-    return version, (yield from _document(uri, table, documents))
+    return version, (yield from read_document(uri, table, documents))
 
 
 def version_in_catalog(
     newest: tuple[int, Metadata], version: int, table: str, documents: Cache[Metadata]
 ) -> Program[Metadata]:
-    """A version at or below the newest. Raises ``VersionNotFound`` if it is not kept."""
+    """A version at or below the newest, by the logs of later ones.
+
+    Raises ``VersionNotFound`` if it is not kept.
+    """
     number, document = newest
-    if version == number:
-        return document
-    for entry in reversed(document.get("metadata-log") or []):
-        uri = place_of(str(entry["metadata-file"])).uri
-        found = number_of(uri)
-        if found == version:
-            try:
-                return (yield from _document(uri, table, documents))
-            except CorruptObject:
-                break  # clean-up has taken it
-        if found is None or found < version:
+    while number > version:
+        uri = _towards(document, number, version)
+        if uri is None:
             break
+        try:
+            document = yield from read_document(uri, table, documents)
+        except CorruptObject:
+            break  # clean-up has taken it
+        number = number_of(uri) or 0
+    if number == version:
+        return document
     raise VersionNotFound(
-        f"table {table} has no version {version}, or no longer: its catalog is at {number}, and "
+        f"table {table} has no version {version}, or no longer: its catalog is at {newest[0]}, and "
         "its metadata names no such file",
         table=table,
     )
+
+
+def _towards(document: Metadata, number: int, version: int) -> str | None:
+    """The file of the version, or of the oldest above it, that a metadata file names."""
+    nearest = None
+    for entry in reversed(document.get("metadata-log") or []):
+        uri = place_of(str(entry["metadata-file"])).uri
+        found = number_of(uri)
+        if found is None or found < version:
+            break
+        if found < number:
+            nearest, number = uri, found
+    return nearest
 
 
 def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -> None:
@@ -92,7 +105,7 @@ def refuse_another_table(table: str, known: Metadata | None, newest: Metadata) -
         )
 
 
-def _document(uri: str, table: str, documents: Cache[Metadata]) -> Program[Metadata]:
+def read_document(uri: str, table: str, documents: Cache[Metadata]) -> Program[Metadata]:
     """A metadata file: it never changes under its name."""
     known = documents.find(uri)
     if known is not None:

@@ -9,6 +9,7 @@ of LakeVilla's transactions, and may write beside them.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -55,8 +56,6 @@ from lakevilla.store.effects import delete, list_objects, put
 from lakevilla.store.location import root_location
 from lakevilla.store.probe import probe
 
-__all__ = ["ObjectStoreCatalog"]
-
 #: Warehouses whose store was found to create only what is absent, by this process.
 _PROBED: set[str] = set()
 
@@ -68,7 +67,7 @@ class ObjectStoreCatalog(MetastoreCatalog):
     ----------
     name : str
         The catalog's name in pyiceberg.
-    warehouse : str
+    warehouse : str or os.PathLike
         ``s3://bucket/path`` and the like, or a local directory.
     **properties : str
         pyiceberg's properties: credentials and the endpoint (``s3.endpoint``, ...).
@@ -80,7 +79,8 @@ class ObjectStoreCatalog(MetastoreCatalog):
     metadata files, and ``purge_table`` all that the table has named too.
     """
 
-    def __init__(self, name: str, *, warehouse: str, **properties: str) -> None:
+    def __init__(self, name: str, *, warehouse: str | os.PathLike[str], **properties: str) -> None:
+        warehouse = os.fspath(warehouse)
         super().__init__(name, warehouse=warehouse, **properties)
         self._place = root_location(warehouse)
         self._runner = runner_for(self._place.uri, self.properties)

@@ -47,8 +47,6 @@ from lakevilla.store.base import (
     Token,
 )
 
-__all__ = ["CatalogStore"]
-
 T = TypeVar("T")
 
 _REFUSED_ACCESS = (UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError)
@@ -79,7 +77,7 @@ class CatalogStore:
         """Commit; what has to hold is in the request, and ``condition`` tells what it was made of.
 
         ``Refused`` if the table is not what the request was made of: then it, and one that is
-        made anew, can't both take effect, however late.
+        created again, can't both take effect, however late.
         """
         request = decode_request(body)
         # Catalogs are told by it which table is meant, and with what rights: they look themselves.
@@ -121,6 +119,9 @@ class CatalogStore:
     def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
         raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
 
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        raise InvalidOperation(f"{prefix} is a table's pointer in a catalog: nothing lies below it")
+
     def delete(self, key: str) -> Failure | None:
         raise InvalidOperation(
             f"{key} is a table's pointer in a catalog: drop the table with the catalog"
@@ -137,12 +138,12 @@ class CatalogStore:
         An attempt before it may have taken effect: then its snapshot is there. If the main
         branch is elsewhere, none can any more. If something beside the branch has changed (a
         property, another branch, whose snapshot has taken the sequence number), the request
-        is to be made anew of what is there; should an earlier attempt land after all, that one
+        is to be created again of what is there; should an earlier attempt land after all, that one
         finds the main branch moved. Else the catalog does not take such a request.
         """
         table = self._asked(lambda: self._load(key))
         if isinstance(table, Failure):
-            return Failure(f"{_told(error)}, and then: {table.reason}", permanent=table.permanent)
+            return Failure(f"{_reason(error)}, and then: {table.reason}", permanent=table.permanent)
         if not isinstance(table, Table):
             return Refused()
         if table.metadata.snapshot_by_id(request.snapshot_id) is not None:
@@ -153,8 +154,8 @@ class CatalogStore:
         if isinstance(condition, Match) and condition.token != _token(table):
             return Refused()
         if isinstance(error, CommitFailedException):
-            return Failure(_told(error), ambiguous=False, conflict=True)
-        return Failure(_told(error), ambiguous=False, permanent=True)
+            return Failure(_reason(error), ambiguous=False, conflict=True)
+        return Failure(_reason(error), ambiguous=False, permanent=True)
 
     def _load(self, key: str) -> Table:
         name, identifier = identifier_of(key)
@@ -179,10 +180,10 @@ def _token(table: Table) -> Token:
 def _failure(error: Exception) -> Failure:
     """An attempt that brought no answer to rely on: the catalog may have done it all the same."""
     if isinstance(error, _REFUSED_ACCESS):
-        return Failure(_told(error), ambiguous=False, permanent=True)
+        return Failure(_reason(error), ambiguous=False, permanent=True)
     throttled = isinstance(error, TooManyRequestsError)
-    return Failure(_told(error), ambiguous=not throttled, throttled=throttled)
+    return Failure(_reason(error), ambiguous=not throttled, throttled=throttled)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason'}"

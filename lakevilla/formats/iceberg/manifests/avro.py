@@ -2,7 +2,7 @@
 
 Its compiled decoder reads a double as the nearest float (pyiceberg 0.12,
 ``CythonBinaryDecoder.read_double``). In a manifest the values of partitions are such: two
-partitions would become one, and a manifest that is made anew would tell other values.
+partitions would become one, and a manifest that is created again would tell other values.
 
 Its encoder is Python. Each list of a table names the manifests of the one before, so their rows
 are encoded once.
@@ -36,8 +36,6 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakevilla.formats.iceberg.manifests.avro_schema import numbered
 from lakevilla.formats.iceberg.metadata.cache import Cache
-
-__all__ = ["RememberedRows", "WholeAvroFile"]
 
 D = TypeVar("D", bound=StructProtocol)
 

@@ -12,8 +12,6 @@ from typing import Any
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["numbered", "places_of"]
-
 #: What older specifications call fields.
 _OLDER = {
     "added_data_files_count": "added_files_count",
@@ -52,8 +50,8 @@ class _Numbering:
             name = one["name"]
             number = one.get("field-id")
             if number is None:
-                told: NestedField | None = known.get(_OLDER.get(name, name))
-                number = ids.get(name) if told is None else told.field_id
+                field: NestedField | None = known.get(_OLDER.get(name, name))
+                number = ids.get(name) if field is None else field.field_id
             if number is None:
                 self._unknown += 1
                 number = self._unknown

@@ -16,9 +16,7 @@ from typing import Any
 
 import msgspec
 
-from lakevilla.formats.iceberg.metadata.schema import Leaf
-
-__all__ = ["Metrics", "metrics_of", "statistics_of", "told"]
+from lakevilla.formats.iceberg.metadata.schema import LeafField
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _DAY = datetime.date(1970, 1, 1)
@@ -52,7 +50,7 @@ class Metrics:
     upper: dict[int, bytes] = field(default_factory=dict)
 
 
-def metrics_of(stats: str | None, leaves: Mapping[int, Leaf]) -> Metrics:
+def metrics_of(stats: str | None, leaves: Mapping[int, LeafField]) -> Metrics:
     """A manifest's maps for a file whose statistics are ``stats``."""
     document = {} if stats is None else _decoder.decode(stats)
     found = Metrics(record_count=int(document.get("numRecords") or 0))
@@ -76,7 +74,7 @@ def statistics_of(
     nulls: Mapping[int, int] | None,
     lower: Mapping[int, bytes] | None,
     upper: Mapping[int, bytes] | None,
-    leaves: Mapping[int, Leaf],
+    leaves: Mapping[int, LeafField],
     constants: Mapping[int, Any] | None = None,
 ) -> str:
     """The JSON text of what a manifest says of a file.
@@ -93,7 +91,7 @@ def statistics_of(
             if leaf is not None and not leaf.is_repeated and number not in known:
                 _put(tree, leaf.path, _from_bytes(leaf.type, raw))
         for number, value in known.items():
-            _put(tree, leaves[number].path, told(leaves[number].type, value))
+            _put(tree, leaves[number].path, as_stored(leaves[number].type, value))
         document[name] = tree
     tree = {}
     counts = {**(nulls or {}), **{n: record_count * (v is None) for n, v in known.items()}}
@@ -173,20 +171,22 @@ def _from_bytes(kind: str, raw: bytes) -> Any:
         if kind in _LENGTHS and len(raw) not in _LENGTHS[kind]:
             return None
         if kind == "timestamp" and len(raw) == 4:
-            return told(kind, int.from_bytes(raw, "little", signed=True) * _MICROSECONDS_OF_DAY)
+            return as_stored(
+                kind, int.from_bytes(raw, "little", signed=True) * _MICROSECONDS_OF_DAY
+            )
         if kind in ("float", "double"):
-            return told(kind, _float_of(raw))
+            return as_stored(kind, _float_of(raw))
         if kind == "string":
-            return told(kind, raw.decode())
+            return as_stored(kind, raw.decode())
         if kind.startswith("decimal"):
             unscaled = int.from_bytes(raw, "big", signed=True)
-            return told(kind, Decimal(unscaled).scaleb(-_scale(kind), _EXACT))
-        return told(kind, int.from_bytes(raw, "little", signed=True))
+            return as_stored(kind, Decimal(unscaled).scaleb(-_scale(kind), _EXACT))
+        return as_stored(kind, int.from_bytes(raw, "little", signed=True))
     except (ValueError, ArithmeticError):
         return None
 
 
-def told(kind: str, value: Any) -> Any:
+def as_stored(kind: str, value: Any) -> Any:
     """A typed value, as manifests hold those of partitions, as Delta's statistics write it.
 
     None where it is not told.

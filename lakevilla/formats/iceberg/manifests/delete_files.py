@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from lakevilla.formats.files import DELETE_FILE_TYPE, DeleteFile, deletes_id
 
-__all__ = ["with_deletes"]
-
 _Row = dict[str, Any]
 
 

@@ -38,25 +38,8 @@ from lakevilla.formats.iceberg.manifests.avro import RememberedRows, WholeAvroFi
 from lakevilla.formats.iceberg.manifests.avro_schema import places_of
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput, MemoryOutput, steady
-from lakevilla.formats.iceberg.metadata.definition import Definition
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
-
-__all__ = [
-    "ADDED",
-    "DELETED",
-    "ENTRIES",
-    "MadeManifest",
-    "columns_of",
-    "counted",
-    "decode_list",
-    "decode_manifest",
-    "encode_list",
-    "encode_manifest",
-    "entries_of",
-    "inherit",
-    "is_counted",
-    "new_entry",
-]
 
 EXISTING, ADDED, DELETED = (int(status) for status in ManifestEntryStatus)
 _CODEC = "write.avro.compression-codec"
@@ -132,7 +115,7 @@ def is_counted(manifest: ManifestFile) -> bool:
 
 
 def entries_of(
-    key: str, definition: Definition, body: bytes, manifest: ManifestFile
+    key: str, definition: IcebergDefinition, body: bytes, manifest: ManifestFile
 ) -> list[ManifestEntry]:
     """All entries of a manifest, what they inherit filled in. Raises ``CorruptObject``."""
     spec = definition.specs.get(manifest.partition_spec_id)
@@ -156,9 +139,9 @@ def entries_of(
         found = [inherit(entry, manifest) for entry in reader]
         for entry in found:
             if places is not None:
-                told = entry.data_file.partition
+                partition = entry.data_file.partition
                 entry.data_file._data[_PARTITION] = Record(
-                    *(None if place is None else told[place] for place in places)
+                    *(None if place is None else partition[place] for place in places)
                 )
             if entry.sequence_number is None and entry.status != ManifestEntryStatus.DELETED:
                 raise ValueError(f"it does not say when {entry.data_file.file_path} was added")
@@ -193,14 +176,16 @@ def inherit(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
 
 
 def decode_manifest(
-    key: str, body: bytes, manifest: ManifestFile, definition: Definition
+    key: str, body: bytes, manifest: ManifestFile, definition: IcebergDefinition
 ) -> pa.Table:
     """A manifest as columns. Raises ``CorruptObject`` and ``UnsupportedTableFeature``."""
     found = entries_of(key, definition, body, manifest)
     return columns_of(found, manifest.partition_spec_id, definition)
 
 
-def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Definition) -> pa.Table:
+def columns_of(
+    entries: Sequence[ManifestEntry], spec_id: int, definition: IcebergDefinition
+) -> pa.Table:
     """Entries of one of the table's specs as an ``ENTRIES`` table."""
     types = PartitionTypes(definition.specs[spec_id], definition.leaves, definition.table)
     rows = [_row(entry, spec_id, types, definition) for entry in entries]
@@ -210,7 +195,7 @@ def columns_of(entries: Sequence[ManifestEntry], spec_id: int, definition: Defin
 
 
 def _row(
-    entry: ManifestEntry, spec_id: int, types: PartitionTypes, definition: Definition
+    entry: ManifestEntry, spec_id: int, types: PartitionTypes, definition: IcebergDefinition
 ) -> tuple[Any, ...]:
     file = entry.data_file
     if file.key_metadata:
@@ -293,9 +278,9 @@ def _target(file: DataFile) -> str | None:
     Equal bounds of the paths in it say so too: a bound that was cut is never equal to the
     other, which is raised.
     """
-    told = _extra(file, 17)
-    if told is not None:
-        return str(told)
+    extra = _extra(file, 17)
+    if extra is not None:
+        return str(extra)
     low, high = ((b or {}).get(_PATH_ID) for b in (file.lower_bounds, file.upper_bounds))
     if low is None or low != high:
         return None
@@ -305,7 +290,7 @@ def _target(file: DataFile) -> str | None:
         return None
 
 
-def new_entry(file: AddedFile, snapshot_id: int, definition: Definition) -> ManifestEntry:
+def new_entry(file: AddedFile, snapshot_id: int, definition: IcebergDefinition) -> ManifestEntry:
     """The entry that adds a data file in the table's current spec."""
     types = PartitionTypes(definition.spec, definition.leaves, definition.table)
     metrics = metrics_of(file.stats, definition.leaves)
@@ -343,7 +328,7 @@ def encode_manifest(
     entries: Iterable[ManifestEntry],
     spec_id: int,
     snapshot_id: int,
-    definition: Definition,
+    definition: IcebergDefinition,
 ) -> MadeManifest:
     """A manifest of data files, as the entries say: added, there before, or deleted."""
     sink = MemoryOutput(definition.place.spelled(path))
@@ -357,7 +342,7 @@ def encode_manifest(
     return MadeManifest(writer.to_manifest_file(), path, steady(writer, sink))
 
 
-def _codec(definition: Definition) -> str:
+def _codec(definition: IcebergDefinition) -> str:
     """How the table's properties want manifests to be compressed, where that can be done."""
     wanted = definition.properties.get(_CODEC, "gzip").lower()
     known = {"gzip": "gzip", "zstd": "zstd", "uncompressed": "null", "null": "null", "none": "null"}
@@ -371,7 +356,7 @@ def encode_list(
     snapshot_id: int,
     parent_id: int | None,
     sequence: int,
-    definition: Definition,
+    definition: IcebergDefinition,
 ) -> tuple[bytes, list[ManifestFile]]:
     """A manifest list, and its manifests as it names them (with their sequence numbers)."""
     sink = MemoryOutput(uri)

@@ -8,8 +8,6 @@ from typing import Any
 
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 
-__all__ = ["MemoryInput", "MemoryOutput", "steady"]
-
 
 class MemoryInput(InputFile):
     """Bytes at hand."""

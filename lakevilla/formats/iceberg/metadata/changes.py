@@ -7,19 +7,25 @@ Names are looked up without regard to case.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.base import VOIDED, Change
-from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, Definition
+from lakevilla.expressions.types import arrow_type, type_name
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import REPLACED, VOIDED, Change, replaced_once_more
+from lakevilla.formats.iceberg.metadata.definition import MOST_WIDTH, IcebergDefinition
 from lakevilla.formats.iceberg.metadata.name_mapping import with_fields
 from lakevilla.formats.iceberg.metadata.properties import check_settable
-from lakevilla.formats.iceberg.metadata.schema import Field, iceberg_fields, struct_paths
-
-__all__ = ["alter_table", "create_table", "merge_schema", "note_voided"]
+from lakevilla.formats.iceberg.metadata.schema import (
+    Field,
+    arrow_schema,
+    iceberg_fields,
+    struct_paths,
+)
+from lakevilla.formats.widening import check_widens, in_iceberg
 
 _FORMAT_VERSION = "format-version"
 _FIRST_PARTITION_ID = 1000
@@ -31,7 +37,7 @@ _DAYS = frozenset({"date", "timestamp", "timestamptz"})
 
 
 def create_table(
-    blank: Definition,
+    blank: IcebergDefinition,
     schema: pa.Schema,
     *,
     uri: str,
@@ -75,57 +81,54 @@ def create_table(
 
 
 def alter_table(
-    definition: Definition,
-    *,
-    add_columns: pa.Schema | None = None,
-    drop_columns: Sequence[str] = (),
-    rename_columns: Mapping[str, str] | None = None,
-    drop_not_null: Sequence[str] = (),
-    add_constraints: Mapping[str, str] | None = None,
-    drop_constraints: Sequence[str] = (),
-    set_properties: Mapping[str, str] | None = None,
-    unset_properties: Sequence[str] = (),
+    definition: IcebergDefinition,
+    alteration: TableAlteration,
 ) -> Change:
     """The change that alters a table; empty if there is none. Raises ``InvalidOperation``."""
     definition.check_writable()
     table = definition.table
-    if add_constraints or drop_constraints:
+    if alteration.add_constraints or alteration.drop_constraints:
         raise InvalidOperation(
             f"table {table} is an Iceberg table, and Iceberg has no CHECK constraints: leave them "
             "out, or keep the rows in a Delta table",
             table=table,
         )
     fields = list(definition.fields)
-    for name in drop_not_null:
+    for name in alteration.drop_not_null:
         place = _place(fields, name, table)
         fields[place] = {**fields[place], "required": False}
-    gone = [_place(definition.fields, name, table) for name in drop_columns]
-    renamed = (rename_columns or {}).items()
+    for name, new in alteration.change_types.items():
+        fields = _edited(fields, _path(fields, name, table), _widening(definition, name, new))
+    dropped = [_place(definition.fields, name, table) for name in alteration.drop_columns]
+    renamed = alteration.rename_columns.items()
     names = {_place(definition.fields, old, table): new for old, new in renamed}
-    for place in gone:
+    for place in dropped:
         _refuse_used(definition, definition.fields[place])
     fields = [
         {**field, "name": names[place]} if place in names else field
         for place, field in enumerate(fields)
-        if place not in gone
+        if place not in dropped
     ]
     last = int(definition.document["last-column-id"])
-    if add_columns is not None:
-        added, last = iceberg_fields(add_columns, table, last)
-        fields += [_optional(field) for field in added]
+    if alteration.add_columns is not None:
+        added, last = iceberg_fields(alteration.add_columns, table, last)
+        for field in added:
+            fields = _with_field(fields, _optional(field), table)
     _refuse_twice([str(field["name"]) for field in fields], table)
     if not fields:
-        raise InvalidOperation(f"table {table} would have no column left", table=table)
+        raise InvalidOperation(
+            f"table {table} would have no column left: keep one, or drop the table", table=table
+        )
     properties = dict(definition.properties)
-    wanted = {str(name): str(value) for name, value in (set_properties or {}).items()}
+    wanted = {str(name): str(value) for name, value in alteration.set_properties.items()}
     check_settable(wanted, table)
     properties |= wanted
-    for name in unset_properties:
+    for name in alteration.unset_properties:
         properties.pop(name, None)
     return _changed(definition, fields, last, properties)
 
 
-def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
+def merge_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
     """The change that adds the columns of ``schema`` that the table lacks; empty if none."""
     definition.check_writable()
     known = {str(field["name"]).lower() for field in definition.fields}
@@ -136,7 +139,34 @@ def merge_schema(definition: Definition, schema: pa.Schema) -> Change:
     return _changed(definition, fields, last, dict(definition.properties))
 
 
-def note_voided(definition: Definition, txn: str) -> Change:
+def replace_schema(definition: IcebergDefinition, schema: pa.Schema) -> Change:
+    """The change after which the table has the columns of ``schema``, and none of its rows."""
+    definition.check_writable()
+    before = {str(field["name"]).lower(): field for field in definition.fields}
+    types = {
+        field.name.lower(): field.type
+        for field in arrow_schema(definition.fields, definition.table)
+    }
+    stored = arrow_schema(iceberg_fields(schema, definition.table)[0], definition.table)
+    last = int(definition.document["last-column-id"])
+    fields = []
+    for field, kind in zip(schema, stored.types, strict=True):
+        name = field.name.lower()
+        if name in before and types[name] == kind:
+            fields.append(before[name])
+            continue
+        (made,), last = iceberg_fields(pa.schema([field]), definition.table, last)
+        fields.append(made)
+    removed = [field for field in definition.fields if field not in fields]
+    for field in removed:
+        _refuse_used(definition, field)
+    properties = dict(definition.properties)
+    if removed:
+        properties[REPLACED] = replaced_once_more(properties)
+    return _changed(definition, fields, last, properties)
+
+
+def note_voided(definition: IcebergDefinition, txn: str) -> Change:
     """The change after which nothing fits that was decided before."""
     definition.check_writable()
     last = int(definition.document["last-column-id"])
@@ -145,7 +175,7 @@ def note_voided(definition: Definition, txn: str) -> Change:
 
 
 def _changed(
-    definition: Definition, fields: list[Field], last: int, properties: dict[str, str]
+    definition: IcebergDefinition, fields: list[Field], last: int, properties: dict[str, str]
 ) -> Change:
     document = {**definition.document, "last-column-id": last, "properties": properties}
     if fields != definition.fields:
@@ -173,6 +203,77 @@ def _optional(field: Field) -> Field:
     return {**field, "required": False}
 
 
+def _path(fields: Sequence[Field], name: str, table: str) -> tuple[int, ...]:
+    """The places of a column, or of a field of a struct by its dotted name, from the outside in."""
+    for place, field in enumerate(fields):
+        if str(field["name"]).lower() == name.lower():
+            return (place,)
+    for place, field in enumerate(fields):
+        rest = _within(field, name)
+        if rest is not None:
+            return (place, *_path(field["type"]["fields"], rest, table))
+    return (_place(fields, name, table),)
+
+
+def _within(field: Field, name: str) -> str | None:
+    """What is left of a dotted name within a struct; None if it is the name of no field there."""
+    kind, prefix = field["type"], f"{field['name']}."
+    is_struct = not isinstance(kind, str) and kind["type"] == "struct"
+    return name[len(prefix) :] if is_struct and name.lower().startswith(prefix.lower()) else None
+
+
+def _edited(
+    fields: Sequence[Field], path: tuple[int, ...], change: Callable[[Field], Field]
+) -> list[Field]:
+    """``fields`` with the one at ``path`` changed."""
+    field = fields[path[0]]
+    if len(path) > 1:
+        kind = field["type"]
+        new = {**field, "type": {**kind, "fields": _edited(kind["fields"], path[1:], change)}}
+    else:
+        new = change(field)
+    return [*fields[: path[0]], new, *fields[path[0] + 1 :]]
+
+
+def _with_field(fields: Sequence[Field], new: Field, table: str, within: str = "") -> list[Field]:
+    """``fields`` and a new one, which is one of a struct's if its name begins with that."""
+    for place, field in enumerate(fields):
+        if str(field["name"]).lower() == str(new["name"]).lower():
+            raise InvalidOperation(
+                f"table {table} already has a column {within + str(field['name'])!r} (case is "
+                "ignored): choose another name",
+                table=table,
+            )
+        rest = _within(field, str(new["name"]))
+        if rest is not None:
+            inner, kind = {**new, "name": rest}, field["type"]
+            nested = _with_field(kind["fields"], inner, table, f"{within}{field['name']}.")
+            wider = {**field, "type": {**kind, "fields": nested}}
+            return [*fields[:place], wider, *fields[place + 1 :]]
+    return [*fields, new]
+
+
+def _widening(definition: IcebergDefinition, name: str, new: str) -> Callable[[Field], Field]:
+    """The field with a wider type. One that partitions the table keeps its own."""
+    table = definition.table
+
+    def widened(field: Field) -> Field:
+        check_widens(
+            table, name, type_name(arrow_schema([field], table).field(0).type), new, in_iceberg
+        )
+        specs = definition.document["partition-specs"]
+        if int(field["id"]) in {source for spec in specs for source in _of(spec)}:
+            raise InvalidOperation(
+                f"column {name!r} of table {table} can't get another type: the table is "
+                "partitioned by it",
+                table=table,
+            )
+        (made,), _ = iceberg_fields(pa.schema([("x", arrow_type(new))]), table)
+        return {**field, "type": made["type"]}
+
+    return widened
+
+
 def _place(fields: Sequence[Field], name: str, table: str) -> int:
     for place, field in enumerate(fields):
         if str(field["name"]).lower() == name.lower():
@@ -184,16 +285,15 @@ def _place(fields: Sequence[Field], name: str, table: str) -> int:
     )
 
 
-def _refuse_used(definition: Definition, field: Field) -> None:
+def _refuse_used(definition: IcebergDefinition, field: Field) -> None:
     """A column that a partition spec, a sort order or the identifier needs can't go."""
     own, table = {int(one["id"]) for _, one in struct_paths([field])}, definition.table
     sources = {source for spec in definition.document["partition-specs"] for source in _of(spec)}
     orders = {source for order in definition.document["sort-orders"] for source in _of(order)}
-    schema = definition.schema
     for used, what in (
         (sources, "the table is partitioned by it"),
         (orders, "the table is sorted by it"),
-        (set(schema.identifier_field_ids), "it is part of the rows' identifier"),
+        (set(definition.identifier_ids), "it is part of the rows' identifier"),
     ):
         if own & used:
             raise InvalidOperation(
@@ -212,7 +312,9 @@ def _refuse_twice(names: Sequence[str], table: str) -> None:
     for name in names:
         if name.lower() in seen:
             raise InvalidOperation(
-                f"table {table} would have two columns {name!r} (case is ignored)", table=table
+                f"table {table} would have two columns {name!r} (case is ignored): choose another "
+                "name",
+                table=table,
             )
         seen.add(name.lower())
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
 from lakevilla.formats.iceberg.metadata.partition_values import default_text
-from lakevilla.formats.iceberg.metadata.paths import Place
+from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.schema import (
     Field,
-    Leaf,
+    LeafField,
     arrow_schema,
     current_schema,
     is_written,
@@ -34,8 +34,6 @@ from lakevilla.formats.layout import Layout, PartitionField, SortField
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-
-__all__ = ["MOST_WIDTH", "Definition", "keeps_contract"]
 
 #: The greatest width of buckets and truncations: readers keep it in 32 bits.
 MOST_WIDTH = 2**31 - 1
@@ -77,7 +75,7 @@ def _is_known(transform: str) -> bool:
     return match is not None and int(match[1]) <= MOST_WIDTH
 
 
-class Definition:
+class IcebergDefinition:
     """A definition (``metadata.definition_of``) and what follows from it.
 
     ``catalog`` is the key of the table's pointer; empty where it has no catalog.
@@ -95,9 +93,9 @@ class Definition:
         if document:
             self._check_readable()
 
-    def replaced(self, document: dict[str, Any]) -> Definition:
+    def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Another definition of the same table."""
-        return Definition(self.location, self.table, document, self.catalog)
+        return IcebergDefinition(self.location, self.table, document, self.catalog)
 
     @cached_property
     def table_id(self) -> str:
@@ -108,8 +106,8 @@ class Definition:
         return int(self.document.get("format-version", 2))
 
     @cached_property
-    def place(self) -> Place:
-        return Place(self.location, str(self.document.get("location", "")).rstrip("/"))
+    def place(self) -> TableAddress:
+        return TableAddress(self.location, str(self.document.get("location", "")).rstrip("/"))
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -121,7 +119,14 @@ class Definition:
         return current_schema(self.document, self.table) if self.document else []
 
     @cached_property
-    def leaves(self) -> dict[int, Leaf]:
+    def identifier_ids(self) -> tuple[int, ...]:
+        """The ids of the fields that tell one row from another."""
+        wanted = self.document["current-schema-id"]
+        current = (s for s in self.document["schemas"] if s.get("schema-id", 0) == wanted)
+        return tuple(next(current).get("identifier-field-ids") or ())
+
+    @cached_property
+    def leaves(self) -> dict[int, LeafField]:
         """The leaves of all schemas by id, as the newest that has them says."""
         schemas = sorted(self.document["schemas"], key=lambda schema: schema.get("schema-id", 0))
         found = {leaf.field_id: leaf for schema in schemas for leaf in leaves(schema["fields"])}
@@ -196,6 +201,9 @@ class Definition:
             data_directory="data",
             sort_by=self._sort_by,
             sort_order_id=self.document["default-sort-order-id"] if self._sort_by else None,
+            identifier=tuple(
+                self._paths[number] for number in self.identifier_ids if number in self._paths
+            ),
         )
 
     def check_writable(self) -> None:
@@ -396,7 +404,7 @@ class Definition:
                 except (ValueError, TypeError):
                     raise CorruptObject(
                         f"table {self.table}: the default value {default!r} of column "
-                        f"{field['name']} is no {field['type']}: set it anew with the client that "
+                        f"{field['name']} is no {field['type']}: set it again with the client that "
                         "wrote it",
                         table=self.table,
                     ) from None

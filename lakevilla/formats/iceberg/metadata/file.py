@@ -18,20 +18,6 @@ from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.metadata.validation import check_definition
 
-__all__ = [
-    "COMMIT_PROPERTY",
-    "MAIN",
-    "STATISTICS",
-    "Metadata",
-    "StatisticsFile",
-    "decode_metadata",
-    "definition_of",
-    "kept_versions",
-    "next_metadata",
-    "property_of",
-    "statistics_in",
-]
-
 MAIN = "main"
 #: The parts with statistics of snapshots, each in a file of its own.
 STATISTICS = ("statistics", "partition-statistics")

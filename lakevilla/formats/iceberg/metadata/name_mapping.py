@@ -14,8 +14,6 @@ import msgspec
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.iceberg.metadata.schema import Field
 
-__all__ = ["NAME_MAPPING", "names_of", "with_fields"]
-
 NAME_MAPPING = "schema.name-mapping.default"
 
 

@@ -12,12 +12,10 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from lakevilla.errors import UnsupportedTableFeature
-from lakevilla.formats.iceberg.metadata.schema import Leaf
+from lakevilla.formats.iceberg.metadata.schema import LeafField
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
-
-__all__ = ["PartitionTypes", "default_text", "partition_text", "partition_value"]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -29,7 +27,7 @@ class PartitionTypes:
     ``fields`` are (key, type as the spec writes it); the key is None for a void field.
     """
 
-    def __init__(self, spec: PartitionSpec, leaves: Mapping[int, Leaf], table: str) -> None:
+    def __init__(self, spec: PartitionSpec, leaves: Mapping[int, LeafField], table: str) -> None:
         self.fields: list[tuple[str | None, str]] = []
         self._identities: list[tuple[int, int]] = []
         for field in spec.fields:

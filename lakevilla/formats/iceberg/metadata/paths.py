@@ -12,20 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lakevilla.errors import InvalidOperation
-from lakevilla.formats.paths import file_key
+from lakevilla.formats.files import file_key
 from lakevilla.store.location import Location, is_plain, parse_location
-
-__all__ = [
-    "Place",
-    "compressed_key",
-    "compressed_version",
-    "hint_key",
-    "is_same_place",
-    "metadata_directory",
-    "metadata_key",
-    "metadata_version",
-    "place_of",
-]
 
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
 _COMPRESSED = re.compile(r"v(\d{1,18})(?:\.gz\.metadata\.json|\.metadata\.json\.gz)")
@@ -73,7 +61,7 @@ def hint_key(location: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class TableAddress:
     """Where a table is: ``location`` as the lake's keys begin, ``uri`` as its metadata says."""
 
     location: str

@@ -10,15 +10,6 @@ import msgspec
 
 from lakevilla.store.location import CATALOG
 
-__all__ = [
-    "Pointer",
-    "decode_pointer",
-    "encode_pointer",
-    "identifier_of",
-    "number_of",
-    "pointer_key",
-]
-
 _NUMBERED = re.compile(r"(\d{1,18})-[^/]*\.metadata\.json(?:\.gz)?")
 
 
@@ -41,6 +32,12 @@ def identifier_of(key: str) -> tuple[str, tuple[str, ...]]:
     """The catalog's name, and the table's in it."""
     name, *parts = (unquote(part) for part in key.partition("://")[2].split("/"))
     return name, tuple(parts)
+
+
+def name_in_catalog(key: str) -> str:
+    """The table's name as people spell it: ``catalog.namespace.table``."""
+    catalog, identifier = identifier_of(key)
+    return ".".join((catalog, *identifier))
 
 
 def encode_pointer(pointer: Pointer) -> bytes:

@@ -13,8 +13,6 @@ from difflib import get_close_matches
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.settings import shown
 
-__all__ = ["check_settable", "whole_number"]
-
 _MOST = 2**63 - 1
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

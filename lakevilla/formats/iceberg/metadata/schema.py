@@ -15,20 +15,6 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, InvalidOperation, UnsupportedTableFeature
 
-__all__ = [
-    "Field",
-    "Leaf",
-    "arrow_schema",
-    "current_schema",
-    "iceberg_fields",
-    "iceberg_type",
-    "is_written",
-    "leaves",
-    "nested_fields",
-    "physical_schema",
-    "struct_paths",
-]
-
 #: A field of a struct as the spec writes it: ``id``, ``name``, ``required``, ``type``.
 Field = dict[str, Any]
 
@@ -103,7 +89,7 @@ def _own_name(field: Field) -> str:
     return str(field["name"])
 
 
-class Leaf:
+class LeafField:
     """A column of plain values: its id, the ids that lead to it, and its type."""
 
     __slots__ = ("field_id", "is_repeated", "path", "type")
@@ -115,15 +101,15 @@ class Leaf:
         self.is_repeated = is_repeated
 
 
-def leaves(fields: Sequence[Field], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+def leaves(fields: Sequence[Field], path: tuple[str, ...] = ()) -> Iterator[LeafField]:
     """All leaves in order; those within lists and maps too, as ``is_repeated``."""
     for field in fields:
         yield from _leaves(field["type"], int(field["id"]), (*path, str(field["id"])), False)
 
 
-def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> Iterator[Leaf]:
+def _leaves(kind: Any, number: int, path: tuple[str, ...], repeated: bool) -> Iterator[LeafField]:
     if isinstance(kind, str):
-        yield Leaf(number, path, kind, repeated)
+        yield LeafField(number, path, kind, repeated)
     elif kind["type"] == "struct":
         for field in kind["fields"]:
             inner = int(field["id"])

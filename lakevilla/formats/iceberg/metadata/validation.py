@@ -11,8 +11,6 @@ from typing import Any
 
 from lakevilla.errors import UnsupportedTableFeature
 
-__all__ = ["check_definition"]
-
 
 def check_definition(definition: Mapping[str, Any], table: str) -> None:
     """Raise ``ValueError``, saying what is wrong, or ``UnsupportedTableFeature``."""
@@ -26,11 +24,11 @@ def check_definition(definition: Mapping[str, Any], table: str) -> None:
     for spec in _objects(definition, "partition-specs", "the table"):
         number = _number(spec, "spec-id", "a partition spec")
         for field in _objects(spec, "fields", f"partition spec {number}"):
-            where = f"a field of partition spec {number}"
-            _text(field, "name", where)
-            _text(field, "transform", where)
-            _number(field, "field-id", where)
-            _source(field, where)
+            owner = f"a field of partition spec {number}"
+            _text(field, "name", owner)
+            _text(field, "transform", owner)
+            _number(field, "field-id", owner)
+            _source(field, owner)
         specs[number] = spec
     for order in _objects(definition, "sort-orders", "the table"):
         number = _number(order, "order-id", "a sort order")
@@ -40,29 +38,29 @@ def check_definition(definition: Mapping[str, Any], table: str) -> None:
     _named(definition, "default-spec-id", specs)
 
 
-def _check_fields(part: Mapping[str, Any], where: str, table: str) -> None:
-    for field in _objects(part, "fields", where):
-        name = _text(field, "name", f"a field of {where}")
-        _number(field, "id", f"column {name!r} of {where}")
-        _check_type(field.get("type"), name, where, table)
+def _check_fields(part: Mapping[str, Any], owner: str, table: str) -> None:
+    for field in _objects(part, "fields", owner):
+        name = _text(field, "name", f"a field of {owner}")
+        _number(field, "id", f"column {name!r} of {owner}")
+        _check_type(field.get("type"), name, owner, table)
 
 
-def _check_type(kind: Any, column: str, where: str, table: str) -> None:
+def _check_type(kind: Any, column: str, owner: str, table: str) -> None:
     if isinstance(kind, str):
         return
     if not isinstance(kind, dict):
-        raise ValueError(f"column {column!r} of {where} has no type")
-    inner = f"column {column!r} of {where}"
+        raise ValueError(f"column {column!r} of {owner} has no type")
+    inner = f"column {column!r} of {owner}"
     match kind.get("type"):
         case "struct":
             _check_fields(kind, inner, table)
         case "list":
             _number(kind, "element-id", inner)
-            _check_type(kind.get("element"), column, where, table)
+            _check_type(kind.get("element"), column, owner, table)
         case "map":
             for part in ("key", "value"):
                 _number(kind, f"{part}-id", inner)
-                _check_type(kind.get(part), column, where, table)
+                _check_type(kind.get(part), column, owner, table)
         case other:
             raise UnsupportedTableFeature(
                 f"table {table} has column {column} of the Iceberg type {other}, which LakeVilla "
@@ -71,15 +69,15 @@ def _check_type(kind: Any, column: str, where: str, table: str) -> None:
             )
 
 
-def _source(field: Mapping[str, Any], where: str) -> None:
+def _source(field: Mapping[str, Any], owner: str) -> None:
     """Of one column, or of several as version 3 has it."""
     several = field.get("source-ids")
     if several is None or "source-id" in field:
-        _number(field, "source-id", where)
+        _number(field, "source-id", owner)
     if several is not None and not (
         isinstance(several, list) and several and all(isinstance(one, int) for one in several)
     ):
-        raise ValueError(f"source-ids of {where} is {several!r}, no list of numbers")
+        raise ValueError(f"source-ids of {owner} is {several!r}, no list of numbers")
 
 
 def _named(definition: Mapping[str, Any], name: str, known: Mapping[int, Any]) -> None:
@@ -87,22 +85,22 @@ def _named(definition: Mapping[str, Any], name: str, known: Mapping[int, Any]) -
         raise ValueError(f"it has {name} {definition[name]}, and holds {sorted(known)}")
 
 
-def _objects(part: Mapping[str, Any], name: str, where: str) -> list[dict[str, Any]]:
+def _objects(part: Mapping[str, Any], name: str, owner: str) -> list[dict[str, Any]]:
     found = part.get(name)
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise ValueError(f"{name} of {where} is no list of objects")
+        raise ValueError(f"{name} of {owner} is no list of objects")
     return found
 
 
-def _number(part: Mapping[str, Any], name: str, where: str) -> int:
+def _number(part: Mapping[str, Any], name: str, owner: str) -> int:
     found = part.get(name)
     if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError(f"{name} of {where} is {found!r}, no number")
+        raise ValueError(f"{name} of {owner} is {found!r}, no number")
     return found
 
 
-def _text(part: Mapping[str, Any], name: str, where: str) -> str:
+def _text(part: Mapping[str, Any], name: str, owner: str) -> str:
     found = part.get(name)
     if not isinstance(found, str):
-        raise ValueError(f"{name} of {where} is {found!r}, no text")
+        raise ValueError(f"{name} of {owner} is {found!r}, no text")
     return found

@@ -1,0 +1,104 @@
+"""Transactions as they begin: what ``lake.transaction`` is given, looked at and written down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from lakevilla.api.arguments import check_choice, check_flag, check_number
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.keys import parse_key
+from lakevilla.global_log.rules import Isolation, Validation
+from lakevilla.ids import NO_TXN
+from lakevilla.settings import MOST_SECONDS, is_unicode, shown
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.begin import begin
+
+__all__ = ["begin_transaction"]
+
+
+def begin_transaction(
+    client: LakeClient,
+    executor: type[Executor[Frame]],
+    features: Feature = Feature.R | Feature.I,
+    *,
+    isolation: Isolation = "serializable",
+    validation: Validation = "precise",
+    slack: int = 0,
+    durability: Literal["lazy", "every_op"] = "lazy",
+    wait: Literal["published", "decided"] = "published",
+    idempotency_key: str | tuple[str, int] | None = None,
+    read_only: bool = False,
+    wait_timeout_seconds: float | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Executor[Frame]:
+    """A new transaction in the hands of an executor; see ``Lake.transaction``.
+
+    Raises
+    ------
+    InvalidOperation
+        An option is unknown or has a wrong value.
+    """
+    check_choice("isolation", isolation, *get_args(Isolation))
+    check_choice("validation", validation, *get_args(Validation))
+    slack = check_number("slack", slack)
+    check_choice("durability", durability, "lazy", "every_op")
+    check_choice("wait", wait, "published", "decided")
+    if not isinstance(features, Feature):
+        raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
+    entries = _checked_metadata(metadata)
+    _check_timeout(wait_timeout_seconds)
+    held = client.context.held
+    floor = NO_TXN if held is None else held.head.floor
+    in_head = Feature.I | Feature.CT
+    through_head = bool(features & in_head) or idempotency_key is not None
+    use = None if idempotency_key is None else KeyUse(*parse_key(idempotency_key))
+    options = Options(
+        features,
+        owner=client.owner,
+        read_only=check_flag("read_only", read_only),
+        isolation=isolation,
+        validation=validation,
+        slack=slack,
+        wait_timeout_seconds=wait_timeout_seconds,
+        metadata=entries,
+        applications={} if use is None or use.version is None else {use.key: use.version},
+    )
+    txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
+    state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
+    state.standing.key = use
+    return executor(client, state, wait=wait, durability=durability)
+
+
+def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
+    entries = dict(metadata or {})
+    texts = [text for pair in entries.items() for text in pair]
+    if any(not isinstance(text, str) for text in texts):
+        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
+    broken = [text for text in texts if not is_unicode(text)]
+    if broken:
+        raise InvalidOperation(
+            f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: take it out"
+        )
+    return entries
+
+
+def _check_timeout(seconds: object) -> None:
+    if seconds is None:
+        return
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    endless = seconds == math.inf
+    if not is_number or not (endless or 0 <= seconds <= MOST_SECONDS):  # type: ignore[operator]
+        raise InvalidOperation(
+            f"wait_timeout_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, or "
+            f"infinite, not {shown(seconds)}"
+        )

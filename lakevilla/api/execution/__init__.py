@@ -1,0 +1,1 @@
+"""How the verbs of one transaction are carried out: what its user calls stands above."""

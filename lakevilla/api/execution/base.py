@@ -1,0 +1,478 @@
+"""One transaction in the hands of one thread: its lock, its names, its errors and its end."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Generic, Literal, Self, TypeVar
+
+from lakevilla.api.frame import Frame
+from lakevilla.api.history import bind_to_version
+from lakevilla.api.merge import Described
+from lakevilla.client.catalog_names import catalog_names, name_in_error
+from lakevilla.client.client import LakeClient
+from lakevilla.client.in_use import Use
+from lakevilla.client.names import no_name
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+)
+from lakevilla.global_log.head import Head, NameMap, shown_names
+from lakevilla.global_log.repo import load_all
+from lakevilla.lake.missing_tables import catalog_hint
+from lakevilla.lake.own_versions import OwnVersion
+from lakevilla.lake.table_log import known_tail
+from lakevilla.lake.view import View
+from lakevilla.phases import during, of
+from lakevilla.results import CommitResult, Counts, OperationResult
+from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
+from lakevilla.tables.dotted_names import path_of
+from lakevilla.tables.renaming import renamed, renames_of
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.state.life import TERMINAL, Life
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import save as saving
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
+from lakevilla.transaction.verbs.past import bind_to_own, refuse_missing_files
+
+__all__ = ["ExecutorBase"]
+
+T = TypeVar("T")
+
+
+class ExecutorBase(Generic[Frame]):
+    """What all verbs of a transaction need.
+
+    Every verb takes the lock (a transaction belongs to one thread at a time),
+    makes programs of its arguments, and has the client's runner carry them out.
+    """
+
+    def __init__(
+        self,
+        client: LakeClient,
+        state: TransactionState,
+        *,
+        wait: Literal["published", "decided"] = "published",
+        durability: Literal["lazy", "every_op"] = "lazy",
+    ) -> None:
+        self.client = client
+        self.state = state
+        self.wait = wait
+        self._durability = durability
+        self._now: datetime | None = None
+        self.merges: list[Described] = []
+        #: Whether ``lake.run`` takes its places over after a conflict.
+        self.keeps_place = False
+        self._lock = threading.Lock()
+        #: The thread that a verb of it runs in.
+        self._holder: int | None = None
+        self._use = Use(state)
+        state.phases = client.phases_of(state)
+
+    @property
+    def id(self) -> str:
+        """The transaction's id; its caller has seen it from now on."""
+        self.state.ending.id_was_seen = True
+        return self.state.id
+
+    @property
+    def result(self) -> CommitResult | None:
+        """What came of the commit, with the tables by their registered names."""
+        result = self.state.ending.result
+        return None if result is None else self.client.named(result)
+
+    @property
+    def lost(self) -> TransactionState | None:
+        """Its state, if it ended with ``ConflictError`` and may be run again in its place."""
+        return self.state if self.state.ending.may_run_again else None
+
+    @property
+    def is_past(self) -> bool:
+        """Whether it is bound to a past state for good."""
+        return self.state.bound.is_past
+
+    def shown_names(self) -> Mapping[str, str]:
+        """Registered names by location, as far as they are at hand."""
+        held = self.state.bound.held or self.client.context.held
+        return {} if held is None else shown_names(held.head)
+
+    # -- life --------------------------------------------------------------------
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        # Its maker may have raised before it had these.
+        if getattr(self, "_use", None) is None or not self._is_left_open():
+            return
+        count = len(self.state.work.done)
+        lost = f"what it has written ({count} operation{'' if count == 1 else 's'}) is lost"
+        warn(
+            f"transaction {self.state.id} was dropped and neither committed nor aborted"
+            f"{f': {lost}' if count else ''}; use `with lake.transaction() as txn:`",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+    def _is_left_open(self) -> bool:
+        """Whether its caller has forgotten it: it was used, and nobody can end it any more."""
+        work, standing, ending = self.state.work, self.state.standing, self.state.ending
+        if self.keeps_place or self.state.options.read_only or not self._use.is_of_this_process:
+            return False  # run again under its id, a snapshot, or the parent's
+        if self.state.state is not Life.OPEN or ending.tried:
+            return False
+        if standing.saved is not None and standing.saved.operations == len(work.done):
+            return False  # saved as it is: another process may go on with it
+        return bool(self.state.bound.is_bound or work.done or standing.queue)
+
+    def __enter__(self) -> Self:
+        if self.state.standing.key is not None:
+            try:
+                with self.alone():
+                    # A key that is done already must be told before the body runs.
+                    self.run(bind_to_head(self.state))
+            except BaseException:
+                self._undo()  # run again, it has places from before
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._undo()
+        elif self.state.state not in TERMINAL:
+            try:
+                self.commit()
+            except BaseException:
+                self._give_up()
+                raise
+
+    def _give_up(self) -> None:
+        """Undo after a commit that raised, where that is safe.
+
+        Before its commit point was tried nothing of it can become visible, and
+        a failed one never will. In between another ``commit``, or ``outcome``, may
+        tell: nothing but its places is given up.
+        """
+        life = self.state.state
+        if life is Life.FAILED or (life is Life.OPEN and not self.state.ending.tried):
+            self._undo()
+        elif self.state.ending.is_in_doubt:
+            self.give_back()
+            self.client.tell_end(self.state)
+
+    def _undo(self) -> None:
+        """Abort because of an exception, which must not be hidden by one of ours."""
+        if not self._use.is_of_this_process:
+            return  # a forked child leaves the block: nothing here is its own
+        if self.keeps_place and isinstance(self.state.ending.failure, ConflictError):
+            self.client.tell_end(self.state)
+            return  # it is run again, in its place
+        try:
+            self.abort()
+        except LakeVillaError as error:
+            self.client.log(f"could not clean up after transaction {self.id}: {error}", self.id)
+
+    def commit(self) -> CommitResult:
+        """Make the changes take effect.
+
+        Raises
+        ------
+        ConflictError
+            Another commit changed what was read: run the transaction again.
+        TransactionAborted, CommitOutcomeUnknown, ForeignConflict
+        """
+        with self.alone():
+            for merge in self.merges:
+                if not merge.ended:
+                    raise InvalidOperation(
+                        f"a merge into {merge.table} was described and never executed: "
+                        "call execute()",
+                        table=merge.table,
+                        txn_id=self.id,
+                    )
+            if self.state.work.done:
+                self.client.ensure_safe_store()
+            publish = self.wait == "published"
+            try:
+                with self.client.measured("commit", None, self.state.id):
+                    result = self.run(commit(self.state, publish=publish))
+            except BaseException:
+                ended = self.state.state is Life.FAILED or self.state.ending.is_in_doubt
+                if ended and not self.keeps_place:
+                    # Its caller may hold it for long, and nobody is to wait for it.
+                    self.give_back()
+                if self.state.state is Life.FAILED:
+                    self.client.tell_end(self.state)
+                raise
+            finally:
+                if self.state.state is Life.COMMITTED:
+                    self.client.tell_end(self.state)
+                self.client.after_commit(self.state, publish=publish)
+            return self.client.named(result)
+
+    def abort(self) -> None:
+        """Undo everything; does nothing after the end."""
+        with self.alone():
+            try:
+                self.run(saving.forget(self.state))
+                self.run(abort(self.state))
+            finally:
+                self.client.tell_end(self.state)
+
+    def save(self) -> None:
+        """Store the transaction as it is, so that ``lake.resume`` can continue it elsewhere."""
+        with self.alone():
+            self.state.check_alive("save")
+            self.client.ensure_safe_store()
+            self.run(saving.save(self.state))
+
+    def give_back(self) -> None:
+        """Give back its places and its record: it has ended, or never will."""
+        try:
+            self.run(saving.forget(self.state))
+        except LakeVillaError as error:
+            self.client.log(f"could not clean up after transaction {self.id}: {error}", self.id)
+
+    # -- one verb ----------------------------------------------------------------
+
+    @contextmanager
+    def alone(self, verb: str = "", table: str | None = None) -> Generator[None]:
+        if not self._use.is_of_this_process:
+            # A forked child's copy. It must not commit beside its parent, and must not undo:
+            # that would delete the files which the parent goes on to commit.
+            raise InvalidOperation(
+                f"transaction {self.id} belongs to the process that began it, not to this forked "
+                "one: begin another here, or save() it there and resume it by its id",
+                txn_id=self.id,
+            )
+        if not self._lock.acquire(blocking=False):
+            if self._holder == threading.get_ident():
+                raise InvalidOperation(
+                    f"transaction {self.id} is in the middle of another verb, whose data asks it "
+                    "for more: read first, and pass the result",
+                    txn_id=self.id,
+                )
+            raise InvalidOperation(
+                f"transaction {self.id} is in use by another thread: give each thread its own",
+                txn_id=self.id,
+            )
+        self._holder = threading.get_ident()
+        self._use.begin()
+        try:
+            measured = self.client.measured("" if verb == "open" else verb, table, self.state.id)
+            with of(self.state.phases), self.placing(verb, table), measured:
+                if verb and table is not None and not isinstance(table, str):
+                    raise InvalidOperation(no_name(table))
+                yield
+        finally:
+            self._holder = None
+            self._use.end()
+            self._lock.release()
+
+    @contextmanager
+    def placing(self, verb: str, table: str | None) -> Generator[None]:
+        """Errors from inside name the transaction, and the verb and table that they befell."""
+        try:
+            yield
+        except LakeVillaError as error:
+            error.txn_id = error.txn_id or self.id
+            held = self.client.context.held
+            names = {} if held is None else held.head.names.at_hand()
+            if isinstance(error, TableNotFound) and isinstance(table, str):
+                hint = catalog_hint(self.client.context, table)
+                if hint is not None and "catalog" not in error.message:
+                    error.message += f"; {hint}"
+                    error.args = (error.message,)
+            if isinstance(table, str) and error.table in (None, names.get(table)):
+                names_table = error.table is not None
+                if error.table is not None:
+                    name_in_error(error, {error.table: table})
+                error.table = table  # as the caller named it
+                if isinstance(error, InvalidOperation) and not names_table:
+                    message = error.message.removeprefix(f"{verb}: ")
+                    error.message = f"{f'{verb} {table}'.rstrip()}: {message}"
+                    error.args = (error.message,)
+            name_in_error(error, catalog_names(self.client.context))
+            raise
+
+    def run(self, program: Program[T]) -> T:
+        return self.client.run(program)
+
+    def done(self, program: Program[Done]) -> OperationResult:
+        done = self.run(program)
+        self.save_if_due()
+
+        def counts() -> Counts:
+            if done.deferred:
+                self._perform_deferred(done)
+            return done.counts
+
+        def observe() -> None:
+            counts()
+            done.observed = True
+
+        def settled() -> bool:
+            return done.observed or self.state.state is Life.COMMITTED
+
+        return OperationResult(counts, observe, settled)
+
+    def _perform_deferred(self, done: Done) -> None:
+        """An operation that was put off is asked for its counts: it must be performed first."""
+        with self.alone():
+            self.state.check_open("counts")
+            self.run(perform_deferred(self.state))
+            if done.deferred:
+                raise InvalidOperation(
+                    f"counts: the operation was undone, and transaction {self.id} runs again: "
+                    "look at the counts of its new run",
+                    txn_id=self.id,
+                )
+
+    def save_if_due(self) -> None:
+        """Save after a verb, if that is due.
+
+        A verb that raises has had no effect, so a save that fails is not the verb's failure
+        unless saving each operation was asked for: then nothing can commit.
+        """
+        if not (self._durability == "every_op" or saving.is_due(self.state)):
+            return
+        try:
+            self.run(saving.save(self.state))
+        except StoreError as error:
+            if self._durability == "every_op":
+                raise self.state.fail(error) from error
+            self.client.log(f"could not save transaction {self.id} now: {error}", self.id)
+
+    # -- tables and the lake -------------------------------------------------------
+
+    def resolve(self, table: str, *, also_renamed: bool = False) -> str:
+        """The table's location by the names of the HEAD that the transaction is bound to.
+
+        ``also_renamed``: a path leads to its table although that is called otherwise by now.
+        """
+        if not self.state.through_head:
+            return self._resolve_by_log(table)
+        bound = self.state.bound
+        held = self.state.bound.held or self.client.context.held
+        if held is None:
+            if not self.state.options.read_only:
+                # It makes HEAD if there is none, in the form that the store allows.
+                self.client.ensure_safe_store()
+            self.run(bind_to_head(self.state))
+            held = self.state.bound.held
+        head = None if held is None else held.head
+        names = self._names(head, table)
+        location = self.client.resolve(names, table, head, also_renamed=True)
+        may_move = (
+            path_of(table) is not None or _knows(names, table, location) or self._is_new(location)
+        )
+        if not bound.is_bound and may_move:
+            # Such a name may mean another table by now, and a path none.
+            self.run(bind_to_head(self.state))
+            head = self.state.head
+            names = self._names(head, table)
+        elif not bound.is_bound and not (also_renamed or is_external(table)):
+            bound.paths.add(location)
+        return self.client.resolve(names, table, head, also_renamed=also_renamed)
+
+    def _names(self, head: Head | None, table: str) -> NameMap:
+        """Registered names, with those that the transaction has given itself."""
+        done = (done.operation for done in self.state.work.done)
+        return renamed(self.client.names(head, table), renames_of(done))
+
+    def _is_new(self, location: str) -> bool:
+        """Whether the HEAD that is known here has no such table: a newer one may have the name."""
+        held = self.client.context.held
+        return held is not None and location not in held.head.tables.at_hand()
+
+    def _resolve_by_log(self, table: str) -> str:
+        """The table's location for a transaction that commits by the table's own entry.
+
+        HEAD is asked for the name, but where the name is a path whose log is known already.
+        """
+        context = self.client.context
+        head = None if context.held is None else context.held.head
+        names = self.client.names(head, table)
+        location = self.client.resolve(names, table, head, also_renamed=True)
+        may_move = path_of(table) is not None or _knows(names, table, location)
+        if may_move or known_tail(context, location) is None:
+            with during("version"):
+                held = self.run(context.head())
+            head = None if held is None else held.head
+            location = self.client.resolve(self.client.names(head, table), table, head)
+        return location
+
+    def to_write(self, table: str, verb: str) -> str:
+        """The location of a table that a verb is to change: allowed, and with places taken."""
+        self.state.check_open(verb)
+        location = self.resolve(table)
+        self.state.check_write(location, verb)
+        self.client.ensure_safe_store()
+        self.run(take_places(self.state, [location], "append" if verb == "append" else "write"))
+        return location
+
+    def state_of_lake(self, *, whole: bool = False) -> Head | None:
+        """The HEAD that the transaction is bound to; ``whole``: with all tables and names."""
+        with self.alone():
+            self.run(bind_to_head(self.state))
+            if whole:
+                self.run(load_all(self.state.head))
+            return self.state.head
+
+    def bind_to(self, version: int | None, timestamp: datetime | None) -> None:
+        """Bind it for good to a global version, or to the newest at a time."""
+        with self.alone():
+            bind_to_version(self.client, self.state, version, timestamp)
+
+    def bind_to_own(self, asked: OwnVersion) -> None:
+        """Bind it for good to a state of the own past of the table that it is to read."""
+        with self.alone():
+            self.run(bind_to_own(self.state, asked))
+
+    def refuse_missing_files(self) -> None:
+        """Raise ``VersionNotFound`` if files of a past state that it has opened are gone."""
+        with self.alone():
+            self.run(refuse_missing_files(self.state))
+
+    def look_at_each(self, tables: Mapping[str, str]) -> dict[str, View | LakeVillaError]:
+        """The states of tables by name, or what is wrong with one, all looked at in one go."""
+        found: dict[str, View | LakeVillaError] = {}
+        with self.alone():
+            errors = self.run(touch_each(self.state, tables.values()))
+        for (name, location), error in zip(tables.items(), errors, strict=True):
+            if error is None:
+                found[name] = self.state.work.tables[location].view
+                continue
+            try:
+                with self.placing("open", name):
+                    error.table = name if error.table == location else error.table
+                    raise error
+            except LakeVillaError as named:
+                found[name] = named
+        return found
+
+    def look(self, table: str) -> View:
+        """A table's state without its rows: nothing becomes part of the transaction's reads."""
+        with self.alone("open", table):
+            location = self.resolve(table)
+            self.run(touch(self.state, [location], probing=True))
+            return self.state.work.tables[location].view
+
+
+def _knows(names: NameMap, table: str, location: str) -> bool:
+    """Whether HEAD has something to say of what a caller calls a table."""
+    return any(not names.missing([name]) and name in names for name in (table, location))

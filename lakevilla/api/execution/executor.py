@@ -1,0 +1,403 @@
+"""The verbs whose arguments are text: predicates, assignments, merges and SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+import pyarrow as pa
+
+from lakevilla.api.arguments import check_columns, check_number
+from lakevilla.api.execution.sources import Sources
+from lakevilla.api.frame import Frame
+from lakevilla.api.merge import Described, MergeBuilder, new_columns
+from lakevilla.api.parameters import parameters
+from lakevilla.arrow.input import refuse_unknown
+from lakevilla.engines.base import MergeClause
+from lakevilla.engines.sql.determinism import refuse_volatile, with_fixed_time
+from lakevilla.engines.sql.dml import InsertStatement, MergeStatement
+from lakevilla.engines.sql.select import Dialect, Select, named_parameters
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    LakeVillaError,
+    TableNotFound,
+    VersionNotFound,
+)
+from lakevilla.expressions.bind import bind, exact, exact_assignments
+from lakevilla.expressions.parse import parse_predicate, refuse_unused
+from lakevilla.expressions.statement import StatementExpressions
+from lakevilla.expressions.tree import Expr
+from lakevilla.expressions.values import literal
+from lakevilla.meter import note
+from lakevilla.operations.perform import read_source
+from lakevilla.phases import during, streamed
+from lakevilla.results import OperationResult
+from lakevilla.sublogs.operations import (
+    Delete,
+    Guard,
+    QuerySource,
+    Source,
+    Update,
+)
+from lakevilla.sublogs.operations import Insert as InsertOperation
+from lakevilla.sublogs.operations import Merge as MergeOperation
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.verbs import optimize
+from lakevilla.transaction.verbs.changes import changes_seen
+from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, query, scan
+from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
+
+__all__ = ["Executor"]
+
+
+class Executor(Sources[Frame]):
+    """Carries out the verbs of one transaction; what is read becomes frames of Arrow."""
+
+    #: Whose SQL the queries of ``sql`` are written in.
+    dialect: Dialect = "duckdb"
+
+    # -- reading -----------------------------------------------------------------
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, object] | None,
+    ) -> Frame:
+        """Rows of a table; see ``Transaction.read``."""
+        with self.kept(), self.client.measured("read", table, self.state.id):
+            rows: Frame = self.scan(table, columns, where, params).read_all()
+            return rows
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, object] | None,
+    ) -> pa.RecordBatchReader:
+        """As ``read``, streamed."""
+        with self.kept(), self.alone("read", table):
+            self.state.check_open("read")
+            columns = check_columns(columns)
+            predicate = self.optional_predicate(where, params)
+            return self._scanned(table, columns, predicate)
+
+    def scan_where(
+        self, table: str, columns: Sequence[str] | None, predicate: Expr | None
+    ) -> pa.RecordBatchReader:
+        """As ``scan``, by a predicate that is a tree already."""
+        with self.kept(), self.alone("read", table):
+            self.state.check_open("read")
+            return self._scanned(table, columns, predicate)
+
+    def _scanned(
+        self, table: str, columns: Sequence[str] | None, predicate: Expr | None
+    ) -> pa.RecordBatchReader:
+        location = self.resolve(table)
+        rows = self.run(scan(self.state, location, columns, predicate))
+        return pa.RecordBatchReader.from_batches(rows.schema, self._streamed(location, rows))
+
+    def changes(
+        self,
+        table: str,
+        since: int,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, object] | None,
+    ) -> Frame:
+        """Rows changed after a global version; see ``Transaction.changes``."""
+        with self.alone("changes", table):
+            self.state.check_open("changes")
+            columns = check_columns(columns)
+            since = check_number("since", since)
+            predicate = self.optional_predicate(where, params)
+            location = self.resolve(table)
+            found = self.run(changes_seen(self.state, location, since, columns, predicate))
+            return self.framed(found)
+
+    def _streamed(self, location: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        """A table's rows; that a file went with the table while they were read is a conflict."""
+        with self.kept():
+            try:
+                for batch in streamed(self.state.phases, "data", location, iter(rows)):
+                    note(rows=batch.num_rows, bytes=batch.nbytes)
+                    yield batch
+            except (LakeVillaError, OSError) as error:
+                self.run(raise_if_replaced(self.state, [location], error))
+                raise
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """A past state whose files were vacuumed is a version that is not there any more."""
+        try:
+            yield
+        except VersionNotFound:
+            raise
+        except (LakeVillaError, OSError) as error:
+            # An engine tells of a missing file in its own ways; a mistake in a query names none.
+            if self.is_past and (isinstance(error, CorruptObject) or "file" in str(error)):
+                self.refuse_missing_files()
+            raise
+
+    # -- text ----------------------------------------------------------------------
+
+    def _fixed_now(self) -> datetime:
+        if self._now is None:
+            self._now = datetime.fromtimestamp(self.client.context.clock.now(), UTC)
+        return self._now
+
+    def optional_predicate(
+        self, where: str | None, params: Mapping[str, object] | None
+    ) -> Expr | None:
+        if where is None:
+            if parameters(params):
+                raise InvalidOperation(
+                    "params were given without a predicate that uses them: pass where, or leave "
+                    "them out"
+                )
+            return None
+        return parse_predicate(where, parameters(params), self._fixed_now())
+
+    def together(self, params: Mapping[str, object] | None) -> StatementExpressions:
+        return StatementExpressions(parameters(params), self._fixed_now())
+
+    # -- writing -------------------------------------------------------------------
+
+    def merge(
+        self,
+        location: str,
+        rows: pa.Schema,
+        stored: Callable[[], Source],
+        on: Expr,
+        aliases: tuple[str, str],
+        clauses: tuple[MergeClause, ...],
+        *,
+        widens: bool = False,
+    ) -> OperationResult:
+        """``widens``: columns of the source that the clauses set, and the table lacks, are added
+        to it.
+        """
+        layout = self.run(layout_of(self.state, location, probing=True))
+        columns = None
+        if widens and (new := new_columns(clauses, layout.schema, rows)) is not None:
+            columns = new.serialize().to_pybytes()
+            layout = self.run(layout_with(self.state, location, new))
+        source_alias, target_alias = aliases
+        schemas = {source_alias: rows, target_alias: layout.schema}
+        condition = exact(on, schemas)
+        bound = tuple(
+            MergeClause(
+                clause.kind,
+                None if clause.predicate is None else exact(clause.predicate, schemas),
+                exact_assignments(clause.assignments, layout.schema, schemas),
+            )
+            for clause in clauses
+        )
+        operation = MergeOperation(location, stored(), condition, *aliases, bound, columns=columns)
+        return self.done(execute(self.state, operation, "merge"))
+
+    def merge_builder(
+        self,
+        described: Described,
+        location: str,
+        rows: pa.Schema,
+        stored: Callable[[], Source],
+        condition: Expr,
+        together: StatementExpressions,
+        aliases: tuple[str, str],
+        *,
+        widens: bool = False,
+    ) -> MergeBuilder:
+        """What a caller describes a merge with; its source is known."""
+        layout = self.run(layout_of(self.state, location, probing=True))
+        # What cannot mean anything is refused here, not by `execute`.
+        bind(condition, {aliases[0]: rows, aliases[1]: layout.schema})
+
+        def perform(clauses: tuple[MergeClause, ...]) -> OperationResult:
+            with self.alone("merge", described.table):
+                together.finish()
+                return self.merge(
+                    location, rows, stored, condition, aliases, clauses, widens=widens
+                )
+
+        known = {name.lower() for name in layout.schema.names}
+        added = [name for name in rows.names if widens and name.lower() not in known]
+        return MergeBuilder(
+            source_columns=rows.names,
+            target_columns=[*layout.schema.names, *added],
+            source_alias=aliases[0],
+            parse=together.predicate,
+            parse_assignments=together.assignments,
+            perform=perform,
+            placing=partial(self.placing, "merge", described.table),
+            described=described,
+        )
+
+    def update(
+        self,
+        table: str,
+        assignments: Mapping[str, object],
+        where: str | None,
+        params: Mapping[str, object] | None,
+        alias: str | None = None,
+    ) -> OperationResult:
+        with self.alone("update", table):
+            location = self.to_write(table, "update")
+            together = self.together(params)
+            condition = together.predicate(where)
+            values = together.assignments(assignments)
+            together.finish()
+            schema = self.run(layout_of(self.state, location, probing=True)).schema
+            operation = Update(
+                location,
+                exact_assignments(values, schema, alias=alias),
+                exact(condition, schema, alias=alias),
+            )
+            return self.done(execute(self.state, operation, "update"))
+
+    def delete(
+        self,
+        table: str,
+        where: str | None,
+        params: Mapping[str, object] | None,
+        alias: str | None = None,
+    ) -> OperationResult:
+        with self.alone("delete", table):
+            location = self.to_write(table, "delete")
+            condition = parse_predicate(where, parameters(params), self._fixed_now())
+            schema = self.run(layout_of(self.state, location, probing=True)).schema
+            operation = Delete(location, exact(condition, schema, alias=alias))
+            return self.done(execute(self.state, operation, "delete"))
+
+    def optimize(
+        self,
+        table: str,
+        where: str | None,
+        target_file_size_bytes: int | None,
+        z_order_by: Sequence[str],
+    ) -> Done | None:
+        """Move a table's rows into fewer files, and do nothing else; None if all are as they
+        should be.
+        """
+        with self.alone("optimize", table):
+            location = self.to_write(table, "optimize")
+            return self.run(
+                optimize.optimize(
+                    self.state,
+                    location,
+                    self.optional_predicate(where, None),
+                    target_file_size_bytes=target_file_size_bytes,
+                    z_order_by=z_order_by,
+                )
+            )
+
+    def set_guard(self, table: str, on: bool) -> None:
+        """Turn the writer feature ``lakevilla`` on or off."""
+        with self.alone():
+            location = self.to_write(table, "guard" if on else "unguard")
+            self.done(execute(self.state, Guard(location, on), "guard"))
+
+    # -- what sql adds to the verbs ------------------------------------------------
+
+    def select(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> Frame:
+        with self.alone():
+            tables = self._sql_tables(statement, views)
+            rows = {name: self._view_rows(view, name) for name, view in views.items()}
+            given = {name: view.to_reader() for name, view in rows.items()}
+            sql = with_fixed_time(statement.sql, self._fixed_now())
+            for name, value in params.items():
+                literal(value, f"parameter :{name}")  # what no column holds is no parameter
+            with _frames_go_in_views(tables):
+                found: Frame = self.run(query(self.state, sql, tables, given, params))
+            return found
+
+    def _sql_tables(self, statement: Select, views: Mapping[str, object]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for path, name in statement.spellings:
+            if path in views:
+                continue
+            location = self.resolve(name)
+            if found.setdefault(path, location) != location:
+                raise InvalidOperation(
+                    f"sql names {path!r} in two ways, which are two tables here: {found[path]} and "
+                    f"{location}; read one of them before, and pass it in views",
+                    table=location,
+                )
+        return found
+
+    def _query_source(
+        self,
+        statement: Select,
+        params: dict[str, object],
+        views: Mapping[str, object],
+        like: pa.Schema,
+    ) -> QuerySource:
+        refuse_volatile(statement.sql)
+        sql = with_fixed_time(statement.sql, self._fixed_now())
+        stored = {
+            name: self._stored_source(self._view_rows(view, name, like))
+            for name, view in views.items()
+        }
+        used = {
+            name: literal(value)
+            for name, value in params.items()
+            if re.search(rf"\${name}\b", named_parameters(sql, None))
+        }
+        return QuerySource(sql, self._sql_tables(statement, views), used, stored)
+
+    def insert(
+        self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
+    ) -> OperationResult:
+        with self.alone("insert", statement.table):
+            location = self.to_write(statement.table, "insert")
+            layout = self.run(layout_of(self.state, location, probing=True))
+            columns = statement.columns or tuple(layout.schema.names)
+            refuse_unknown(columns, layout.schema, layout.table, "name another")
+            source = self._query_source(statement.source, params, views, layout.schema)
+            refuse_unused(params, source.params)
+            operation = InsertOperation(location, columns, source)
+            with _frames_go_in_views(source.tables):
+                return self.done(execute(self.state, operation, "insert"))
+
+    def merge_from(
+        self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
+    ) -> MergeBuilder:
+        with self.alone("merge", statement.table):
+            location = self.to_write(statement.table, "merge")
+            layout = self.run(layout_of(self.state, location, probing=True))
+            source = self._query_source(statement.source, params, views, layout.schema)
+            reading = read_source(self.client.context, source, self.state.lookup)
+            with _frames_go_in_views(source.tables), during("data"):
+                rows = self.run(conflict_if_replaced(self.state, source.tables.values(), reading))
+            together = self.together(params)
+            together.use(source.params)
+            return self.merge_builder(
+                Described(statement.table),
+                location,
+                rows.schema,
+                lambda: source,
+                together.predicate(statement.on),
+                together,
+                (statement.source_alias, statement.target_alias),
+            )
+
+
+@contextmanager
+def _frames_go_in_views(tables: Mapping[str, str]) -> Iterator[None]:
+    """A table of a statement that is not there may be meant as a variable of the caller's."""
+    try:
+        yield
+    except TableNotFound as error:
+        named = [name for name, location in tables.items() if location == error.table]
+        if named and named[0].isidentifier() and "did you mean" not in error.message:
+            error.message += f"; a frame goes in as views={{{named[0]!r}: {named[0]}}}"
+            error.args = (error.message,)
+        raise

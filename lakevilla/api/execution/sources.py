@@ -1,0 +1,216 @@
+"""Rows that callers give: as the schemas, streams and stored sources that verbs take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.api.alteration import given_schema
+from lakevilla.api.arguments import check_mode
+from lakevilla.api.execution.base import ExecutorBase
+from lakevilla.api.frame import Frame
+from lakevilla.arrow import input
+from lakevilla.arrow.cast import without_nulls
+from lakevilla.arrow.opening import open_data
+from lakevilla.engines.staged import to_ipc
+from lakevilla.errors import (
+    InvalidOperation,
+)
+from lakevilla.formats.layout import Layout
+from lakevilla.phases import during
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import put
+from lakevilla.sublogs.operations import (
+    InlineSource,
+    StagedSource,
+)
+from lakevilla.transaction.verbs.read_write import layout_of, layout_with
+
+__all__ = ["ALTER_FIRST", "NO_COLUMNS", "TWO_ROWS", "Sources", "key_columns"]
+
+#: Merge sources up to this size travel in the commit object itself.
+_INLINE_BYTES = 64 * 1024
+_STAGED_BYTES = 64 * 1024 * 1024
+NO_COLUMNS = pa.schema([])
+ALTER_FIRST = "add it to the table with `alter`"
+TWO_ROWS = "the data has two rows for one key; keep one of them"
+
+
+class Sources(ExecutorBase[Frame]):
+    """An executor of verbs that take rows, as Arrow or as what can be made into it."""
+
+    def framed(self, rows: pa.Table) -> Frame:
+        """Rows that are here, as what the lake's callers get."""
+        frame: Frame = rows
+        return frame
+
+    def incoming(
+        self, location: str, data: object, schema_mode: Literal["merge"] | None
+    ) -> tuple[pa.RecordBatchReader, bytes | None]:
+        check_mode("schema_mode", schema_mode, "merge")
+        layout = self.run(layout_of(self.state, location))
+        # Looked at once: a stream begins with its first look.
+        source = open_data(data)
+
+        def fitted(layout: Layout) -> pa.RecordBatchReader:
+            return input.to_reader(
+                source, table=layout.table, schema=layout.schema, schema_mode=schema_mode
+            )
+
+        try:
+            reader = fitted(layout)
+        except InvalidOperation:
+            # It may fit what others have made of the table since it was met.
+            now = self.run(layout_of(self.state, location, probing=True))
+            if now.schema.equals(layout.schema):
+                raise
+            layout = now
+            reader = fitted(layout)
+        wider = schema_mode == "merge" and len(reader.schema) > len(layout.schema)
+        return reader, reader.schema.serialize().to_pybytes() if wider else None
+
+    def replacing(self, location: str, data: object) -> tuple[pa.RecordBatchReader, bytes]:
+        """As ``incoming``, of rows whose columns are all that the table is to have."""
+        source = open_data(data)
+        before = self.run(layout_of(self.state, location, probing=True))
+        schema = input.schema_of(source, table=before.table, like=before.schema)
+        layout = self.run(layout_with(self.state, location, schema, replaces_schema=True))
+        reader = input.to_reader(source, table=layout.table, schema=layout.schema)
+        return reader, schema.serialize().to_pybytes()
+
+    def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
+        """The columns of a new table, and its rows; None for a schema alone."""
+        schema = given_schema(data_or_schema)
+        if schema is not None:
+            return input.schema_of(schema, table=name), None
+        source = open_data(data_or_schema)
+        return input.schema_of(source, table=name), source
+
+    def merge_rows(
+        self, location: str, data: object, *, widens: bool = False
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """The columns of a merge's source, and what stores its rows."""
+        layout = self.run(layout_of(self.state, location, probing=True))
+        source = open_data(data)
+        if widens:
+            refuse_untyped(source.schema, layout)
+        rows = self._source_rows(source, layout.table, layout.schema)
+        return rows.schema, lambda: self._stored_source(rows)
+
+    def identifier(self, location: str) -> list[str]:
+        """The columns that the table itself tells its rows apart by.
+
+        Raises
+        ------
+        InvalidOperation
+            It has none, or they lie within columns.
+        """
+        layout = self.run(layout_of(self.state, location, probing=True))
+        if not layout.identifier or any(len(path) > 1 for path in layout.identifier):
+            spelled = ", ".join(".".join(path) for path in layout.identifier)
+            reason = f"has {spelled} for them, within a column" if spelled else "has none"
+            raise InvalidOperation(
+                f"without keys, rows are identified by an Iceberg table's identifier fields, and "
+                f"table {layout.table} {reason}: name the key columns, keys=[...]",
+                table=layout.table,
+            )
+        return [path[0] for path in layout.identifier]
+
+    def keyed_rows(
+        self, location: str, data: object, keys: Sequence[str]
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        """As ``merge_rows``, of rows that must have a value for each key, and no key twice."""
+        rows = self._materialised(location, data)
+        columns = key_columns(rows.schema, keys)
+        for name in columns:
+            if rows[name].null_count:
+                raise InvalidOperation(f"key column {name} has NULL; a key must have a value")
+        if _different(rows.select(columns)) != len(rows):
+            raise InvalidOperation(TWO_ROWS)
+        return rows.schema, lambda: self._stored_source(rows)
+
+    def _materialised(self, location: str, data: object) -> pa.Table:
+        layout = self.run(layout_of(self.state, location, probing=True))
+        source = open_data(data)
+        if not len(source.schema):
+            return layout.schema.empty_table()  # no rows, as of an empty list: nothing to do
+        input.refuse_unknown(source.schema.names, layout.schema, layout.table, ALTER_FIRST)
+        rows = self._source_rows(source, layout.table, layout.schema)
+        names = {name.lower() for name in rows.schema.names}
+        fields = [field for field in layout.schema if field.name.lower() in names]
+        return input.to_reader(rows, table=layout.table, schema=pa.schema(fields)).read_all()
+
+    def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+        """Rows for a statement, ``name``d in messages; nulls alone take the type in ``like``."""
+        rows = open_data(data)
+        schema = input.schema_of(rows, table=name, like=like)
+        return input.to_reader(rows, table=name, schema=schema).read_all()
+
+    def _view_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+        try:
+            return self._source_rows(data, name, like)
+        except InvalidOperation as error:
+            raise InvalidOperation(f"view {name}: {error.message}") from None
+
+    def _stored_source(self, rows: pa.Table) -> InlineSource | StagedSource:
+        """A source that a redo, or a helper, can read again (hazard 25)."""
+        if rows.nbytes <= _INLINE_BYTES:
+            return InlineSource(to_ipc(rows))
+        keys, counts = [], []
+        for part in _parts(rows):
+            # Never a name again, by another attempt or whoever resumes it: operations that
+            # have their rows there may have to be redone.
+            nonce = self.client.context.ids.nonce()
+            key = f"_lakevilla/txns/{self.id}/source-{nonce}.arrow"
+            with during("data"):
+                self.run(put(key, to_ipc(part), ANY))
+            self.state.work.stored.append(key)
+            keys.append(key)
+            counts.append(part.num_rows)
+        columns = rows.schema.serialize().to_pybytes()
+        return StagedSource(tuple(keys), tuple(counts), columns)
+
+
+def refuse_untyped(source: pa.Schema, layout: Layout) -> None:
+    """Refuse to add a column to a table that has nothing but nulls, and so no type."""
+    known = {name.lower() for name in layout.schema.names}
+    for field in source:
+        if field.name.lower() not in known and without_nulls(field.type) != field.type:
+            raise InvalidOperation(
+                f"column {field.name!r} of the data has only nulls, and so no type for a new "
+                f"column of table {layout.table}: cast it, or leave it out",
+                table=layout.table,
+            )
+
+
+def _different(keys: pa.Table) -> int:
+    """How many of the rows are different by SQL: NaN equals itself, and -0.0 equals 0.0."""
+    for at, column in enumerate(keys.columns):
+        if pa.types.is_floating(column.type):
+            zero, nan = (pa.scalar(value, column.type) for value in (0.0, math.nan))
+            one = pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
+            keys = keys.set_column(at, keys.schema.field(at), one)
+    return int(keys.group_by(keys.column_names).aggregate([]).num_rows)
+
+
+def key_columns(schema: pa.Schema, keys: Sequence[str]) -> list[str]:
+    """The columns that are an upsert's keys, as they are spelled in the data."""
+    columns = {name.lower(): name for name in schema.names}
+    for name in keys:
+        if name.lower() not in columns:
+            raise InvalidOperation(
+                f"the data has no key column {name}; its columns are {', '.join(schema.names)}: "
+                "add it, or name another"
+            )
+    return [columns[name] for name in dict.fromkeys(key.lower() for key in keys)]
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    count = max(1, -(-rows.nbytes // _STAGED_BYTES))
+    length = -(-rows.num_rows // count)
+    for start in range(0, rows.num_rows, length):
+        yield rows.slice(start, length)

@@ -1,0 +1,78 @@
+"""``txn.sql``: a SELECT is run, any other statement is handed to the verb that does it."""
+
+from __future__ import annotations
+
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.engines.sql.dml import (
+    DeleteStatement,
+    InsertStatement,
+    MergeStatement,
+    UpdateStatement,
+)
+from lakevilla.engines.sql.select import Select
+from lakevilla.engines.sql.statement import parse_statement
+from lakevilla.errors import InvalidOperation
+from lakevilla.results import OperationResult
+
+__all__ = ["run_statement"]
+
+
+def run_statement(
+    executor: Executor[Frame], query: str, params: dict[str, object], views: dict[str, object]
+) -> Frame | OperationResult:
+    """Run one statement for the user of a transaction."""
+    statement = parse_statement(query, params, executor.dialect)
+    if executor.state.options.read_only and not isinstance(statement, Select):
+        raise InvalidOperation(
+            "a snapshot, or a read-only transaction, runs only SELECT: write in "
+            "`lake.transaction()`, or with `lakevilla sql --write`",
+            txn_id=executor.id,
+        )
+    if views and isinstance(statement, UpdateStatement | DeleteStatement):
+        raise InvalidOperation("views work only with SELECT, INSERT ... SELECT and MERGE")
+    match statement:
+        case Select():
+            return executor.select(statement, params, views)
+        case InsertStatement():
+            return executor.insert(statement, params, views)
+        case UpdateStatement(table=table, alias=alias, assignments=assignments, where=where):
+            return executor.update(table, assignments, where, params, alias or _last(table))
+        case DeleteStatement(table=table, alias=alias, where=where):
+            return executor.delete(table, where, params, alias or _last(table))
+        case MergeStatement():
+            return _merge(executor, statement, params, views)
+
+
+def _merge(
+    executor: Executor,
+    statement: MergeStatement,
+    params: dict[str, object],
+    views: dict[str, object],
+) -> OperationResult:
+    builder = executor.merge_from(statement, params, views)
+    for clause in statement.clauses:
+        predicate, values = clause.predicate, clause.assignments
+        match clause.kind:
+            case "matched_update" if values is None:
+                builder.when_matched_update_all(predicate)
+            case "matched_update" if values is not None:
+                builder.when_matched_update(values, predicate)
+            case "matched_delete":
+                builder.when_matched_delete(predicate)
+            case "not_matched_insert" if values is None:
+                builder.when_not_matched_insert_all(predicate)
+            case "not_matched_insert" if values is not None:
+                builder.when_not_matched_insert(values, predicate)
+            case "not_matched_by_source_update" if values is not None:
+                builder.when_not_matched_by_source_update(values, predicate)
+            case "not_matched_by_source_delete":
+                builder.when_not_matched_by_source_delete(predicate)
+            case kind:
+                raise InvalidOperation(f"merge: clause {kind} needs assignments")
+    return builder.execute()
+
+
+def _last(table: str) -> str:
+    """A table may be called by the last part of its name in its own statement."""
+    return table.replace(".", "/").rsplit("/", 1)[-1]

@@ -1,0 +1,181 @@
+"""A filter of Arrow's as a predicate of ours: the parts of it that mean the same in both.
+
+Arrow tells what an expression is made of in one way alone: its pickled form, a stream of
+Arrow's own whose metadata is the tree, written from the root on, and whose columns are the
+constants. What is not known here is not translated. That is safe because who reads by the
+translation filters by Arrow's expression itself afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.tree import Call, Column, Expr
+from lakevilla.expressions.values import literal
+
+__all__ = ["translated"]
+
+#: A call of Arrow's with its operands and options; the name of a column; or a constant.
+_Node: TypeAlias = "tuple[str, list[Any], Any] | str | pa.Scalar | None"
+
+_COMPARED = {
+    "equal": "=",
+    "not_equal": "<>",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+_JOINED = {"and_kleene": "and", "or_kleene": "or"}
+
+
+class _NotTranslated(Exception):
+    """Nothing of ours means this."""
+
+
+def translated(expression: Any, schema: pa.Schema) -> Expr | None:
+    """A predicate that is true of all rows for which Arrow's expression is.
+
+    None if no part of it can be translated.
+    """
+    try:
+        root = _tree(expression)
+    except (_NotTranslated, pa.ArrowException):
+        return None
+    found = []
+    for part in _conjuncts(root):
+        try:
+            found.append(bind(_predicate(part), schema))
+        except (_NotTranslated, InvalidOperation):
+            continue
+    return reduce(lambda left, right: Call("and", (left, right)), found) if found else None
+
+
+def _conjuncts(node: _Node) -> Iterator[_Node]:
+    match node:
+        case ("and_kleene", [left, right], _):
+            yield from _conjuncts(left)
+            yield from _conjuncts(right)
+        case _:
+            yield node
+
+
+def _predicate(node: _Node) -> Expr:
+    match node:
+        case (str(name), [left, right], _) if name in _JOINED:
+            return Call(_JOINED[name], (_predicate(left), _predicate(right)))
+        case ("invert", [operand], _):
+            return Call("not", (_predicate(operand),))
+        case (str(name), [str(column), pa.Scalar() as value], _) if name in _COMPARED:
+            return Call(_COMPARED[name], (Column((column,)), _constant(value)))
+        case ("is_null", [str(column)], {"nan_is_null": False}):
+            return Call("is_null", (Column((column,)),))
+        case ("is_valid", [str(column)], _):
+            return _is_valid(column)
+        case ("is_in", [str(column)], {"value_set": [*values]}) if values:
+            within = Call("in", (Column((column,)), *map(_literal, values)))
+            return Call("and", (within, _is_valid(column)))  # of NULL it is false, not unknown
+        case str(column):
+            return Column((column,))
+    raise _NotTranslated
+
+
+def _is_valid(column: str) -> Expr:
+    return Call("not", (Call("is_null", (Column((column,)),)),))
+
+
+def _constant(value: pa.Scalar) -> Expr:
+    return _literal(value.as_py())
+
+
+def _literal(value: object) -> Expr:
+    """None and NaN mean other things to Arrow than to us."""
+    if value is None or isinstance(value, float):
+        raise _NotTranslated
+    return literal(value)
+
+
+def _tree(expression: Any) -> _Node:
+    _, (stream,) = expression.__reduce__()
+    batch = pa.ipc.open_file(stream).get_batch(0)
+    entries = deque(_entries(batch.schema))
+    node = _next(entries, [column[0] for column in batch.columns])
+    if entries:
+        raise _NotTranslated
+    return node
+
+
+def _next(entries: deque[tuple[str, str]], constants: Sequence[pa.Scalar]) -> _Node:
+    """The tree that begins at the next entry, which is taken with all of it."""
+    if not entries:
+        raise _NotTranslated
+    key, value = entries.popleft()
+    match key:
+        case "field_ref":
+            return value
+        case "nested_field_ref":
+            for _ in range(int(value)):
+                _next(entries, constants)
+            return None
+        case "literal":
+            return constants[int(value)]
+        case "call":
+            return _call(value, entries, constants)
+    raise _NotTranslated
+
+
+def _call(name: str, entries: deque[tuple[str, str]], constants: Sequence[pa.Scalar]) -> _Node:
+    operands: list[_Node] = []
+    options = None
+    while entries and entries[0][0] not in ("end", "options"):
+        operands.append(_next(entries, constants))
+    if entries and entries[0][0] == "options":
+        options = constants[int(entries.popleft()[1])].as_py()
+    if not entries or entries.popleft() != ("end", name):
+        raise _NotTranslated
+    return name, operands, options
+
+
+class _CSchema(ctypes.Structure):
+    """The beginning of a schema in Arrow's C data interface."""
+
+    _fields_ = (
+        ("format", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("metadata", ctypes.c_void_p),
+    )
+
+
+def _entries(schema: pa.Schema) -> list[tuple[str, str]]:
+    """A schema's metadata in order; pyarrow's own mapping keeps one value a key."""
+    capsule = schema.__arrow_c_schema__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    address = _CSchema.from_address(pointer(capsule, b"arrow_schema")).metadata
+    if not address:
+        raise _NotTranslated
+    place = 0
+
+    def number() -> int:
+        nonlocal place
+        (found,) = struct.unpack("=i", ctypes.string_at(address + place, 4))
+        place += 4
+        return int(found)
+
+    def text() -> str:
+        nonlocal place
+        length = number()
+        found = ctypes.string_at(address + place, length).decode()
+        place += length
+        return found
+
+    return [(text(), text()) for _ in range(number())]

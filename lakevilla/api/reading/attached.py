@@ -1,0 +1,149 @@
+"""Tables of a snapshot for a DuckDB connection of the caller's.
+
+The connection gets no paths of data files: its settings (the time zone, the collation) would
+change what casts and comparisons give, and it knows neither deleted rows nor renamed columns.
+It asks for rows, column by column, and our own reader gives them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from lakevilla.api.arguments import check_columns, check_text
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.reading import arrow_filters
+from lakevilla.engines.base import projection
+from lakevilla.engines.duckdb.attaching import (
+    AttachedView,
+    Relation,
+    as_relation,
+    connection_of,
+    show_tables,
+)
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.tree import Call, Expr
+
+__all__ = ["attach", "relation_of"]
+
+
+class Pulled:
+    """What DuckDB takes of a scanner: a reader, whose rows are filtered when they are pulled.
+
+    Arrow's own scanner reads ahead in a thread of its own. That thread would still be in the
+    Python code of our reader when the interpreter ends, after a query that needed the first
+    rows alone, and the process would abort.
+    """
+
+    def __init__(self, rows: pa.RecordBatchReader, filter: Any) -> None:
+        self._rows, self._filter = rows, filter
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return self._rows.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        if self._filter is None:
+            return self._rows
+        kept = (batch.filter(self._filter) for batch in self._rows)
+        return pa.RecordBatchReader.from_batches(self._rows.schema, kept)
+
+
+class TableRows(pyarrow.dataset.Dataset):  # type: ignore[misc]
+    """A table at a transaction's state as DuckDB reads any dataset: by ``scanner``."""
+
+    def __init__(
+        self,
+        executor: Executor[Any],
+        table: str,
+        opening: threading.Lock,
+        columns: Sequence[str] | None = None,
+        where: Expr | None = None,
+    ) -> None:
+        # The base class can't be made, and keeps nothing of its own.
+        self._executor, self._table, self._opening = executor, table, opening
+        layout = executor.look(table).snapshot.layout
+        self._schema = projection(layout, columns)
+        self._where = where
+        if where is not None:
+            bind(where, layout.schema)  # a mistake is told here, and not by a query of DuckDB's
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pyarrow.dataset.Expression | None = None,
+        **options: object,
+    ) -> Pulled:
+        """Rows of some columns for which a filter of Arrow's is true."""
+        names = (self._schema.names if columns is None else columns) or self._schema.names[:1]
+        asked = None if filter is None else arrow_filters.translated(filter, self._schema)
+        given = [one for one in (self._where, asked) if one is not None]
+        where = Call("and", tuple(given)) if len(given) == 2 else next(iter(given), None)
+        with self._opening:  # DuckDB's threads ask at once; a transaction belongs to one at a time
+            rows = self._executor.scan_where(self._table, names, where)
+        return Pulled(rows, filter)
+
+
+def attach(
+    executor: Executor[Any],
+    connection: object,
+    tables: str | Sequence[str] | Mapping[str, str] | None,
+    names: Sequence[str],
+) -> None:
+    """Make views of tables, of all ``names`` if none are given. See ``Snapshot.attach``."""
+    target = connection_of(connection)
+    opening = threading.Lock()
+    show_tables(
+        target,
+        executor.client.root,
+        [
+            AttachedView(
+                view,
+                () if isinstance(tables, Mapping) else _parts(view),
+                TableRows(executor, table, opening),
+            )
+            for view, table in _chosen(tables, names).items()
+        ],
+    )
+
+
+def relation_of(
+    executor: Executor[Any],
+    table: str,
+    columns: Sequence[str] | None,
+    where: str | None,
+    params: Mapping[str, object] | None,
+    connection: object,
+) -> Relation:
+    """A table's rows as a relation of the connection; see ``Table.to_duckdb``."""
+    predicate = executor.optional_predicate(where, params)
+    rows = TableRows(executor, table, threading.Lock(), check_columns(columns), predicate)
+    return as_relation(connection_of(connection), rows)
+
+
+def _chosen(
+    tables: str | Sequence[str] | Mapping[str, str] | None, names: Sequence[str]
+) -> Mapping[str, str]:
+    """Tables by the names of their views."""
+    if tables is None:
+        return {name: name for name in names}
+    if isinstance(tables, str):
+        tables = [tables]
+    chosen = tables if isinstance(tables, Mapping) else {name: name for name in tables}
+    for name in (*chosen, *chosen.values()):
+        check_text("tables", name)
+    return chosen
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """What ``a/b`` may be called beside its name, ``a.b``: as in the SQL of a lake."""
+    parts = tuple(name.replace(".", "/").split("/"))
+    return parts if len(parts) in (2, 3) and all(parts) else ()

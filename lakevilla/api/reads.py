@@ -1,0 +1,164 @@
+"""What transactions and snapshots read by: rows of a table, its changes, and SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic
+
+import pyarrow as pa
+
+from lakevilla.api.arguments import check_text, check_views
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.sql import run_statement
+from lakevilla.api.frame import Frame
+from lakevilla.api.parameters import parameters
+from lakevilla.results import OperationResult
+
+__all__ = ["Reads"]
+
+
+class Reads(Generic[Frame]):
+    """A state of a lake that can be read."""
+
+    def __init__(self, executor: Executor[Frame]) -> None:
+        self._executor = executor
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+    ) -> Frame:
+        """Rows of a table; a transaction's own changes are included, and what it reads is part
+        of it.
+
+        On a lake with ``spark=`` the result is a DataFrame, which Spark evaluates when you use
+        it, always in the state of this call. The rows count as read now, with this ``where``:
+        LakeVilla does not know what a later ``filter`` leaves out. A DataFrame with the
+        transaction's own changes is valid until the transaction ends; others are valid as long
+        as the files are kept.
+
+        Parameters
+        ----------
+        table : str
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; the narrower it is, the fewer conflicts there are.
+        params : Mapping, optional
+            Values of ``:name`` in ``where``.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, ConflictError
+        VersionNotFound
+            In a snapshot of the past: the table or one of its files is not kept so far back.
+        """
+        return self._executor.read(table, columns, where, params)
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        params: Mapping[str, object] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Like ``read``, but streamed in bounded memory; valid until the transaction ends.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, ConflictError
+        """
+        return self._executor.scan(table, columns, where, params)
+
+    def changes(
+        self,
+        table: str,
+        since: int,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> Frame:
+        """Rows that changed after global version ``since``, up to the state that is read here.
+
+        Added columns: ``_change_type`` (``insert``, ``delete``,
+        ``update_preimage``, ``update_postimage``), ``_commit_version`` (global) and
+        ``_commit_timestamp``. Without Delta's change data feed a changed row is a ``delete``
+        and an ``insert``. The transaction's own changes are not included, nor are changes of
+        other clients that have no place in the lake's order yet. Later commits never conflict
+        with this read.
+
+        Parameters
+        ----------
+        table : str
+            Its path below the root, a registered name, or its name in a catalog.
+        since : int
+            A global version; changes up to it are not included.
+        columns : sequence of str, optional
+            All columns if not given.
+        where : str, optional
+            A predicate; without it all rows.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation
+        VersionNotFound
+            The history since then, or a file of it, is not kept any more.
+        """
+        return self._executor.changes(table, since, columns, where, params)
+
+    def sql(
+        self,
+        query: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        views: Mapping[str, object] | None = None,
+    ) -> Frame | OperationResult:
+        """One SELECT (in DuckDB's dialect; in Spark's with ``spark=``); a transaction that may
+        write also runs INSERT, UPDATE, DELETE or MERGE.
+
+        It sees the lake's tables (``sales.orders`` is the table ``sales/orders``)
+        and the frames in ``views``, and nothing else: no files, no network, no Python
+        variables. A SELECT counts as a read of all rows of its tables.
+
+        Parameters
+        ----------
+        query : str
+            One statement.
+        params : Mapping, optional
+            Values of ``:name`` in the SQL.
+        views : Mapping, optional
+            Frames by the names that the statement uses for them.
+
+        Returns
+        -------
+        Frame or OperationResult
+
+        Raises
+        ------
+        TableNotFound, InvalidOperation, ConflictError
+        """
+        executor = self._executor
+        with executor.kept(), executor.client.measured("sql", None, executor.state.id):
+            with self._executor.alone():
+                self._executor.state.check_open("sql")
+                query = check_text("query", query)
+            given = check_views(views)
+            return run_statement(self._executor, query, parameters(params), given)

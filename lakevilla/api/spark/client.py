@@ -1,0 +1,101 @@
+"""One process at one lake whose rows are the DataFrames of a Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal
+
+from lakevilla.client.client import LakeClient
+from lakevilla.clock import SystemClock
+from lakevilla.engines.base import Engine
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.engines.spark import SparkEngine
+from lakevilla.engines.spark.native import NativeReader
+from lakevilla.engines.spark.rows import is_frame
+from lakevilla.engines.spark.session import STOPPED, is_stopped
+from lakevilla.engines.spark.tasks import LakeAddress
+from lakevilla.errors import InvalidOperation
+from lakevilla.ids import Ids
+from lakevilla.lake.context import Event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkClient", "SparkReader"]
+
+#: How a DataFrame of unchanged data is read.
+SparkReader = Literal["auto", "native", "python"]
+
+#: The session of the frame that a stream has handed to this thread's batch.
+_BESIDE: ContextVar[SparkSession | None] = ContextVar("session", default=None)
+
+
+class SparkClient(LakeClient):
+    """A client that reads and writes rows by jobs of a Spark session.
+
+    Attributes
+    ----------
+    native : NativeReader
+        Reads by the session's own connectors.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *args: Any,
+        spark: SparkSession | None,
+        workers: Callable[[], LakeAddress],
+        reader: SparkReader,
+        **options: Any,
+    ) -> None:
+        self._spark = spark
+        self._workers = workers
+        super().__init__(root, *args, **options)
+        self.native = NativeReader(reader, workers, self._could_not_read)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that frames come from.
+
+        Raises
+        ------
+        InvalidOperation
+            It was stopped; or the lake came out of a pickle, without one.
+        """
+        session = _BESIDE.get() or self._spark
+        if session is None:
+            raise InvalidOperation(
+                "this lake was unpickled, and a Spark session is never pickled with one: "
+                "connect again with spark="
+            )
+        if is_stopped(session):
+            raise InvalidOperation(STOPPED)
+        return session
+
+    @contextmanager
+    def beside(self, frame: Any) -> Iterator[None]:
+        """A block in which frames come from the session of ``frame``."""
+        token = _BESIDE.set(frame.sparkSession if is_frame(frame) else None)
+        try:
+            yield
+        finally:
+            _BESIDE.reset(token)
+
+    @property
+    def engine(self) -> SparkEngine:
+        """The engine, as what it is."""
+        engine = self.context.engine
+        assert isinstance(engine, SparkEngine)
+        return engine
+
+    def _engine(self, embedded: DuckDBEngine) -> Engine:
+        return SparkEngine(lambda: self.spark, self._workers, embedded, Ids(SystemClock()))
+
+    def _could_not_read(self, table: str, reason: str) -> None:
+        message = (
+            f"table {table} is read by LakeVilla's own reader, as Spark's connector could not: "
+            f"{reason}"
+        )
+        self.notify(Event("reader", None, message, {"table": table, "reason": reason}))

@@ -1,0 +1,232 @@
+"""Transactions of a PySpark driver: DataFrames in, DataFrames out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from lakevilla.api.arguments import check_columns
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.execution.sources import (
+    ALTER_FIRST,
+    NO_COLUMNS,
+    TWO_ROWS,
+    key_columns,
+    refuse_untyped,
+)
+from lakevilla.api.merge import Described, MergeBuilder
+from lakevilla.api.spark.client import SparkClient
+from lakevilla.arrow import input
+from lakevilla.engines.base import StagedRows, projection
+from lakevilla.engines.spark import SparkRows
+from lakevilla.engines.spark.native import reads_otherwise
+from lakevilla.engines.spark.rows import arrow_schema, arrow_types, is_frame, is_spark_schema
+from lakevilla.engines.spark.sql import columns_named, parameters_in, run_select
+from lakevilla.engines.sql.dml import InsertStatement
+from lakevilla.engines.sql.dml import MergeStatement as MergeStatement
+from lakevilla.engines.sql.select import Dialect, Select
+from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.tree import Expr
+from lakevilla.results import OperationResult
+from lakevilla.sublogs.operations import InlineSource, StagedSource
+from lakevilla.transaction.verbs.read_write import append, layout_of, see_files
+from lakevilla.transaction.verbs.replaced_tables import read_again_if_replaced
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["SparkExecutor"]
+
+
+class SparkExecutor(Executor["DataFrame"]):
+    """Carries out the verbs of a transaction by jobs of a Spark session; rows are DataFrames."""
+
+    dialect: Dialect = "spark"
+    client: SparkClient
+
+    # -- reading -----------------------------------------------------------------
+
+    def read(
+        self,
+        table: str,
+        columns: Sequence[str] | None,
+        where: str | None,
+        params: Mapping[str, object] | None,
+    ) -> DataFrame:
+        """Rows of a table as a DataFrame; see ``Transaction.read``."""
+        with self.kept(), self.alone("read", table):
+            self.state.check_open("read")
+            columns = check_columns(columns)
+            predicate = self.optional_predicate(where, params)
+            return self._frame(self.resolve(table), columns, predicate)
+
+    def framed(self, rows: pa.Table) -> DataFrame:
+        return self.client.engine.given(rows)
+
+    def _frame(self, location: str, columns: Sequence[str] | None, where: Expr | None) -> DataFrame:
+        state = self.state
+        table = self.run(
+            read_again_if_replaced(state, [location], lambda: see_files(state, location, where))
+        )
+        bound = None if where is None else bind(where, table.layout.schema)
+        projection(table.layout, columns)  # whoever reads them: refused here or not at all
+        own = any(done.table == location and not done.change.is_empty for done in state.work.done)
+        working = state.work.tables[location]
+        native = self.client.native.frame(
+            self.client.spark,
+            self.client.uri_of(location),
+            working.snapshot.format,
+            None if own or working.view.log_version is None else working.view.base.time_travel,
+            table.layout.table,
+            working.snapshot.table_id,
+            reads_otherwise(working.snapshot.metadata, working.snapshot.layout.schema),
+            columns,
+            bound,
+        )
+        return self.client.engine.frame(table, columns, bound) if native is None else native
+
+    # -- what verbs do with frames -----------------------------------------------
+
+    def schema_of(self, data_or_schema: object, name: str) -> tuple[pa.Schema, object]:
+        if is_spark_schema(data_or_schema):
+            return super().schema_of(arrow_types(data_or_schema, name), name)
+        if not is_frame(data_or_schema):
+            return super().schema_of(data_or_schema, name)
+        schema = input.schema_of(arrow_schema(data_or_schema, name), table=name)
+        # Spark calls a column NOT NULL that merely happens to have none, such as a literal.
+        return pa.schema([field.with_nullable(True) for field in schema]), data_or_schema
+
+    def incoming(
+        self, location: str, data: Any, schema_mode: Literal["merge"] | None
+    ) -> tuple[Any, bytes | None]:
+        if not is_frame(data):
+            return super().incoming(location, data, schema_mode)
+        table = self.run(layout_of(self.state, location)).table
+        # All that can be told from the types is told before a job begins.
+        like = arrow_schema(data, table).empty_table()
+        reader, columns = super().incoming(location, like, schema_mode)
+        return SparkRows(data, reader.schema), columns
+
+    def replacing(self, location: str, data: Any) -> tuple[Any, bytes]:
+        if not is_frame(data):
+            return super().replacing(location, data)
+        table = self.run(layout_of(self.state, location)).table
+        reader, columns = super().replacing(location, arrow_schema(data, table).empty_table())
+        return SparkRows(data, reader.schema), columns
+
+    def merge_rows(
+        self, location: str, data: Any, *, widens: bool = False
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        if not is_frame(data):
+            return super().merge_rows(location, data, widens=widens)
+        layout = self.run(layout_of(self.state, location, probing=True))
+        given = arrow_schema(data, layout.table)
+        if widens:
+            refuse_untyped(given, layout)
+        schema = input.schema_of(given, table=layout.table, like=layout.schema)
+        return schema, lambda: _stored(self._stage(data, schema, layout.table))
+
+    def keyed_rows(
+        self, location: str, data: Any, keys: Sequence[str]
+    ) -> tuple[pa.Schema, Callable[[], InlineSource | StagedSource]]:
+        if not is_frame(data):
+            return super().keyed_rows(location, data, keys)
+        layout = self.run(layout_of(self.state, location, probing=True))
+        given = arrow_schema(data, layout.table)
+        input.refuse_unknown(given.names, layout.schema, layout.table, ALTER_FIRST)
+        input.to_reader(given.empty_table(), table=layout.table, schema=layout.schema)
+        names = {name.lower() for name in given.names}
+        schema = pa.schema([f for f in layout.schema if f.name.lower() in names])
+        columns = key_columns(schema, keys)
+        rows = self._stage(data, schema, layout.table, columns)
+        if self.client.engine.has_twice(rows, columns, layout.table):
+            raise InvalidOperation(TWO_ROWS)
+        return schema, lambda: _stored(rows)
+
+    def _source_rows(self, data: object, name: str, like: pa.Schema = NO_COLUMNS) -> pa.Table:
+        if is_frame(data):
+            raise InvalidOperation(f"{name} is a DataFrame, which is never brought to the driver")
+        return super()._source_rows(data, name, like)
+
+    def _stage(
+        self, frame: Any, schema: pa.Schema, table: str, keys: Sequence[str] = ()
+    ) -> StagedRows:
+        """Run a DataFrame once, and keep its rows: a redo must see the same ones (hazard 25)."""
+        prefix = f"_lakevilla/txns/{self.id}/source-"
+        rows = self.run(self.client.engine.stage(frame, schema, table, prefix, keys))
+        self.state.work.stored.extend(rows.keys)
+        return rows
+
+    # -- sql ---------------------------------------------------------------------
+
+    def select(
+        self, statement: Select, params: dict[str, object], views: Mapping[str, object]
+    ) -> DataFrame:
+        with self.alone():
+            return self._selected(statement, params, views)
+
+    def _selected(
+        self, statement: Select, params: Mapping[str, object], views: Mapping[str, object]
+    ) -> DataFrame:
+        named = columns_named(statement)
+        given = {name: self._given(view) for name, view in views.items()}
+        for name, location in self._sql_tables(statement, views).items():
+            given[name] = self._frame(location, self._needed(location, named), None)
+        return run_select(self.client.spark, statement, given, params)
+
+    def _needed(self, location: str, named: frozenset[str] | None) -> list[str] | None:
+        """The columns of a table that a query can mean; all of them if it may mean any."""
+        if named is None:
+            return None
+        schema = self.run(layout_of(self.state, location, reading=True)).schema
+        return [name for name in schema.names if name.lower() in named] or schema.names[:1]
+
+    def insert(
+        self, statement: InsertStatement, params: dict[str, object], views: Mapping[str, object]
+    ) -> OperationResult:
+        with self.alone("insert", statement.table):
+            location = self.to_write(statement.table, "insert")
+            layout = self.run(layout_of(self.state, location, probing=True))
+            columns = statement.columns or tuple(layout.schema.names)
+            rows = self._selected(statement.source, params, views)
+            if len(rows.columns) != len(columns):
+                raise InvalidOperation(
+                    f"the statement names {len(columns)} columns and its query returns "
+                    f"{len(rows.columns)}: make them match"
+                )
+            data, _ = self.incoming(location, rows.toDF(*columns), None)
+            return self.done(append(self.state, location, data))
+
+    def merge_from(
+        self, statement: MergeStatement, params: dict[str, object], views: Mapping[str, object]
+    ) -> MergeBuilder:
+        with self.alone("merge", statement.table):
+            location = self.to_write(statement.table, "merge")
+            mine = parameters_in(statement.source.sql, params)
+            rows, stored = self.merge_rows(location, self._selected(statement.source, mine, views))
+            together = self.together(params)
+            together.use(mine)
+            return self.merge_builder(
+                Described(statement.table),
+                location,
+                rows,
+                stored,
+                together.predicate(statement.on),
+                together,
+                (statement.source_alias, statement.target_alias),
+            )
+
+    def _given(self, data: Any) -> DataFrame:
+        """Rows that the caller holds, as a DataFrame."""
+        if is_frame(data):
+            frame: DataFrame = data
+            return frame
+        rows = super()._source_rows(data, "view")
+        return self.client.engine.given(rows)
+
+
+def _stored(rows: StagedRows) -> StagedSource:
+    return StagedSource(rows.keys, rows.counts, rows.schema.serialize().to_pybytes())

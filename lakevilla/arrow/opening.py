@@ -1,0 +1,413 @@
+"""Rows as callers have them: looked at once, and opened batch by batch.
+
+`open_data` knows every kind of data that the library takes. Nothing here holds more than
+a batch of a stream.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import (
+    AsyncIterable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
+from dataclasses import dataclass, field
+from inspect import GEN_CLOSED, getgeneratorstate, isgenerator
+from types import FunctionType
+from typing import Any
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from lakevilla.arrow.cast import not_unicode
+from lakevilla.arrow.offsets import with_offsets
+from lakevilla.errors import InvalidOperation
+from lakevilla.settings import shown
+
+_READ_ALREADY = (
+    "the data is a stream and has been read already: pass a new reader, or a pyarrow.Table"
+)
+_ITERATED_ALREADY = (
+    "the data is an iterator and has been read already: call the generator function again (in the "
+    "function that is run again), or pass a list"
+)
+
+#: The readers and iterators that callers still hold and that were read here.
+_READ: WeakSet[Any] = WeakSet()
+
+#: Rows of an iterator that are brought into Arrow together.
+_ROWS_AT_ONCE = 10_000
+
+
+class LiveRows:
+    """Rows that are whatever a table has at the time somebody reads them.
+
+    A verb refuses them: it would read them outside of its transaction, which then could not
+    know that it depends on them, and would write rows that no serial order could have had.
+    """
+
+    __slots__ = ()
+    name: str
+
+
+@dataclass(slots=True)
+class Source:
+    """Data that was handed over, with the types it came in.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        As the data has it; `schema_of` gives the types a table would store.
+    one_shot : bool
+        The data can be read once only: who may need it again stores it first.
+    values : Mapping or None
+        Plain Python values by column. They have no type of their own and take
+        that of the column they go into.
+    parts : Parts or None
+        Data that comes part by part, of which no two need have the same columns.
+    """
+
+    schema: pa.Schema
+    one_shot: bool
+    _open: Callable[[], Iterable[pa.RecordBatch]] = field(repr=False)
+    values: Mapping[str, Sequence[object]] | None = field(default=None, repr=False)
+    parts: Parts | None = field(default=None, repr=False)
+    _spent: bool = field(default=False, repr=False)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The data in the types it came in.
+
+        Raises
+        ------
+        InvalidOperation
+            It can be read once only and was, reading it failed, or it has text that is not UTF-8.
+        """
+        if self.one_shot and self._spent:
+            raise InvalidOperation(_READ_ALREADY)
+        self._spent = True
+        return self._read()
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._open():
+                sound = with_offsets(batch)
+                if (column := not_unicode(sound)) is not None:
+                    raise InvalidOperation(
+                        f"column {column!r} of the data has text that is not UTF-8, which no other "
+                        "client could read: decode its bytes by the encoding that they have, or "
+                        "store them in a binary column"
+                    )
+                yield sound
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidOperation(f"the data could not be read: {error}") from error
+
+
+@dataclass(slots=True)
+class Parts:
+    """What an iterator yields, the first part looked at already."""
+
+    first: Source
+    _rest: Iterator[Source]
+    _spent: bool = False
+
+    def rest(self) -> Iterator[Source]:
+        """The other parts, once.
+
+        Raises
+        ------
+        InvalidOperation
+            They were read already.
+        """
+        if self._spent:
+            raise InvalidOperation(_ITERATED_ALREADY)
+        self._spent = True
+        return self._rest
+
+
+def open_data(data: object) -> Source:
+    """Look at data of any kind that the library takes.
+
+    Parameters
+    ----------
+    data : object
+        Anything Arrow (``__arrow_c_stream__`` or ``__arrow_c_array__``: tables,
+        batches, readers, DuckDB relations), a pandas or polars frame, a polars
+        lazy frame, a pyarrow dataset or scanner, a list of dicts, a dict of
+        lists, an iterator of dicts or of frames and batches, or a `Source`. An error that
+        an iterator raises goes through as it is.
+
+    Returns
+    -------
+    Source
+
+    Raises
+    ------
+    InvalidOperation
+        The data is of no such kind, is a `Table`, or its columns cannot become Arrow.
+    """
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, LiveRows):
+        raise InvalidOperation(
+            f"the data is the table {data.name!r} itself, which would be read outside of the "
+            f"transaction: pass txn.read({data.name!r}), or lake.read({data.name!r}) for rows that "
+            "may be out of date when it commits",
+            table=data.name,
+        )
+    if isinstance(data, Iterator) and not hasattr(data, "__arrow_c_stream__"):
+        return _from_iterator(data)
+    try:
+        return _open(data)
+    except InvalidOperation:
+        raise
+    except pa.ArrowException as error:
+        text = "; ".join(map(str, error.args))
+        is_column = type(data).__name__ == "Series"
+        advice = "make a frame of it" if is_column else "give its columns types that Arrow has"
+        raise InvalidOperation(
+            f"data of type {_type_name(data)} cannot become Arrow: {text}: {advice}"
+        ) from None
+    except Exception as error:  # of whatever library the data comes from
+        raise InvalidOperation(
+            f"data of type {_type_name(data)} cannot become Arrow: {error}"
+        ) from error
+
+
+def _open(data: Any) -> Source:
+    if isinstance(data, pa.RecordBatchReader):
+        if data in _READ:
+            # It would pass for data without rows, as in a function that is run again.
+            raise InvalidOperation(_READ_ALREADY)
+        return Source(data.schema, True, lambda: _read_now(data))
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return _in_memory(data)
+    if isinstance(data, Mapping):
+        return _from_columns(data)
+    if isinstance(data, list | tuple | deque | ValuesView):
+        rows = list(data)
+        if rows and _is_part(rows[0]):
+            return _from_parts(rows)
+        return _from_rows(rows)
+    package = type(data).__module__.partition(".")[0]
+    if package == "pandas" and type(data).__name__ == "DataFrame":
+        return _from_pandas(data)
+    if package == "polars" and type(data).__name__ == "LazyFrame":
+        return _from_lazy(data)
+    if package == "pyspark":
+        raise InvalidOperation(
+            "a Spark DataFrame needs the Spark engine: connect with spark=..., or pass"
+            " frame.toArrow()"
+        )
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        # A polars frame is in memory; of anything else that streams it is not
+        # known whether a second stream would bring the same rows.
+        return _in_memory(reader.read_all()) if package == "polars" else _stream(reader)
+    if hasattr(data, "__arrow_c_array__"):
+        return _in_memory(pa.record_batch(data))
+    if package == "pyarrow" and hasattr(data, "scanner"):
+        return _stream(data.scanner().to_reader())
+    if package == "pyarrow" and hasattr(data, "to_reader"):
+        return _stream(data.to_reader())
+    raise InvalidOperation(
+        f"data of type {_type_name(data)} is not supported: pass anything Arrow, a pandas"
+        " or polars frame, a DuckDB relation, a list of dicts, a dict of lists, or an iterator of"
+        " dicts or batches" + _hint(data)
+    )
+
+
+def _hint(data: object) -> str:
+    if isinstance(data, AsyncIterable):
+        return "; an async iterator is none of these: collect it before"
+    if isinstance(data, FunctionType):
+        return f"; this is a function: call it, {data.__name__}()"
+    if isinstance(data, str | os.PathLike):
+        return (
+            "; text is no data: read the file that it names by pyarrow.parquet.read_table(...), "
+            "or the table by txn.read(...)"
+        )
+    if type(data).__module__ == "numpy":
+        return '; name the columns of an array: {"column": values}'
+    return ""
+
+
+def _read_now(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    _READ.add(reader)
+    return reader
+
+
+def _stream(reader: pa.RecordBatchReader) -> Source:
+    return Source(reader.schema, True, lambda: reader)
+
+
+def _in_memory(data: pa.Table | pa.RecordBatch) -> Source:
+    table = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
+    return Source(table.schema, False, table.to_batches)
+
+
+def _from_pandas(frame: Any) -> Source:
+    # A named index is data (what set_index and groupby leave); an unnamed one
+    # only counts rows.
+    named = [name for name in frame.index.names if name is not None]
+    if named:
+        frame = frame.reset_index(level=named)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return _in_memory(table.replace_schema_metadata(None))
+
+
+def _from_lazy(frame: Any) -> Source:
+    schema = pa.RecordBatchReader.from_stream(frame.collect_schema().to_frame()).schema
+    if not hasattr(frame, "collect_batches"):
+        return _in_memory(pa.table(frame.collect()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for part in frame.collect_batches(maintain_order=False):
+            yield from pa.RecordBatchReader.from_stream(part)
+
+    # Two evaluations of one lazy frame need not bring the same rows.
+    return Source(schema, True, batches)
+
+
+def _from_columns(columns: Mapping[Any, Any]) -> Source:
+    _check_names(columns)
+    if all(isinstance(values, list | tuple) for values in columns.values()):
+        return _from_values({name: list(values) for name, values in columns.items()})
+    for name, values in columns.items():
+        # Text would come apart into letters, and bytes into numbers.
+        if isinstance(values, str | bytes | bytearray) or not hasattr(values, "__len__"):
+            raise InvalidOperation(
+                f"column {name!r} of a dict of columns is of type {_type_name(values)}, not a list "
+                "of values; for one row pass a list of one dict, [{...}]"
+            )
+    return _in_memory(pa.table(dict(columns)))
+
+
+def _from_iterator(items: Iterator[Any]) -> Source:
+    """What a generator yields; nothing is asked of it but its first rows."""
+    try:
+        if items in _READ or (isgenerator(items) and getgeneratorstate(items) == GEN_CLOSED):
+            # What it has left would pass for all of it, as in a function that is run again.
+            raise InvalidOperation(_ITERATED_ALREADY)
+        _READ.add(items)
+    except TypeError:
+        raise InvalidOperation(
+            f"an iterator of type {_type_name(items)} does not tell whether it was read before: "
+            "pass a generator, (row for row in data), or a list"
+        ) from None
+    return _from_parts(items)
+
+
+def _from_parts(items: Iterable[Any]) -> Source:
+    parts = _parts(iter(items))
+    first = next(parts, None)
+    if first is None:
+        return _from_values({})
+    return Source(first.schema, True, first.batches, parts=Parts(first, parts))
+
+
+def _parts(items: Iterator[Any]) -> Iterator[Source]:
+    """Rows some thousands at a time, or frames and batches as they come."""
+    taken = 0
+    for item in items:
+        if _is_part(item):
+            yield open_data(item)
+            taken += 1
+        elif isinstance(item, Mapping):
+            rows = [item, *itertools.islice(items, _ROWS_AT_ONCE - 1)]
+            yield _from_rows(rows, taken)
+            taken += len(rows)
+        else:
+            raise InvalidOperation(
+                f"item {taken} of the data is of type {_type_name(item)}: an iterator or a list "
+                "holds dicts, one a row, or frames and batches"
+            )
+
+
+def _is_part(item: object) -> bool:
+    """Whether it has rows and columns of its own, and is no single row."""
+    return (
+        hasattr(item, "__arrow_c_stream__")
+        or hasattr(item, "__arrow_c_array__")
+        or isinstance(item, Source)
+        or (type(item).__module__.startswith("pandas.") and type(item).__name__ == "DataFrame")
+    )
+
+
+def _from_rows(rows: Sequence[Any], start: int = 0) -> Source:
+    names: dict[Any, None] = {}
+    for position, row in enumerate(rows, start):
+        if not isinstance(row, Mapping):
+            raise InvalidOperation(
+                f"row {position} of the data is of type {_type_name(row)}: a list holds dicts,"
+                " one a row"
+            )
+        # Not only the first row's: a key that shows up later is a column too.
+        names.update(dict.fromkeys(row))
+    _check_names(names)
+    return _from_values({name: [row.get(name) for row in rows] for name in names})
+
+
+def _from_values(columns: dict[str, list[object]]) -> Source:
+    if len({len(values) for values in columns.values()}) > 1:
+        lengths = ", ".join(f"{name!r} has {len(values)}" for name, values in columns.items())
+        raise InvalidOperation(f"the columns of the data differ in length: {lengths}")
+    table = pa.table({name: inferred(values, name) for name, values in columns.items()})
+    return Source(table.schema, False, table.to_batches, values=columns)
+
+
+def inferred(values: Sequence[object], name: str) -> pa.Array:
+    """Plain Python values in the one type that they have.
+
+    Raises
+    ------
+    InvalidOperation
+        They have none.
+    """
+    _check_zones(values, name)
+    try:
+        return pa.array(values)
+    except OverflowError:
+        raise InvalidOperation(
+            f"column {name!r} of the data has a whole number of more than 64 bits: pass it as a "
+            "decimal.Decimal, or as text"
+        ) from None
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        text = str(error)
+        raise InvalidOperation(
+            f"column {name!r} of the data has values of no single type: "
+            f"{text[:1].lower()}{text[1:]}: convert them first"
+        ) from None
+
+
+def _check_zones(values: Sequence[object], name: str) -> None:
+    # Arrow takes a naive datetime beside an aware one for UTC, without a word.
+    aware = {value.tzinfo is not None for value in values if hasattr(value, "tzinfo")}
+    if len(aware) > 1:
+        raise InvalidOperation(
+            f"column {name!r} of the data mixes datetimes with and without a time zone:"
+            " give all of them a zone, or none"
+        )
+
+
+def _check_names(names: Iterable[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidOperation(
+                f"column name {shown(name)} is not a string: name columns by str"
+            )
+
+
+def _type_name(data: object) -> str:
+    kind = type(data)
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    # The rooms of a library are its own: lakevilla.Table, duckdb.DuckDBPyConnection.
+    package = kind.__module__.partition(".")[0].lstrip("_")
+    return f"{package}.{kind.__qualname__}"

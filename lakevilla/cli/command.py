@@ -1,0 +1,128 @@
+"""What all commands have in common: the options they share, how they are registered and end.
+
+Exit status: 0 well, 1 findings, 2 error. What takes long to load is loaded by the command that
+needs it: to ask for help takes a moment.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, ParamSpec
+
+import typer
+
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.results import Report
+
+FINDINGS = 1
+ERROR = 2
+
+P = ParamSpec("P")
+
+#: What others call a command, and where that is here.
+_ELSEWHERE = {
+    "alter": "columns are changed in Python, by txn.alter(table, ...)",
+    "discover": "`lakevilla tables` shows what is not in the lake yet, too",
+    "history": "`lakevilla log` shows the commits",
+    "list": "`lakevilla tables` lists the tables",
+    "ls": "`lakevilla tables` lists the tables",
+    "query": "`lakevilla sql` runs a query",
+    "read": "`lakevilla sql` runs a query",
+}
+
+
+app = typer.Typer(
+    name="lakevilla",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Root = Annotated[
+    str, typer.Argument(help="The lake: s3://bucket/prefix, gs://..., abfss://... or a directory.")
+]
+TableName = Annotated[str, typer.Argument(help="The table.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="A storage option as for deltalake (also read from the environment), or "
+        "catalog.NAME.PROPERTY=VALUE for a catalog, as pyiceberg has them.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", help="Take S3 credentials from this boto3 profile."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+Version = Annotated[int | None, typer.Option("--version", min=0, help="As of this global version.")]
+Timestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        help="As of the newest global version at this time: 2026-01-31T12:00:00+01:00, or ...Z.",
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", min=0, help="Show this many rows, and count the rest."),
+]
+
+
+def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Callable[P, None]:
+    """Register a command; it returns a report, raises our errors, or prints what it has."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        output = Output(bool(kwargs.get("as_json")))
+        try:
+            report = function(*args, **kwargs)
+        except LakeVillaError as error:
+            output.error(error)
+            raise typer.Exit(ERROR) from None
+        if report is not None:
+            output.report(report)
+            if not report.ok:
+                raise typer.Exit(FINDINGS)
+
+    # Typer calls a command by the names of its parameters.
+    extra = {"allow_extra_args": hidden, "ignore_unknown_options": hidden}
+    app.command(function.__name__.rstrip("_"), hidden=hidden, context_settings=extra)(run)
+    return run
+
+
+def _tell_where(name: str, where: str) -> None:
+    """Take a name that others have for a command, to say where that is here; no help lists it."""
+
+    def tell() -> None:
+        raise InvalidOperation(f"there is no command {name}: {where}")
+
+    tell.__name__ = name
+    command(tell, hidden=True)
+
+
+def moment(text: str | None) -> datetime | None:
+    """A time as ``--timestamp`` takes it."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOperation(
+            f"--timestamp {text!r} is not a time: write it as 2026-01-31T12:00:00Z"
+        ) from None
+    if found.tzinfo is None:
+        raise InvalidOperation(
+            f"--timestamp {text!r} has no time zone: write {found.isoformat()}Z for UTC, or the "
+            f"offset, as in {found.isoformat()}+01:00"
+        )
+    return found
+
+
+for _name, _where in _ELSEWHERE.items():
+    _tell_where(_name, _where)

@@ -1,0 +1,108 @@
+"""The lake that a command is about: its root, and what ``--option`` says of its store."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lakevilla as lv
+from lakevilla.display import shown_text
+from lakevilla.errors import InvalidOperation, LakeVillaWarning
+from lakevilla.store.location import root_location
+
+if TYPE_CHECKING:
+    import boto3
+
+_CATALOG = "catalog."
+
+
+def storage_options(pairs: list[str] | None) -> dict[str, str]:
+    """``KEY=VALUE`` pairs as a dict."""
+    options = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            # The value may be a secret: it is not repeated.
+            raise InvalidOperation(f"--option {key!r} has no value: write KEY=VALUE")
+        options[key] = value
+    return options
+
+
+def session_of(profile: str | None) -> boto3.Session | None:
+    """The session of boto3 that a profile names."""
+    if profile is None:
+        return None
+    try:
+        import boto3
+        from botocore.exceptions import ProfileNotFound  # type: ignore[import-untyped]
+    except ImportError:
+        raise InvalidOperation(
+            "--profile needs boto3, which is not installed here: `pip install boto3`, or pass the "
+            "keys as --option AWS_ACCESS_KEY_ID=... and --option AWS_SECRET_ACCESS_KEY=..."
+        ) from None
+    try:
+        return boto3.Session(profile_name=profile)
+    except ProfileNotFound:
+        known = ", ".join(boto3.Session().available_profiles) or "none"
+        raise InvalidOperation(
+            f"--profile {profile!r} is in neither ~/.aws/config nor ~/.aws/credentials (there are: "
+            f"{known}): make it with `aws configure --profile NAME`"
+        ) from None
+
+
+def open_lake(
+    root: str,
+    pairs: list[str] | None,
+    profile: str | None = None,
+    left_out: list[str] | None = None,
+    *,
+    new: bool = False,
+) -> lv.Lake[Any]:
+    """The lake of a command; only one that is ``new`` may have no directory yet.
+
+    What is left out of an answer goes into ``left_out``.
+    """
+    options = storage_options(pairs)
+    catalogs: dict[str, dict[str, str]] = {}
+    for key in [key for key in options if key.startswith(_CATALOG)]:
+        name, _, wanted = key.removeprefix(_CATALOG).partition(".")
+        if not (name and wanted):
+            raise InvalidOperation(
+                f"--option {key!r} is not understood: write catalog.NAME.PROPERTY=VALUE"
+            )
+        catalogs.setdefault(name, {})[wanted] = options.pop(key)
+
+    def tell(event: lv.Event) -> None:
+        """What a command leaves out is said on stderr, so that nobody takes the rest for all."""
+        if event.kind == "left_out":
+            print(shown_text(event.message), file=sys.stderr)
+            if left_out is not None:
+                left_out.append(event.message)
+
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always", LakeVillaWarning)
+        lake = lv.connect(
+            root,
+            storage_options=options or None,
+            boto3_session=session_of(profile),
+            on_event=tell,
+            progress=True,
+            catalogs=catalogs,
+        )
+    _check_directory(lake.root, new)
+    for warning in noted:
+        print(shown_text(str(warning.message)), file=sys.stderr)
+    warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
+    return lake
+
+
+def _check_directory(root: str, new: bool) -> None:
+    """Refuse a root of this machine that is no directory."""
+    place = root_location(root)
+    path = Path(f"/{place.path}")
+    if place.scheme != "file" or path.is_dir():
+        return
+    if not new:
+        raise InvalidOperation(f"there is no directory {path}: check the root")

@@ -1,0 +1,165 @@
+"""Commands that make tables, name them and take them away."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import lakevilla as lv
+from lakevilla.cli.command import Json, Options, Profile, Root, TableName, command
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    UnsupportedFormat,
+    UnsupportedTableFeature,
+)
+
+#: What pyarrow reads, by the ending of a file's name.
+_FILE_FORMATS = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".orc": "orc"}
+
+
+@command
+def create(
+    root: Root,
+    table: TableName,
+    columns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[COLUMN:TYPE]...", help="id:bigint 'price:decimal(18,2)' ..."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", help="Take columns and rows from a Parquet, CSV or Arrow file."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="delta or iceberg.")
+    ] = "delta",
+    partition_by: Annotated[
+        list[str] | None, typer.Option(help="A partition column; several: in this order.")
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property.")
+    ] = None,
+    exist_ok: Annotated[
+        bool, typer.Option("--exist-ok", help="Leave a table that is there as it is.")
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Create a table of the columns given, or of a file with its rows."""
+    if bool(columns) == (file is not None):
+        raise InvalidOperation(
+            f"create {table}: name columns with their types, such as id:bigint, or pass --from FILE"
+        )
+    given = dict(_pair(text, "--property", "=") for text in properties or ())
+    data: Any = _rows_of(file) if file is not None else _columns(columns or [])
+    with open_lake(root, option, profile, new=True) as lake:
+        made = lake.create_table(
+            table,
+            data,
+            format=format_,  # type: ignore[arg-type]  # refused there if it is none
+            partition_by=partition_by or (),
+            properties=given,
+            exist_ok=exist_ok,
+        )
+    value = {"name": made.name, "uri": made.uri, "format": made.format, "version": made.version}
+    Output(as_json).value(value, f"table {made.name} is at {made.uri}")
+
+
+@command
+def drop(
+    root: Root,
+    table: TableName,
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Delete its files too, for good.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Take a table out of the lake; its files stay, unless --delete-data says otherwise."""
+    with open_lake(root, option, profile) as lake:
+        if delete_data and not yes:
+            if as_json:
+                raise InvalidOperation(
+                    f"drop {table}: --delete-data deletes its files for good: pass --yes as well"
+                )
+            _confirm(lake, table)
+        lake.drop_table(table, delete_data=delete_data)
+    rest = "and its files are deleted" if delete_data else "and its files are where they were"
+    value = {"dropped": table, "data_deleted": delete_data}
+    Output(as_json).value(value, f"table {table} is out of the lake, {rest}")
+
+
+@command
+def rename(
+    root: Root,
+    table: TableName,
+    new: Annotated[str, typer.Argument(help="The name under which the lake knows it from now on.")],
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Call a table otherwise; its files stay where they are."""
+    with open_lake(root, option, profile) as lake:
+        lake.rename_table(table, new)
+        uri = lake.table(new).uri
+    value = {"name": new, "was": table, "uri": uri}
+    Output(as_json).value(value, f"table {table} is called {new} now: {uri}")
+
+
+def _confirm(lake: lv.Lake[Any], table: str) -> None:
+    with contextlib.suppress(CorruptObject, UnsupportedFormat, UnsupportedTableFeature):
+        lake.table(table)  # nobody is asked about a table that is not there
+    question = f"Delete all files of {table} in {lake.root} for good?"
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:  # nobody is there to answer
+        agreed = False
+    if not agreed:
+        raise InvalidOperation(
+            f"drop {table}: not confirmed, nothing is deleted: answer y or pass --yes"
+        )
+
+
+def _columns(texts: list[str]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for text in texts:
+        name, type_ = _pair(text, "column", ":")
+        if name in columns:
+            raise InvalidOperation(f"column {name!r} is given twice: keep one")
+        columns[name] = type_
+    return columns
+
+
+def _pair(text: str, what: str, mark: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not (name and found and (value or mark == "=")):
+        wanted = "NAME:TYPE, such as id:bigint" if mark == ":" else "KEY=VALUE"
+        raise InvalidOperation(f"{what} {text!r} is not understood: write {wanted}")
+    return name, value
+
+
+def _rows_of(file: Path) -> Any:
+    """The rows of a file, read as they are written."""
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    kind = _FILE_FORMATS.get(file.suffix.lower())
+    if kind is None:
+        raise InvalidOperation(
+            f"--from {file}: the name must end in {', '.join(_FILE_FORMATS)}, which say its format"
+        )
+    if not file.is_file():
+        raise InvalidOperation(f"--from {file}: there is no such file")
+    try:
+        return dataset.dataset(file, format=kind).scanner().to_reader()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidOperation(f"--from {file} is not a {kind} file: {reason}") from None

@@ -1,0 +1,155 @@
+"""Commands that look: at a table's columns, at what changed, at what became of a transaction."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import lakevilla as lv
+from lakevilla.cli.command import (
+    FINDINGS,
+    Json,
+    Limit,
+    Options,
+    Profile,
+    Root,
+    TableName,
+    command,
+)
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation
+
+#: So many commits may come between a look at the lake and one at its history.
+_MEANWHILE = 64
+
+
+@command
+def schema(
+    root: Root,
+    table: TableName,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show a table's columns: names, types, where NULL may be, what it is partitioned by."""
+    with open_lake(root, option, profile) as lake:
+        known = lake.table(table)
+    rows = [
+        {
+            "name": field.name,
+            "type": str(field.type),
+            "nullable": field.nullable,
+            "partition": field.name in known.partition_by,
+        }
+        for field in known.schema
+    ]
+    Output(as_json).rows(["name", "type", "nullable", "partition"], rows)
+
+
+@command
+def versions(
+    root: Root,
+    table: TableName,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="So many, the newest.")
+    ] = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the versions of a table's own log that can still be read, newest first."""
+    with open_lake(root, option, profile) as lake:
+        known = lake.table(table)
+        found = known.versions(limit)
+    columns = ["version", "timestamp", *(["snapshot_id"] if known.format == "iceberg" else [])]
+    rows = [{column: getattr(kept, column) for column in columns} for kept in found]
+    Output(as_json).rows(columns, rows)
+
+
+@command
+def changes(
+    root: Root,
+    since: Annotated[
+        int, typer.Option("--since", min=0, help="Changes after this global version.")
+    ],
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Of this table; several: of each. Default: of all."),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=0, help="Up to this global version.")
+    ] = None,
+    limit: Limit = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show the rows that changed since a global version; it says what to give --since next."""
+    output = Output(as_json)
+    with open_lake(root, option, profile) as lake, lake.snapshot(version) as state:
+        last = state.version
+        if since > last:
+            raise InvalidOperation(
+                f"--since {since} is to come: the newest global version is {last}"
+            )
+        found = {
+            name: state.changes(name, since) for name in table or _changed(lake, state, since, last)
+        }
+    if as_json:
+        tables = {
+            name: {"rows": rows.slice(0, limit).to_pylist(), "total": rows.num_rows}
+            for name, rows in found.items()
+        }
+        output.value({"since": since, "version": last, "tables": tables}, "")
+        return
+    for name, rows in found.items():
+        output.line(f"{name}: {rows.num_rows} row{'' if rows.num_rows == 1 else 's'}")
+        if rows.num_rows:
+            output.frame(rows, limit)
+    output.line(f"up to global version {last}: continue with --since {last}")
+
+
+def _changed(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int) -> list[str]:
+    """The tables of a state that commits after ``since`` have touched, by name."""
+    found = lake.history(last - since + _MEANWHILE)
+    if len(found) == last - since + _MEANWHILE and found[-1].version > since + 1:
+        found = lake.history()  # others have committed more than that since the state was bound
+    entries = [entry for entry in found if since < entry.version <= last]
+    touched = {name for entry in entries for name in entry.tables}
+    return sorted(touched & state.versions.keys())
+
+
+@command
+def outcome(
+    root: Root,
+    txn_id: Annotated[str | None, typer.Argument(help="The transaction's id.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The idempotency key that it was given, instead.")
+    ] = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Tell how a transaction ended; one that is undecided is ended by asking.
+
+    Exits with 1 unless it has committed. To look without ending it: `lakevilla txns`.
+    """
+    if (txn_id is None) == (key is None):
+        raise InvalidOperation("outcome takes a transaction's id, or --key and the key")
+    with open_lake(root, option, profile) as lake:
+        found = lake.outcome(txn_id, idempotency_key=key)
+    result = found.result
+    text = f"{'transaction ' + txn_id if txn_id is not None else 'key ' + str(key)}: {found.state}"
+    if result is not None and result.global_version is not None:
+        text += f" as global version {result.global_version}"
+    if result is not None and result.versions:
+        # A version of the table's own log is at hand only where that was asked already.
+        text += ": " + ", ".join(
+            name if one is None else f"{name} {one}"
+            for name, one in sorted(result.versions.items())
+        )
+    Output(as_json).value(found, text)
+    if found.state != "committed":
+        raise typer.Exit(FINDINGS)

@@ -1,0 +1,409 @@
+"""One process at one lake: its requests, what it knows, and what it does in the background.
+
+What ``Lake``, ``Transaction``, ``Snapshot`` and ``Table`` have in common, and none of their
+users sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Literal, TypeVar
+from weakref import ReferenceType
+
+from lakevilla.client.background import Background
+from lakevilla.client.bars import Bars
+from lakevilla.client.catalogs import Catalogs, locate, pointer_of
+from lakevilla.client.forks import empty_after_fork
+from lakevilla.client.heartbeat import Heartbeat
+from lakevilla.client.in_use import is_callers
+from lakevilla.client.names import TableNames, resolve
+from lakevilla.client.phase_events import phase_event, transaction_event
+from lakevilla.client.progress import Progress
+from lakevilla.clock import Clock, SystemClock
+from lakevilla.engines.base import Engine
+from lakevilla.engines.duckdb import DuckDBEngine
+from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, UnsafeStore
+from lakevilla.formats.base import TableFormat
+from lakevilla.formats.delta import DeltaFormat
+from lakevilla.formats.registry import Formats
+from lakevilla.global_log.head import Head, NameMap, shown_names
+from lakevilla.global_log.repo import load_names
+from lakevilla.ids import Ids
+from lakevilla.lake.context import Context, Event
+from lakevilla.lake.relied_on import is_relied_on
+from lakevilla.maintenance import recovery
+from lakevilla.phases import Phases, Span, during
+from lakevilla.results import CommitResult
+from lakevilla.settings import Settings
+from lakevilla.store.backends.routing import LakeStore
+from lakevilla.store.base import Store
+from lakevilla.store.data_files import DataFiles
+from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
+from lakevilla.store.probe import probe, probe_plain
+from lakevilla.store.runner import Runner
+from lakevilla.tables.dotted_names import meant, path_of
+from lakevilla.transaction.commit.publish import publish_or_tell
+from lakevilla.transaction.state.transaction import TransactionState
+
+_LOG = logging.getLogger("lakevilla")
+_LOG.addHandler(logging.NullHandler())
+
+T = TypeVar("T")
+
+#: Stores that this process has probed, and which writes are conditional there: all, creates
+#: alone, or none.
+_PROBED: dict[str, Literal["all", "creates", "none"]] = {}
+
+#: How long it is known where a table lies that was named by its catalog.
+_LOCATED_SECONDS = 60.0
+
+
+class LakeClient:
+    """One process at one lake. Safe across threads and fork; pickles as its arguments.
+
+    Attributes
+    ----------
+    root : str
+    settings : Settings
+    owner : str
+        Names this process in the records of its transactions.
+    runner : Runner
+        Carries out programs on the lake's store.
+    context : Context
+        What the programs of this process know of the lake.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        store: Store,
+        *,
+        settings: Settings,
+        on_event: Callable[[Event], None] | None = None,
+        progress: bool = False,
+        conditional_writes: Literal["require", "check"] = "require",
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        catalogs: Catalogs | None = None,
+        reopen: Callable[[], tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.root = root
+        self.settings = settings
+        clock = clock or SystemClock()
+        ids = ids or Ids(clock)
+        # Checks until it is known that the store needs none: a client that only reads, and
+        # may have no right to probe, reads what has settled.
+        checks = conditional_writes == "check" and _PROBED.get(self._store_key()) != "all"
+        place = store.place if isinstance(store, LakeStore) else root
+        relied_on = is_relied_on if checks else None
+        self.runner = Runner(store, ids, settings, checked=relied_on, place=place)
+        engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
+        self.context = Context(
+            root,
+            clock,
+            ids,
+            settings,
+            _formats(self.uri_of),
+            self._engine(engine),
+            notify=self.notify,
+            connected=tuple(catalogs or ()),
+        )
+        self.context.replaces = self._replaces
+        self._catalogs = catalogs or {}
+        self._located: dict[str, tuple[str, float]] = {}
+        self._listeners = [on_event] if on_event is not None else []
+        self._tells_phases = on_event is not None
+        if progress:
+            self._listeners.append(Bars())
+        self._progress = Progress(clock, self.notify) if self._listeners else None
+        self._reopen = reopen
+        #: The names that were last asked for, while somebody still goes through them.
+        self.listing: ReferenceType[TableNames] | None = None
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
+        self._background = Background(self.runner)
+        self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
+        self.context.renewed = self._heartbeat.add
+        empty_after_fork(self.context.lanes)
+        self.context.is_callers = is_callers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._reopen is None:
+            raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
+        return self._reopen()
+
+    def run(self, program: Program[T]) -> T:
+        """Carry out a program; returns what it returns, and raises what it raises."""
+        return self.runner.run(program)
+
+    def close(self) -> None:
+        """Wait for what is under way in the background, and renew nothing any more."""
+        self._heartbeat.close()
+        self._background.close()
+
+    # -- what other sorts of lake do otherwise ------------------------------------
+
+    def _engine(self, embedded: DuckDBEngine) -> Engine:
+        """The engine of the lake's transactions."""
+        return embedded
+
+    @contextmanager
+    def beside(self, frame: object) -> Iterator[None]:
+        """A block in which frames come from where ``frame`` does; they may be used together."""
+        yield
+
+    # -- the store -----------------------------------------------------------------
+
+    def ensure_safe_store(self) -> None:
+        """Probe conditional writes, once per store and process, before the first of them.
+
+        A store that does not replace under a condition is used without: HEAD is a log there.
+        With ``conditional_writes="check"`` a store that honours conditions is used as any other:
+        it is cheaper, and safe, and goes with clients that require them. Only one that fails is
+        used with checks.
+        """
+        if self.runner.checked is None:
+            self.run(self._replaces())
+            return
+        key = self._store_key()
+        if key not in _PROBED:
+            _PROBED[key] = self._honoured()
+        self.runner.replaces = _PROBED[key] == "all"
+        # A lake whose HEAD is replaced under checks stays so: it was made before this store was
+        # known to create, or is one that clients without conditions made.
+        held = self.run(self.context.head()) if _PROBED[key] == "creates" else None
+        if _PROBED[key] == "all" or (
+            _PROBED[key] == "creates" and (held is None or held.head.as_log)
+        ):
+            self.runner.checked = None
+
+    def _replaces(self) -> Program[bool]:
+        """Whether the store, checks included, replaces under a condition; asked once."""
+        if self.runner.checked is not None:
+            return True
+        key = self._store_key()
+        if key not in _PROBED:
+            with during("metadata"):
+                _PROBED[key] = "all" if (yield from probe(self.context.ids)) else "creates"
+        self.runner.replaces = _PROBED[key] == "all"
+        return self.runner.replaces
+
+    def _honoured(self) -> Literal["all", "creates", "none"]:
+        place = self.runner.place
+        plain = Runner(self.runner.store, self.context.ids, self.settings, place=place)
+        try:
+            return "all" if plain.run(probe(self.context.ids)) else "creates"
+        except (UnsafeStore, StoreError) as error:
+            # Where a plain write fails too, conditions are not what is wrong: raised.
+            plain.run(probe_plain(self.context.ids))
+            message = (
+                f"{self.root} is written with checks in the place of conditional writes, which is "
+                f"best effort: {error.message.partition(';')[0]}"
+            )
+            _LOG.warning(message)
+            self.notify(Event("unsafe_store", None, message, {}))
+            return "none"
+
+    def _store_key(self) -> str:
+        return f"{os.getpid()}:{self.root}"
+
+    # -- names ---------------------------------------------------------------------
+
+    def location_of(self, name: str) -> str:
+        """The location of a table, by the names of HEAD as it is known here.
+
+        Raises
+        ------
+        InvalidOperation, TableNotFound
+            The name is none, or its catalog has no such table.
+        """
+        held = self.run(self.context.head())
+        head = None if held is None else held.head
+        return self.resolve(self.names(head, name), name, head)
+
+    def resolve(
+        self,
+        names: Mapping[str, str],
+        table: str,
+        head: Head | None,
+        *,
+        also_renamed: bool = False,
+    ) -> str:
+        """The location of a table: a registered name, a path, a URI, or its name in a catalog.
+
+        ``also_renamed``: a path leads to its table although that is called otherwise by now.
+
+        Raises
+        ------
+        InvalidOperation, TableNotFound
+            The name is none, could mean two tables, or its catalog has no such table.
+        """
+        pointer = pointer_of(self._catalogs, table)
+        if pointer is None or table in names:
+            path = path_of(table)
+            if path is None or table in names:
+                return resolve(self.root, names, table, also_renamed=also_renamed)
+            exact, other = (
+                resolve(self.root, names, one, also_renamed=True) for one in (table, path)
+            )
+            with during("metadata"):
+                if self.run(meant(self.context, head, exact, other)) == other:
+                    table = path
+            return resolve(self.root, names, table, also_renamed=also_renamed)
+        now = self.context.clock.elapsed()
+        location, at = self._located.get(table, ("", 0.0))
+        if not location or now - at > _LOCATED_SECONDS:
+            with during("metadata"):
+                location = self.run(locate(self.context, pointer, table))
+            self._located[table] = location, now
+        return location
+
+    def place_of_name(self, old: str, new: str) -> str:
+        """The location that a new name of a table would mean as a path.
+
+        Raises
+        ------
+        InvalidOperation
+            It is no name, or one of the two is a catalog's.
+        """
+        if is_external(new):
+            raise InvalidOperation(
+                f"new is {new!r}, which is a place: give a name, such as 'sales'"
+            )
+        for name in (old, new):
+            held = self.context.held
+            known = self.names(None if held is None else held.head, name)
+            if name not in known and pointer_of(self._catalogs, name) is not None:
+                raise InvalidOperation(
+                    f"{name!r} is a name in a catalog, where a table keeps its name: `register` "
+                    "gives it another one in this lake",
+                    table=old,
+                )
+        return resolve(self.root, {}, new)
+
+    def names(self, head: Head | None, table: object) -> NameMap:
+        """Registered names, with all that is needed to look up what a caller calls a table."""
+        if head is None or not isinstance(table, str):
+            return NameMap()
+        if head.names.refs:
+            asked = {table, table.replace(".", "/")}
+            with suppress(InvalidOperation):
+                asked.add(resolve(self.root, {}, table))
+            with during("version"):
+                self.run(load_names(head, asked))
+        return head.names
+
+    def uri_of(self, location: str) -> str:
+        """A location as any other client may be given it."""
+        if "://" in location or location.startswith("/"):
+            return location
+        return f"{self.root.rstrip('/')}/{location}"
+
+    def named(self, result: CommitResult) -> CommitResult:
+        """A result with the tables by the names that are shown."""
+        held = self.context.held
+        if held is None or result.versions is None:
+            return result
+        # Whatever the transaction has called by its name was looked up, so it is at hand.
+        names = shown_names(held.head)
+        versions = {names.get(k, k): version for k, version in result.versions.items()}
+        return CommitResult(
+            result.id, versions, result.global_version, result.retries, result.operations
+        )
+
+    # -- what is told --------------------------------------------------------------
+
+    def log(self, message: str, txn_id: str | None) -> None:
+        """Say it to the logger ``lakevilla``."""
+        _LOG.info(message, extra={"txn_id": txn_id})
+
+    def notify(self, event: Event) -> None:
+        """Say it to the logger, and to the listener that the caller of ``connect`` has given."""
+        loud = event.kind == "left_out" or event.detail.get("long")
+        quiet = event.kind == "progress"
+        level = logging.WARNING if loud else logging.DEBUG if quiet else logging.INFO
+        _LOG.log(level, event.message, extra={"txn_id": event.txn_id})
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # a caller's listener must not undo a commit
+                _LOG.exception("on_event raised", extra={"txn_id": event.txn_id})
+
+    def phases_of(self, state: TransactionState) -> Phases | None:
+        """What measures the phases of a transaction; None if nobody listens."""
+        if not self._tells_phases:
+            return None
+
+        def tell(phases: Phases, span: Span) -> None:
+            self._tell(phase_event(phases, span))
+
+        return Phases(state.id, self.context.clock, tell)
+
+    def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
+        """Tell, once, that a transaction is over, and how it has ended."""
+        phases = state.phases
+        if phases is not None and not phases.ended:
+            phases.ended = True
+            error = state.ending.failure or error
+            self._tell(transaction_event(state, error, phases.began, self.context.clock.elapsed()))
+
+    @contextmanager
+    def ending(self, state: TransactionState) -> Iterator[None]:
+        """A block that is all that is done in a transaction."""
+        try:
+            yield
+        except LakeVillaError as error:
+            self.tell_end(state, error)
+            raise
+        finally:
+            self.tell_end(state)
+
+    def measured(
+        self, verb: str, table: object = None, txn_id: str | None = None
+    ) -> AbstractContextManager[None]:
+        """A block that tells how far it is if it takes long, and somebody listens."""
+        if self._progress is None or not verb:
+            return nullcontext()
+        return self._progress.of(verb, table, txn_id)
+
+    # -- the background ------------------------------------------------------------
+
+    def after_commit(self, state: TransactionState, *, publish: bool) -> None:
+        """What a commit leaves to the background: publishing if not waited for, checkpoints."""
+        decided = state.ending.decided
+        if decided is not None and not publish:
+            head = decided.held.head
+            for location in decided.summary.tables:
+                self._soon(partial(publish_or_tell, state, head, location))
+        self.checkpoint_soon()
+
+    def checkpoint_soon(self) -> None:
+        """Write the checkpoints that are due, in the background."""
+        while self.context.checkpoints_due:
+            location, version = self.context.checkpoints_due.popleft()
+            self._soon(partial(recovery.checkpoint, self.context, location, version))
+
+    def _soon(self, program: Callable[[], Program[object]]) -> None:
+        self._background.soon(program, self.checkpoint_soon)
+
+
+def _formats(uri_of: Callable[[str], str]) -> Formats:
+    """Delta, and Iceberg where pyiceberg is installed, which is loaded when it is needed."""
+    if find_spec("pyiceberg") is None:
+        return Formats(DeltaFormat())
+
+    def iceberg() -> TableFormat:
+        from lakevilla.formats.iceberg.table_format import IcebergFormat
+
+        return IcebergFormat(uri_of)
+
+    return Formats(DeltaFormat(), later={"iceberg": iceberg})

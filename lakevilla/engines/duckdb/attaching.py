@@ -1,0 +1,232 @@
+"""Views of a DuckDB connection that our caller has opened, over rows that we give it.
+
+All are temporary: nothing of them gets into a database file of the caller's. A comment marks
+each as ours, with the lake that it is of, so that it can be made again for a newer state; what
+bears no such mark is never touched. A table ``a/b`` is the view ``"a/b"``, and ``a.b`` too, by
+way of a database in memory of the name ``a``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.duckdb.reading.above import may_have_nan
+from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
+from lakevilla.errors import InvalidOperation
+
+Connection: TypeAlias = duckdb.DuckDBPyConnection
+Relation: TypeAlias = duckdb.DuckDBPyRelation
+
+_HELPER = "__lakevilla_rows_of_"
+#: Where a name without a schema is looked for: what is there would be hidden, or hide.
+_IN_REACH = """
+    database_name IN ('temp', current_database()) AND schema_name IN ('main', current_schema())
+    AND NOT internal
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedView:
+    """Rows, a dataset of Arrow's, and the view that is to show them; ``path`` is its name in
+    parts, where it has one.
+    """
+
+    view: str
+    path: tuple[str, ...]
+    rows: Any
+
+
+def connection_of(given: object) -> Connection:
+    """The connection itself; the default one for None and for the module ``duckdb``.
+
+    Raises
+    ------
+    InvalidOperation
+        It is none.
+    """
+    if given is None or given is duckdb:
+        return duckdb.default_connection()
+    if not isinstance(given, duckdb.DuckDBPyConnection):
+        raise InvalidOperation(
+            f"a connection of DuckDB is needed, not a {type(given).__name__}: "
+            "pass what duckdb.connect() returns, or duckdb itself"
+        )
+    return given
+
+
+def as_relation(connection: Connection, rows: Any) -> Relation:
+    """A relation over the rows, which is read when it is used."""
+    with _refused("to_duckdb"):
+        return connection.from_arrow(rows).project(_columns(rows.schema))
+
+
+def show_tables(connection: Connection, lake: str, shown: Sequence[AttachedView]) -> None:
+    """Make the views, in the place of those that this lake has made before.
+
+    Raises
+    ------
+    InvalidOperation
+        The connection has something of that name which is not ours, two names differ only by
+        case, or DuckDB refuses. Then all is as it was.
+    """
+    mark = f"lakevilla: {lake}"
+    with _refused("attach"):
+        _refuse_taken(connection, mark, shown)
+        _remove(connection, mark)
+        try:
+            for one in shown:
+                _show(connection, mark, one)
+            for one in shown:
+                _show_by_path(connection, mark, one)
+        except BaseException:
+            _remove(connection, mark)
+            raise
+
+
+def _show(connection: Connection, mark: str, one: AttachedView) -> None:
+    name = quote_name(one.view)
+    if not _has_nan(one.rows.schema):
+        connection.register(one.view, one.rows)
+    else:
+        helper = _HELPER + one.view
+        connection.register(helper, one.rows)
+        connection.execute(f"COMMENT ON VIEW temp.main.{quote_name(helper)} IS {quote_text(mark)}")
+        connection.execute(
+            f"CREATE TEMP VIEW {name} AS SELECT {_columns(one.rows.schema)} "
+            f"FROM temp.main.{quote_name(helper)}"
+        )
+    connection.execute(f"COMMENT ON VIEW temp.main.{name} IS {quote_text(mark)}")
+
+
+def _show_by_path(connection: Connection, mark: str, one: AttachedView) -> None:
+    if not one.path:
+        return
+    database, *schemas, _ = one.path
+    connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(database)}")
+    if schemas:
+        connection.execute(
+            f"CREATE SCHEMA IF NOT EXISTS {quote_name(database)}.{quote_name(schemas[0])}"
+        )
+    full = ".".join(map(quote_name, _full(one.path)))
+    connection.execute(f"CREATE VIEW {full} AS FROM temp.main.{quote_name(one.view)}")
+    connection.execute(f"COMMENT ON VIEW {full} IS {quote_text(mark)}")
+
+
+def _full(path: tuple[str, ...]) -> tuple[str, ...]:
+    return path if len(path) == 3 else (path[0], "main", path[1])
+
+
+def _columns(schema: pa.Schema) -> str:
+    """The columns; those that may have NaN in a way that no filter passes.
+
+    DuckDB hands filters to Arrow, to which NaN is not above every number.
+    """
+    return ", ".join(
+        f"CASE WHEN {name} IS NULL THEN NULL ELSE {name} END AS {name}" if nan else name
+        for name, nan in ((quote_name(f.name), may_have_nan(f.type)) for f in schema)
+    )
+
+
+def _has_nan(schema: pa.Schema) -> bool:
+    return any(may_have_nan(kind) for kind in schema.types)
+
+
+def _refuse_taken(connection: Connection, mark: str, shown: Sequence[AttachedView]) -> None:
+    rows = connection.execute(
+        f"SELECT view_name FROM duckdb_views() "
+        f"WHERE {_IN_REACH} AND comment IS DISTINCT FROM {quote_text(mark)} "
+        f"UNION ALL SELECT table_name FROM duckdb_tables() WHERE {_IN_REACH}"
+    ).fetchall()
+    taken = {name.lower(): name for (name,) in rows}
+    known: dict[str, str] = {}
+    for one in shown:
+        lower = one.view.lower()
+        if lower in taken:
+            raise InvalidOperation(
+                f"attach: the connection has a table or view {taken[lower]} already, which is "
+                f"left as it is: pass tables={{'another_name': {one.view!r}, ...}}, or drop it"
+            )
+        if (other := known.setdefault(lower, one.view)) is not one.view:
+            raise InvalidOperation(
+                f"attach: tables {other} and {one.view} are one name to DuckDB: pass "
+                f"tables={{'another_name': {one.view!r}, ...}}"
+            )
+    _refuse_paths(connection, mark, shown)
+
+
+def _refuse_paths(connection: Connection, mark: str, shown: Sequence[AttachedView]) -> None:
+    """Refuse paths whose database or schema is the caller's: ``a.b`` would be written there, or
+    mean two things.
+    """
+    databases = {
+        name.lower(): path
+        for name, path in connection.execute(
+            "SELECT database_name, path FROM duckdb_databases()"
+        ).fetchall()
+    }
+    (current,) = connection.execute("SELECT current_database()").fetchall()[0]
+    schemas = {
+        name.lower()
+        for (name,) in connection.execute(
+            "SELECT schema_name FROM duckdb_schemas() "
+            "WHERE database_name IN (current_database(), 'system', 'temp')"
+        ).fetchall()
+    }
+    others = {
+        (database.lower(), schema.lower(), name.lower())
+        for database, schema, name in connection.execute(
+            "SELECT database_name, schema_name, view_name FROM duckdb_views() "
+            f"WHERE NOT internal AND comment IS DISTINCT FROM {quote_text(mark)} UNION ALL "
+            "SELECT database_name, schema_name, table_name FROM duckdb_tables()"
+        ).fetchall()
+    }
+    known: dict[tuple[str, ...], str] = {}
+    for one in shown:
+        if not one.path:
+            continue
+        first = one.path[0].lower()
+        full = tuple(part.lower() for part in _full(one.path))
+        if (
+            first in (current.lower(), "temp", "system")
+            or first in schemas
+            or databases.get(first) is not None
+            or full in others
+        ):
+            raise InvalidOperation(
+                f"attach: the connection has a database or schema {one.path[0]} already, so "
+                f"table {one.view} can't be {'.'.join(one.path)} there: pass "
+                f"tables={{'another_name': {one.view!r}, ...}}"
+            )
+        if (other := known.setdefault(full, one.view)) is not one.view:
+            raise InvalidOperation(
+                f"attach: tables {other} and {one.view} are both {'.'.join(one.path)} to DuckDB: "
+                f"pass tables={{'another_name': {one.view!r}, ...}}"
+            )
+
+
+def _remove(connection: Connection, mark: str) -> None:
+    """Remove what this lake has made; those that others are made of last."""
+    ours = connection.execute(
+        "SELECT database_name, schema_name, view_name FROM duckdb_views() "
+        f"WHERE comment = {quote_text(mark)} "
+        f"ORDER BY database_name = 'temp', starts_with(view_name, {quote_text(_HELPER)})"
+    ).fetchall()
+    for database, schema, name in ours:
+        if database == "temp":
+            connection.unregister(name)  # which also lets its rows go
+        full = ".".join(map(quote_name, (database, schema, name)))
+        connection.execute(f"DROP VIEW IF EXISTS {full}")
+
+
+@contextmanager
+def _refused(verb: str) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise InvalidOperation(f"{verb}: DuckDB refuses: {str(error).strip()}") from error

@@ -1,0 +1,227 @@
+"""A table's own past: its state at a version of its own log, from before the lake knew it too.
+
+A version is an entry of the log, and nobody makes one before its commit is decided (design,
+section 8): what is still to be decided, or was void, has no number there, and what is decided and
+not published yet has none so far. So such a state is the log's alone. Nothing is laid over it, and
+HEAD tells no more than which table is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lakevilla.errors import LakeVillaError, TableNotFound, VersionNotFound
+from lakevilla.formats.base import LogVersion, TableSnapshot
+from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.files import DataFile, FileRef, data_files, file_key
+from lakevilla.global_log.head import Head, TableState, application_id
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement, View, is_another
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Program, Stat, parallel
+
+
+@dataclass(frozen=True, slots=True)
+class OwnVersion:
+    """Which state of a table is asked for: one of the three is given."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+    ref: int | str | None = None
+
+    def __str__(self) -> str:
+        if self.version is not None:
+            return f"version {self.version}"
+        if self.timestamp_ms is not None:
+            return f"version by {_time(self.timestamp_ms)}"
+        return f"snapshot, branch or tag {self.ref!r}"
+
+
+def own_view(
+    context: Context, head: Head | None, location: str, asked: OwnVersion
+) -> Program[View]:
+    """A table, as ``head`` means it, at a version of its own log.
+
+    Raises
+    ------
+    VersionNotFound
+        The log has no such version, or no longer.
+    TableNotFound
+        There is no such table, or it is another one by now.
+    """
+    state = yield from _state(head, location)
+    tail = yield from _newest(context, state, location, asked)
+    try:
+        then = yield from _opened(context, tail, asked)
+    except VersionNotFound as error:
+        if asked.ref is not None:
+            raise  # which tells those that are there
+        waiting = head is not None and state is not None and _is_waiting(head, state, tail)
+        raise (yield from _not_kept(context, tail, asked, error.message, waiting)) from None
+    return View(location, state, Placement(then.version, ()), (), then, then, tail.tip)
+
+
+def kept_versions(context: Context, location: str, limit: int | None) -> Program[list[LogVersion]]:
+    """The versions of the table's own log that can be opened, newest first."""
+    held = yield from context.head()
+    state = yield from _state(None if held is None else held.head, location)
+    tail = yield from _newest(context, state, location, OwnVersion())
+    if tail.tip < 0:
+        return []
+    return (yield from context.formats.of(tail.snapshot).kept_versions(tail.snapshot, limit))
+
+
+def _state(head: Head | None, location: str) -> Program[TableState | None]:
+    yield from load_tables(head, [location])
+    return None if head is None else head.tables.get(location)
+
+
+def _newest(
+    context: Context, state: TableState | None, location: str, asked: OwnVersion
+) -> Program[Tail]:
+    """The log, looked at anew unless the version asked for is known to be there."""
+    if state is not None and state.dropped:
+        raise TableNotFound(
+            f"table {location} was dropped from this lake; `register` revives it while its log "
+            "exists",
+            table=location,
+        )
+    tail = yield from open_tail(context, location, missing_ok=state is not None)
+    if asked.version is None or asked.version > tail.tip:
+        tail = yield from probe(context, tail)
+    if state is not None and (yield from is_another(context, state, tail)):
+        raise TableNotFound(
+            f"table {location} was removed, or created again, by another client: the lake knows "
+            f"table {state.table_id}, and the log is of another; `unregister` it, then `register` "
+            "the new one",
+            table=location,
+        )
+    return tail
+
+
+def _is_waiting(head: Head, state: TableState, tail: Tail) -> bool:
+    """Whether something is decided that the log has not got yet."""
+    done = -1
+    if tail.tip >= 0:
+        done = tail.snapshot.application_version(application_id(head)) or -1
+    return any(pending.sequence > done for pending in state.pending)
+
+
+def _opened(context: Context, tail: Tail, asked: OwnVersion) -> Program[TableSnapshot]:
+    if tail.tip < 0:
+        raise VersionNotFound("its creation is decided and not published yet")
+    format_ = context.formats.of(tail.snapshot)
+    if asked.ref is not None:
+        return (yield from format_.at_ref(tail.snapshot, asked.ref))
+    version = asked.version
+    if asked.timestamp_ms is not None:
+        version = yield from format_.version_by(tail.snapshot, asked.timestamp_ms)
+        if version is None:
+            raise VersionNotFound("all that is kept is later")
+    elif version is not None and version > tail.tip:
+        raise VersionNotFound("there is none yet")
+    assert version is not None, "one of the three is given"
+    then = yield from snapshot_at(context, tail, version)
+    yield from format_.check_kept(tail.snapshot, then)
+    return then
+
+
+def _not_kept(
+    context: Context, tail: Tail, asked: OwnVersion, why: str, waiting: bool
+) -> Program[VersionNotFound]:
+    """The error for a version that can't be opened: why, and which ones are left.
+
+    ``waiting``: something is decided and not published yet.
+    """
+    message = f"table {tail.location} has no {asked}"
+    kept = None
+    if tail.tip >= 0:
+        with suppress(LakeVillaError):  # the first error is the better one
+            kept = yield from context.formats.of(tail.snapshot).kept_range(tail.snapshot)
+    if kept is None:
+        message += f": {why}"
+    elif asked.version is not None and asked.version <= tail.tip:
+        message += " any more: its log was cleaned up, or its snapshot expired"
+    elif asked.version is not None and waiting:
+        message += " (what is decided and not published yet has no number in it)"
+    elif asked.version is not None and tail.snapshot.format == "iceberg":
+        message += " (snapshot ids, branches and tags are given as iceberg_ref=)"
+    advice = "read without a version to have its newest state"
+    if kept is not None:
+        oldest, newest = kept
+        advice = (
+            f"those that are left are version {oldest.version} ({_time(oldest.timestamp_ms)}) to "
+            f"{newest.version} ({_time(newest.timestamp_ms)}): ask for one of them"
+        )
+    return VersionNotFound(f"{message}; {advice}", table=tail.location)
+
+
+def refuse_missing_files(context: Context, view: View, asked: OwnVersion) -> Program[None]:
+    """Say so if files of a state are gone: VACUUM, or whoever expires snapshots.
+
+    Asked after a read has failed, so that one that succeeds costs no requests.
+    """
+    missing = yield from missing_files(view)
+    if not missing:
+        return
+    tail = yield from open_tail(context, view.location)
+    first = None
+    if asked.ref is None:
+        first = yield from _first_without(context, tail, view.snapshot.version, missing)
+    advice = "read without a version to have its newest state"
+    if first == tail.tip:
+        advice = f"version {first}, the newest, does without it: ask for that"
+    elif first is not None:
+        advice = f"versions {first} to {tail.tip} do without it: ask for one of them"
+    raise VersionNotFound(
+        f"table {view.location} can't be read at {asked} any more: {next(iter(missing.values()))} "
+        f"was removed, as vacuum does with files that were replaced; {advice}",
+        table=view.location,
+    )
+
+
+def missing_files(view: View) -> Program[dict[FileRef, str]]:
+    """The files of a state that are not all there, each with a key that is missing."""
+    named = [
+        (file.ref, key)
+        for file in data_files((yield from view.snapshot.files()))
+        for key in _keys(view.location, file)
+    ]
+    infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for _, key in named])
+    return {
+        ref: key for (ref, key), info in zip(named, infos, strict=True) if isinstance(info, Missing)
+    }
+
+
+def _keys(location: str, file: DataFile) -> list[str]:
+    """A data file, and the objects that tell which of its rows are deleted."""
+    keys = [file_key(location, file.path)]
+    if file.deletion_vector is not None and file.deletion_vector.storage_type != "i":
+        keys.append(vector_key(location, file.deletion_vector))
+    return keys + [file_key(location, delete.path) for delete in file.deletes]
+
+
+def _first_without(
+    context: Context, tail: Tail, version: int, files: Iterable[FileRef]
+) -> Program[int | None]:
+    """The first later version that has none of the files; None if that can't be told."""
+    waiting = set(files)
+    for later in range(version + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, later)
+        if entry is None:
+            return None
+        waiting -= {removed.ref for removed in entry.change.removes}
+        if not waiting:
+            return later
+    return None
+
+
+def _time(timestamp_ms: int) -> str:
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""Cleaning up after those who will never come back: list, fence, delete."""

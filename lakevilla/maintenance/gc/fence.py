@@ -1,0 +1,157 @@
+"""HEAD moves past whoever will not come back, before anything of theirs is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
+from lakevilla.global_log.head import CommitSummary, Head, TableState, find_commit, successor
+from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
+from lakevilla.global_log.repo import commits_since, load_tables, make_room
+from lakevilla.ids import uuid7
+from lakevilla.lake.absorb import absorb
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.maintenance.gc.listing import Listing
+from lakevilla.store.base import ObjectInfo
+from lakevilla.store.effects import Program, parallel
+from lakevilla.tables.registration import replace_until_stored
+
+
+def fence(context: Context, old: Head, listed: Listing, *, dry_run: bool) -> Program[Head]:
+    """Move HEAD past what is too old; with ``dry_run``, what it would be is returned."""
+    if dry_run:
+        moved = yield from _raised(context, old, listed, dry_run=True)
+        return old if moved is None else moved
+    return (
+        yield from replace_until_stored(
+            context, lambda head: _raised(context, head, listed, dry_run=False)
+        )
+    )
+
+
+def _raised(
+    context: Context, head: Head, listed: Listing, *, dry_run: bool
+) -> Program[Head | None]:
+    """HEAD with the floor past what is too old, and without what is published from ``pending``.
+
+    The history begins where it did unless all its pages can be read. Without the
+    reservations of those that have ended, or are fenced, too. None if that is HEAD as it
+    is, unless there are pages that it does not name.
+    """
+    yield from load_tables(head)
+    now = context.clock.now()
+    floor = _floor(context, head, now)
+    history_start, forgotten = head.history_start, head.forgotten
+    if listed.history is None:
+        history_start, forgotten = yield from _kept_history(context, head, now)
+    commits, tables = yield from _published(context, head, listed.unreadable)
+    aborted = tuple(txn for txn in head.aborted if txn > floor)
+    reserved = tuple(
+        one
+        for one in head.reserved
+        if not (one.txn in listed.ended or one.txn <= floor or one.txn in aborted)
+    )
+    if (
+        floor == head.floor
+        and history_start == head.history_start
+        and not tables
+        and aborted == head.aborted
+        and reserved == head.reserved
+        and not listed.has_stray_pages
+    ):
+        return None
+    page = None if dry_run else (yield from make_room(head, context.ids))
+    return successor(
+        head,
+        nonce=context.ids.nonce(),
+        now_ms=context.now_ms(),
+        commits=commits,
+        tables=tables,
+        floor=floor,
+        aborted=aborted,
+        history_start=history_start,
+        forgotten=forgotten,
+        page=page,
+        reserved=reserved,
+    )
+
+
+def _floor(context: Context, head: Head, now: float) -> str:
+    """The id up to which whoever has not committed is too old to do so."""
+    oldest = int((now - context.settings.max_age_seconds) * 1000)
+    return max(head.floor, uuid7(max(oldest, 0), 0)) if oldest > 0 else head.floor
+
+
+def _kept_history(context: Context, head: Head, now: float) -> Program[tuple[int, str]]:
+    """After which commit the history that is kept begins, and the last id that is forgotten."""
+    kept_since = (now - context.settings.outcome_retention_seconds) * 1000
+    start, forgotten = head.history_start, head.forgotten
+    waiting = {ref.sequence for state in head.tables.values() for ref in state.pending}
+    for commit in (yield from commits_since(head, start)) or ():
+        # The first commit that is kept: the history begins after the one before it.
+        if commit.timestamp_ms >= kept_since or commit.sequence in waiting:
+            break
+        start = commit.sequence
+        if commit.kind == "transaction":
+            forgotten = max(forgotten, commit.txn)
+    return start, forgotten
+
+
+def _published(
+    context: Context, head: Head, left_alone: Container[str]
+) -> Program[tuple[Sequence[CommitSummary], dict[str, TableState]]]:
+    """The tables of which logs hold more than HEAD knows, and the commits that say so."""
+    live = {
+        location: state
+        for location, state in head.tables.items()
+        if not state.dropped and location not in left_alone
+    }
+    tails = yield from parallel(
+        [open_tail(context, location, missing_ok=True) for location in live]
+    )
+    tails = yield from parallel([probe(context, tail) for tail in tails])
+    absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
+    tables = {
+        location: msgspec.structs.replace(
+            live[location], published=placement.logged, pending=placement.overlay
+        )
+        for location, placement in absorbed.placements.items()
+    }
+    changed = {location: state for location, state in tables.items() if state != live[location]}
+    return absorbed.commits, changed
+
+
+def settle_keys(
+    context: Context, head: Head, keys: Iterable[ObjectInfo], *, dry_run: bool
+) -> Program[dict[str, LakeVillaError]]:
+    """Write into an application's key object what HEAD knows of its last use.
+
+    It must be known when the history that proves it goes: a pair is kept for ever.
+    Those that can't be read are returned, with the reason.
+    """
+    damaged: dict[str, LakeVillaError] = {}
+    for info in keys:
+        try:
+            held = None if not is_key_object(info.key) else (yield from load_key_object(info.key))
+        except (CorruptObject, UnsupportedFormat) as error:
+            damaged[info.key] = error
+            continue
+        if held is None:
+            continue
+        record = held.record
+        if dry_run or record.version is None or record.committed == record.version:
+            continue
+        try:
+            commits = yield from commits_since(head, record.sequence)
+        except (CorruptObject, UnsupportedFormat):
+            continue  # the history that proves it can't be read, so none of it goes
+        if commits is not None and find_commit(commits, record.txn) is not None:
+            settled = msgspec.structs.replace(
+                record, nonce=context.ids.nonce(), committed=record.version
+            )
+            # Refused: a new use has read the old record and settles it itself.
+            yield from put_key(info.key, held, settled)
+    return damaged

@@ -1,0 +1,123 @@
+"""What may go once HEAD has moved: of what was listed, what belongs to the fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Sequence
+
+from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.global_log.head import CommitSummary, Head, find_commit
+from lakevilla.global_log.repo import commits_since
+from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import needed_files, unpublished
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.maintenance.gc.listing import Listing, named_pages
+from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
+from lakevilla.maintenance.stale_places import still_there
+from lakevilla.markers.marker import Listed, Marker, marker_key
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import staged_keys
+from lakevilla.tables.nested_tables import is_within, nested_tables
+
+
+def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> Program[list[str]]:
+    """The keys of what is to be deleted, when ``head`` is the lake's."""
+    still_named = set() if listed.history else (yield from named_pages(head))
+    old_pages = [key for key in listed.pages if key not in still_named]
+    # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
+    kept: Sequence[CommitSummary] | None = head.commits
+    if listed.history is None:
+        kept = yield from commits_since(head, head.history_start)
+    commits = listed.commits
+    if kept is None:  # another gc is at work: whose they are is for that one to tell
+        kept, commits = head.commits, []
+    doomed: list[str] = []
+    for location, files in listed.data.items():
+        doomed.extend((yield from _orphans(context, head, location, files)))
+    doomed.extend(_old_commits(head, kept, commits))
+    sources = yield from _sources(context, head)
+    # Where a pending commit can't be read, what it needs may be any of them.
+    for key, txn in listed.records if sources is not None else ():
+        over = head.is_fenced(txn) or find_commit(kept, txn) is not None
+        if over and key not in (sources or ()):
+            doomed.append(key)
+    doomed.extend(old_pages)
+    doomed.extend((yield from unreferenced_leaves(context, head, listed.leaves, dry_run=dry_run)))
+    ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
+    doomed.extend((yield from _void_markers(head, listed.markers, ended)))
+    return doomed
+
+
+def _orphans(
+    context: Context, head: Head, location: str, files: Collection[tuple[str, str]]
+) -> Program[list[str]]:
+    """Files of fenced transactions that no entry of the log, and nothing pending, names."""
+    # A table may have come into HEAD, inside of this one's directory, since the files were listed.
+    nested = nested_tables(location, (), head)
+    candidates = {
+        path
+        for path, txn in files
+        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
+    }
+    if not candidates:
+        return []
+    tail = yield from open_tail(context, location, missing_ok=True)
+    tail = yield from probe(context, tail)
+    # Who publishes what is pending stores manifests first, in the name of the last transaction:
+    # they may be on their way. Once it is published that number is taken. A dropped table keeps
+    # its pending commits for ever: the log tells which of them are published.
+    waiting = {ref.txn for ref in unpublished(head, location, tail)}
+    candidates -= {path for path, txn in files if path.endswith(".avro") and txn in waiting}
+    named: set[str] = set()
+    if tail.tip >= 0:
+        live = yield from tail.snapshot.files()
+        named.update(live["path"].to_pylist())
+        named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
+    state = head.tables[location]
+    named |= yield from needed_files(context, location, state.pending)
+    return [f"{location}/{path}" for path in sorted(candidates - named)]
+
+
+def _sources(context: Context, head: Head) -> Program[set[str] | None]:
+    """The sources of pending merges: a foreign change may yet ask for a replay (hazard 25).
+
+    None if a pending commit can't be read.
+    """
+    keys: set[str] = set()
+    for state in head.tables.values():
+        for ref in state.pending:
+            try:
+                commit = yield from context.commit_object(ref.txn, ref.hash)
+            except (CorruptObject, UnsupportedFormat):
+                return None
+            keys.update(key for operation in commit.operations for key in staged_keys(operation))
+    return keys
+
+
+def _old_commits(
+    head: Head, kept: Sequence[CommitSummary], listed: Iterable[tuple[str, str, str]]
+) -> list[str]:
+    """Commit objects of fenced ids that neither the history nor ``pending`` names."""
+    named = {(commit.txn, commit.hash) for commit in kept}
+    named |= {(ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending}
+    return [
+        key for key, txn, digest in listed if head.is_fenced(txn) and (txn, digest) not in named
+    ]
+
+
+def _void_markers(
+    head: Head, markers: Iterable[tuple[str, Listed, Marker]], ended: Container[str]
+) -> Program[list[str]]:
+    """Markers of transactions that can't commit any more, or have.
+
+    They are listed once more: a number that was freed since may be another's by now.
+    """
+    doomed: dict[str, list[Listed]] = {}
+    for table, listed, marker in markers:
+        if marker.txn in ended or head.is_fenced(marker.txn):
+            doomed.setdefault(table, []).append(listed)
+    left = yield from parallel([still_there(table, some) for table, some in doomed.items()])
+    return [
+        marker_key(table, number)
+        for table, numbers in zip(doomed, left, strict=True)
+        for number in numbers
+    ]

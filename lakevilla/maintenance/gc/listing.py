@@ -1,0 +1,190 @@
+"""What is there before HEAD moves: only that may be deleted after it (hazards 19, 20)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
+from lakevilla.global_log.commits import COMMITS_PREFIX
+from lakevilla.global_log.head import PAGES_PREFIX, Head
+from lakevilla.global_log.keys import KEYS_PREFIX
+from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.repo import load_page, pages_before, rules_table
+from lakevilla.ids import is_txn_id
+from lakevilla.lake.context import Context
+from lakevilla.lake.file_names import owner_of
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.view import pending_parts
+from lakevilla.markers.marker import Listed, Marker, marker_key, ticket_of
+from lakevilla.markers.repo import load_markers
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.effects import Program, list_objects, parallel
+from lakevilla.store.effects import stat as object_info
+from lakevilla.sublogs.record import TXNS_PREFIX, record_key
+from lakevilla.tables.nested_tables import is_within, nested_tables
+
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_COMMIT = re.compile(rf"{COMMITS_PREFIX}/({_UUID})-([0-9a-f]+)\.json")
+_LEAF = re.compile(rf"{LEAVES_PREFIX}/\d{{20}}-(?:[0-9a-f]+|named)\.json")
+_RECORD = re.compile(rf"{TXNS_PREFIX}/({_UUID})(?:\.json|/.*)")
+
+
+@dataclass(slots=True)
+class Listing:
+    """What was there before HEAD moved."""
+
+    unreadable: dict[str, LakeVillaError]
+    data: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    commits: list[tuple[str, str, str]] = field(default_factory=list)
+    records: list[tuple[str, str]] = field(default_factory=list)
+    keys: list[ObjectInfo] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
+    leaves: list[str] = field(default_factory=list)
+    tickets: dict[str, list[Listed]] = field(default_factory=dict)
+    markers: list[tuple[str, Listed, Marker]] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    history: LakeVillaError | None = None
+    has_stray_pages: bool = False
+
+
+def look(context: Context, head: Head) -> Program[Listing]:
+    """List and read what a HEAD and those who work beside it have left."""
+    unreadable = yield from _unreadable(context, head)
+    listed = yield from _list(context, head, unreadable)
+    listed.markers = yield from _markers(context, listed.tickets)
+    # Asked for after markers and HEAD were read: whoever is named there has created its
+    # record before, so one that has none now has ended.
+    holders = {one.txn for _, _, one in listed.markers} | {r.txn for r in head.reserved}
+    listed.ended = yield from _without_record(holders)
+    listed.history = yield from _history_trouble(head)
+    if listed.history is not None:
+        # What a page that can't be read names is not known: all of the history stays.
+        listed.pages.clear()
+        listed.commits.clear()
+    else:
+        named = yield from named_pages(head)
+        # A page that HEAD does not name may be one whose HEAD is on its way: that
+        # replacement is refused once HEAD has moved, and only then it is garbage.
+        listed.has_stray_pages = any(key not in named for key in listed.pages)
+    return listed
+
+
+def _unreadable(context: Context, head: Head) -> Program[dict[str, LakeVillaError]]:
+    """Tables that can't be read: one of them must not keep the lake from being cleaned."""
+    errors = yield from parallel([_trouble(context, head, location) for location in head.tables])
+    found = zip(head.tables, errors, strict=True)
+    return {location: error for location, error in found if error is not None}
+
+
+def _trouble(context: Context, head: Head, location: str) -> Program[LakeVillaError | None]:
+    """Why a table's log, what is pending, or whose a dropped one is, can't be read."""
+    state = head.tables[location]
+    try:
+        if state.dropped:
+            yield from rules_table(location, head)
+        else:
+            yield from refresh(context, location)
+        yield from pending_parts(context, location, state.pending)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return error
+    return None
+
+
+def _history_trouble(head: Head) -> Program[LakeVillaError | None]:
+    try:
+        yield from pages_before(head)
+    except StoreError:
+        raise
+    except VersionNotFound:
+        return None  # another gc has let go of it meanwhile
+    except LakeVillaError as error:
+        return error
+    return None
+
+
+def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -> Program[Listing]:
+    listed = Listing(unreadable)
+    locations = []
+    for location, state in head.tables.items():
+        # One that was let go may be another lake's by now, whose HEAD alone knows its files.
+        if location in unreadable:
+            continue
+        if not state.dropped or (yield from rules_table(location, head)):
+            locations.append(location)
+    results = yield from parallel(
+        [
+            list_objects(COMMITS_PREFIX),
+            list_objects(TXNS_PREFIX),
+            list_objects(KEYS_PREFIX),
+            list_objects(PAGES_PREFIX),
+            list_objects(LEAVES_PREFIX),
+            *[list_objects(location) for location in locations],
+        ]
+    )
+    for info in results[0]:
+        if (found := _COMMIT.fullmatch(info.key)) is not None:
+            listed.commits.append((info.key, found[1], found[2]))
+    for info in results[1]:
+        if (found := _RECORD.fullmatch(info.key)) is not None:
+            listed.records.append((info.key, found[1]))
+    listed.keys = list(results[2])
+    listed.pages = [info.key for info in results[3]]
+    listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
+    for location, objects in zip(locations, results[5:], strict=True):
+        files = []
+        nested = nested_tables(location, [info.key for info in objects], head)
+        for info in objects:
+            if is_within(info.key, nested):
+                continue  # another table's: only its own log tells whether it is needed
+            path = info.key.removeprefix(f"{location}/")
+            owner = owner_of(path)
+            # Those of log-entry committers can't be fenced and are VACUUM's alone.
+            if owner is not None and owner[0] == "h":
+                files.append((path, owner[1]))
+            number = ticket_of(path)
+            if number is not None and info.key == marker_key(location, number):
+                listed.tickets.setdefault(location, []).append(Listed(number, info.token))
+        listed.data[location] = files
+    return listed
+
+
+def _markers(
+    context: Context, listed: Mapping[str, list[Listed]]
+) -> Program[list[tuple[str, Listed, Marker]]]:
+    """The markers of the tables. Those that can't be read are for whoever waits for them."""
+    loaded = yield from parallel(
+        [load_markers(table, some, context.known_markers()) for table, some in listed.items()]
+    )
+    return [
+        (table, one, marker)
+        for table, some in zip(listed, loaded, strict=True)
+        for one, marker in some
+        if isinstance(marker, Marker)
+    ]
+
+
+def _without_record(txns: Collection[str]) -> Program[set[str]]:
+    asked = sorted(txn for txn in txns if is_txn_id(txn))
+    infos = yield from parallel([object_info(record_key(txn)) for txn in asked])
+    return {txn for txn, info in zip(asked, infos, strict=True) if isinstance(info, Missing)}
+
+
+def named_pages(head: Head) -> Program[set[str]]:
+    """The pages that a HEAD reaches within the history that it keeps.
+
+    Those that another gc has let go of since are named by nobody any more.
+    """
+    keys = set()
+    ref = head.page
+    while ref is not None and ref.last_sequence > head.history_start:
+        try:
+            page = yield from load_page(ref)
+        except VersionNotFound:
+            break
+        keys.add(ref.key)
+        ref = page.previous
+    return keys

@@ -1,0 +1,162 @@
+"""Phases: what a transaction spends its time on, measured where somebody listens.
+
+A block of code names its phase with ``during``. Whose time it is tells the thread: a verb runs
+inside ``of`` its transaction. Where nobody listens there is no ``Phases``, and ``during`` gives one
+shared object that does nothing: no clock is read and nothing is made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from lakevilla.clock import Clock
+
+#: The steps of a transaction, in the order in which most take them (design note 24).
+Phase = Literal[
+    "version", "metadata", "data", "marker", "wait", "validate", "decide", "publish", "free"
+]
+
+Item = TypeVar("Item")
+
+#: What a block is in that nobody measures.
+UNMEASURED: AbstractContextManager[None] = nullcontext()
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """One stretch of one phase; a block that may be entered again, and is told of once.
+
+    ``seconds`` is the time inside the block, ``own_seconds`` the part of it in which no phase of
+    the transaction was open that began later. Own seconds never overlap: their sum is the time
+    that the transaction was in any phase.
+    """
+
+    _phases: Phases
+    phase: Phase
+    table: str | None
+    began: float | None = None
+    ended: float = 0.0
+    seconds: float = 0.0
+    own_seconds: float = 0.0
+    _entered: float = 0.0
+
+    def begin(self, now: float) -> None:
+        self._entered = now
+        self.began = now if self.began is None else self.began
+
+    def end(self, now: float) -> None:
+        self.ended = now
+        self.seconds += now - self._entered
+
+    def __enter__(self) -> None:
+        self._phases.begin(self)
+
+    def __exit__(self, *error: object) -> None:
+        self._phases.end(self)
+        self._phases.tell(self)
+
+
+class Phases:
+    """The phases that one transaction is in.
+
+    Threads may share it: the leader of a group commit validates for those who wait for it.
+
+    Parameters
+    ----------
+    txn_id : str
+    clock : Clock
+    tell : callable
+        Gets each span when it is over.
+
+    Attributes
+    ----------
+    txn_id : str
+        Whose phases they are; may change while it has done nothing.
+    began : float
+        When it was made, by the clock.
+    ended : bool
+        Whether the end of the transaction was told.
+    """
+
+    def __init__(self, txn_id: str, clock: Clock, tell: Callable[[Phases, Span], None]) -> None:
+        self.txn_id = txn_id
+        self.began = clock.elapsed()
+        self.ended = False
+        self._clock = clock
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._open: list[Span] = []
+        self._since = self.began
+
+    def begin(self, span: Span) -> None:
+        with self._lock:
+            span.begin(self._charge())
+            # What is given back beside a commit's last round has the time that is left over.
+            self._open.insert(0 if span.phase == "free" else len(self._open), span)
+
+    def end(self, span: Span) -> None:
+        with self._lock:
+            span.end(self._charge())
+            self._open.remove(span)
+
+    def tell(self, span: Span) -> None:
+        self._tell(self, span)
+
+    def _charge(self) -> float:
+        """Give the time since the last change to the phase that began last; returns now."""
+        now = self._clock.elapsed()
+        if self._open:
+            self._open[-1].own_seconds += now - self._since
+        self._since = now
+        return now
+
+
+_RUNNING: ContextVar[Phases | None] = ContextVar("lakevilla-phases", default=None)
+
+
+def during(phase: Phase, table: str | None = None) -> AbstractContextManager[None]:
+    """A block that is a phase of the transaction that this thread works for, if it is measured."""
+    phases = _RUNNING.get()
+    return UNMEASURED if phases is None else Span(phases, phase, table)
+
+
+def of(phases: Phases | None) -> AbstractContextManager[None]:
+    """A block in which this thread works for the transaction whose phases these are."""
+    return UNMEASURED if phases is None else _of(phases)
+
+
+@contextmanager
+def _of(phases: Phases) -> Iterator[None]:
+    token = _RUNNING.set(phases)
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
+
+
+def streamed(
+    phases: Phases | None, phase: Phase, table: str | None, items: Iterator[Item]
+) -> Iterator[Item]:
+    """``items``; the time in which they are made is one span, without that of who takes them."""
+    if phases is None:
+        yield from items
+        return
+    span = Span(phases, phase, table)
+    try:
+        while True:
+            phases.begin(span)
+            try:
+                item = next(items, None)
+            finally:
+                phases.end(span)
+            if item is None:
+                return
+            yield item
+    finally:
+        if span.began is not None:
+            phases.tell(span)

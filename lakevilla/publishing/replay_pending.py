@@ -1,0 +1,350 @@
+"""Pending commits of a table, performed again on what other clients have made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
+from lakevilla.formats.base import Change, TableSnapshot
+from lakevilla.formats.fields import Ids
+from lakevilla.formats.files import file_key
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.head import (
+    Head,
+    PendingRef,
+    application_id,
+)
+from lakevilla.lake.context import Context
+from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.fitness import UNREADABLE, is_lost, lost_for_good
+from lakevilla.lake.net_change import net_change
+from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.table_log import open_tail, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement, View, build_view, place
+from lakevilla.operations.change_feed import in_one_entry
+from lakevilla.operations.perform import check_append_only, perform, performed_as
+from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, Put, parallel, put
+from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, withdrawn
+from lakevilla.sublogs.describe import summed
+from lakevilla.sublogs.operations import (
+    Append,
+    Operation,
+    Optimize,
+    Overwrite,
+    ReadRecord,
+    given_files,
+    is_blind,
+    staged_keys,
+)
+
+#: Files of a table that are looked for when a replay has failed.
+_MOST_LOOKED_FOR = 10_000
+
+
+@dataclass(slots=True)
+class Replay:
+    """The outcome of replaying the pending commits of one table."""
+
+    snapshot: TableSnapshot
+    changes: list[Change] = field(default_factory=list)
+    voided: list[tuple[str, str]] = field(default_factory=list)
+    metrics: list[dict[str, str]] = field(default_factory=list)
+    operation: str = "RECONCILE"
+    #: What the reconcile commit stands for: it may become unfit itself.
+    operations: list[Operation] = field(default_factory=list)
+    #: What their callers had seen: should it be replayed again, that is told too.
+    reads: list[ReadRecord] = field(default_factory=list)
+    moved: dict[Ids, Ids] = field(default_factory=dict)
+
+    def void(self, commit: CommitObject, location: str, reason: str) -> None:
+        """Nothing of the commit takes effect on the table; nor do columns have the ids it gave."""
+        self.voided.append((commit.txn, reason))
+        for operation in _of_table(commit, location):
+            self.moved |= withdrawn(operation)
+
+
+def _of_table(commit: CommitObject, location: str) -> list[Operation]:
+    return [operation for operation in commit.operations if operation.table == location]
+
+
+def _given(commit: CommitObject, location: str) -> list[str]:
+    """The objects that its operations on the table begin from; nobody could make them again."""
+    mine = _of_table(commit, location)
+    files = [file_key(location, f.path) for operation in mine for f in given_files(operation)]
+    return files + [key for operation in mine for key in staged_keys(operation)]
+
+
+def is_among(ref: PendingRef, lost: Collection[tuple[str, str]]) -> bool:
+    return (ref.txn, ref.hash) in lost
+
+
+def replay_pending(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+) -> Program[tuple[CommitObject, str, Replay]]:
+    """The commit that stands for all that wait, and its digest; and what became of each."""
+    txn = context.ids.txn_id(above=head.floor)
+    state = head.tables[location]
+    has_left = yield from is_lost(context, head, location, tail)
+    replay = Replay(tail.snapshot)
+    reason = _why_none(location, tail, waiting[0], commits[0], is_lost=has_left)
+    if reason is not None:
+        replay.voided.extend((ref.txn, reason) for ref in waiting)
+    else:
+        yield from _replay_each(context, head, tail, waiting, commits, missing, replay, txn)
+    change = Change()
+    bodies: dict[str, bytes] = {}
+    if replay.changes:
+        name = file_namer(context, txn, through_head=True)
+        change, bodies = yield from in_one_entry(context, tail.snapshot, replay.changes, name)
+    yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
+    table_id = tail.snapshot.table_id if tail.tip >= 0 else state.table_id
+    part = TablePart(
+        table_id=table_id,
+        change=change,
+        operation=replay.operation,
+        parameters={"replaces": ",".join(ref.txn for ref in waiting)},
+        metrics=summed(replay.metrics),
+    )
+    touched: tuple[str, ...] = ()
+    if not has_left and tail.tip >= 0:
+        touched = yield from _touched(context, head, location, tail, commits, missing)
+    # An optimize gives way, and rows that depend on no others come in as they were.
+    unmoved = not touched and all(
+        isinstance(op, Optimize) or is_blind(op) for op in replay.operations
+    )
+    quiet = _is_quiet(tail, state.published, application_id(head), unmoved=unmoved)
+    commit = CommitObject(
+        FORMAT,
+        context.ids.nonce(),
+        txn,
+        {location: part},
+        touched_reads=touched,
+        quiet=quiet and not replay.voided,
+        replaces=tuple((ref.sequence, ref.txn, ref.hash) for ref in waiting),
+        voided=tuple(replay.voided),
+        operations=tuple(replay.operations),
+        reads=tuple(replay.reads),
+    )
+    return commit, (yield from _stored(context, commit)), replay
+
+
+def _stored(context: Context, commit: CommitObject) -> Program[str]:
+    digest, body = seal(commit)
+    key = commit_key(commit.txn, digest)
+    stored = yield from put(key, body, ABSENT)
+    if not isinstance(stored, Stored):
+        # HEAD must never name an object that may not be there.
+        tables = ", ".join(commit.tables)
+        raise StoreError(f"could not store {key}, so {tables} stays unpublished: try again")
+    context.keep_commit(digest, commit)
+    return digest
+
+
+def _why_none(
+    location: str, tail: Tail, first: PendingRef, commit: CommitObject, *, is_lost: bool
+) -> str | None:
+    """Why none of the commits can take effect on the table."""
+    if is_lost:
+        return f"table {location} was dropped or created again by another client"
+    if tail.tip < 0:
+        return f"the commit that was to make table {location} is gone: {_object_lost(first)}"
+    if commit.tables[location].created:
+        return f"another client made table {location} first"
+    return None
+
+
+def _replay_each(
+    context: Context,
+    head: Head,
+    tail: Tail,
+    waiting: tuple[PendingRef, ...],
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+    replay: Replay,
+    txn: str,
+) -> Program[None]:
+    location = tail.location
+    parts = [commit.tables[location] for commit in commits]
+    for index, (ref, commit) in enumerate(zip(waiting, commits, strict=True)):
+        if is_among(ref, missing):
+            replay.voided.append((ref.txn, _object_lost(ref)))
+            continue
+        without = yield from lost_for_good(_given(commit, location))
+        if without:
+            replay.void(commit, location, _without(without))
+            continue
+        made_for = _written_layout(context, tail, waiting[: index + 1], parts[: index + 1])
+        yield from _replay_commit(context, head, location, txn, commit, made_for, replay)
+
+
+def _touched(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    commits: Sequence[CommitObject],
+    missing: Collection[tuple[str, str]],
+) -> Program[tuple[str, ...]]:
+    """The transactions that have read on the table what is another by now."""
+    if not missing:
+        return (yield from _touched_reads(context, head, location, tail, commits))
+    # What is void may be in what they have read, and nobody can tell.
+    readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
+    return tuple(readers)
+
+
+def _replay_commit(
+    context: Context,
+    head: Head,
+    location: str,
+    txn: str,
+    commit: CommitObject,
+    made_for: Program[Layout],
+    replay: Replay,
+) -> Program[None]:
+    """Replay one commit's operations on the table; one that can't be is voided here, whole."""
+    name = file_namer(context, txn, through_head=True)
+    snapshot = replay.snapshot
+    changes: list[Change] = []
+    operations: list[Operation] = []
+    moved: Moves = {location: dict(replay.moved)}
+    metrics = []
+    read: list[TableSnapshot] = []
+
+    def lookup(other: str) -> Program[TableSnapshot]:
+        if other == location:
+            return snapshot
+        # One that this very commit creates may have no log yet.
+        tail = yield from open_tail(context, other, missing_ok=True)
+        view = yield from build_view(context, head, other, tail)
+        read.append(view.snapshot)
+        return view.snapshot
+
+    try:
+        written = yield from made_for
+        for operation in _of_table(commit, location):
+            # Its columns may have other ids than those that were decided before it.
+            operation = renumber(operation, moved)
+            performed = yield from perform(context, operation, snapshot, name, lookup)
+            check_append_only(snapshot, performed)
+            again = performed_as(operation, snapshot, performed)
+            moved[location] |= moves(operation, again)
+            operations.append(again)
+            layout = snapshot.apply(performed.change).layout
+            if isinstance(operation, Append | Overwrite) and not still_fits(written, layout):
+                raise TableNotFound(f"rows written to {location} no longer fit its schema")
+            if performed.bodies:
+                yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
+            snapshot = snapshot.apply(performed.change)
+            changes.append(performed.change)
+            metrics.append(performed.metrics)
+    except LakeVillaError as error:
+        reason = error.message
+        if error.kind in UNREADABLE:
+            missing = yield from _missing_of([snapshot, *read])
+            if not missing:
+                raise
+            reason = _without(missing)
+        replay.void(commit, location, reason)
+        return
+    replay.snapshot = snapshot
+    replay.changes.extend(changes)
+    replay.metrics.extend(metrics)
+    replay.operations.extend(operations)
+    replay.moved = moved[location]
+    replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:
+    """The data files of these states that are gone: no replay can ever read them.
+
+    Asked after one has failed, of as many as it takes little to ask for.
+    """
+    keys: list[str] = []
+    for snapshot in snapshots:
+        files = yield from snapshot.files()
+        paths = files["path"].slice(0, _MOST_LOOKED_FOR).to_pylist()
+        keys.extend(file_key(snapshot.location, path) for path in paths)
+    return (yield from lost_for_good(keys))
+
+
+def _without(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"{keys[0]}{more}, which it needs, was deleted by another client"
+
+
+def _object_lost(ref: PendingRef) -> str:
+    return f"its commit object {commit_key(ref.txn, ref.hash)} was deleted by another client"
+
+
+def _written_layout(
+    context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
+) -> Program[Layout]:
+    """What the last of ``waiting`` made its files for.
+
+    The log up to which it was validated, and what was decided before it and is
+    not in that log.
+    """
+    base = min(waiting[-1].base, tail.tip)
+    snapshot = yield from snapshot_at(context, tail, base)
+    for part in parts:
+        snapshot = snapshot.apply(part.change)
+    return snapshot.layout
+
+
+def _touched_reads(
+    context: Context,
+    head: Head,
+    location: str,
+    tail: Tail,
+    commits: Sequence[CommitObject],
+) -> Program[tuple[str, ...]]:
+    """The transactions whose observed reads the foreign change touches: told, not undone.
+
+    The log before the first foreign entry is held against the log now, without
+    what is replayed: an operation that sets the same value on both would hide
+    that the value it was computed from has changed.
+    """
+    state = head.tables[location]
+    before = yield from place(context, head, location, tail, accept_hidden=False)
+    base = yield from snapshot_at(context, tail, before.logged)
+    old = View(location, state, Placement(before.logged, ()), (), base, base, tail.tip)
+    log = tail.snapshot
+    new = View(location, state, Placement(tail.tip, ()), (), log, log, tail.tip)
+    net = yield from net_change(context, old, new, tail)
+    touched: list[str] = []
+    for commit in commits:
+        for read in commit.reads:
+            if read.table == location:
+                verdict = yield from judge(context, old, new, net, read.where)
+                if verdict is Verdict.CHANGED:
+                    touched.append(commit.txn)
+                    break
+    return tuple(touched)
+
+
+def _is_quiet(tail: Tail, published: int, application: str, *, unmoved: bool) -> bool:
+    """Whether nobody need be told: the foreign entries only moved rows.
+
+    Or changed some, and what is replayed is ``unmoved`` by that.
+    """
+    for version in range(published + 1, tail.tip + 1):
+        entry = tail.entries.get(version)
+        if entry is None:
+            return False
+        if application not in entry.applications and (
+            (entry.change.changes_data and not unmoved) or entry.change.metadata is not None
+        ):
+            return False
+    return True

@@ -1,0 +1,13 @@
+"""Every planted bug by its name: each file of this folder adds its own when it is imported."""
+
+from lakevilla.testing.planted import (
+    commit_again,
+    iceberg,
+    leaves,
+    protocol,
+    queues,
+    reshaping,
+)
+from lakevilla.testing.planted.bugs import PLANTED
+
+__all__ = ["PLANTED", "commit_again", "iceberg", "leaves", "protocol", "queues", "reshaping"]

@@ -1,0 +1,78 @@
+"""Step 2 of a commit: what the transaction did, as one object of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.describe import describe, summed
+from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
+from lakevilla.transaction.redo.entry import entry_change
+from lakevilla.transaction.state.transaction import TransactionState
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A commit object as it is stored: its name is made of the transaction and the digest."""
+
+    commit: CommitObject
+    digest: str
+    body: bytes
+
+    @property
+    def key(self) -> str:
+        return commit_key(self.commit.txn, self.digest)
+
+
+def seal_commit(txn: TransactionState) -> Program[Sealed]:
+    """What the transaction did up to now; it names no parent, so a lost race rewrites nothing."""
+    commit = yield from _commit_object(txn)
+    digest, body = seal(commit)
+    txn.ending.digests.add(digest)
+    return Sealed(commit, digest, body)
+
+
+def tables_written(txn: TransactionState) -> list[str]:
+    """The tables of its operations, in their order."""
+    return list(dict.fromkeys(done.table for done in txn.work.done))
+
+
+def _commit_object(txn: TransactionState) -> Program[CommitObject]:
+    tables = {}
+    for table in tables_written(txn):
+        tables[table] = yield from _table_part(txn, table)
+    return CommitObject(
+        FORMAT,
+        txn.context.ids.nonce(),
+        txn.id,
+        tables,
+        operations=tuple(done.operation for done in txn.work.done),
+        reads=tuple(txn.work.reads.values()),
+        metadata=txn.options.metadata,
+        applications=txn.options.applications,
+        started_ms=txn.bound.started_ms,
+    )
+
+
+def _table_part(txn: TransactionState, table: str) -> Program[TablePart]:
+    mine = [done for done in txn.work.done if done.table == table]
+    change = yield from entry_change(txn, table)
+    operations = [done.operation for done in mine]
+    name, parameters = describe(operations)
+    was_read = any(table in tables_read(done.operation) for done in txn.work.done)
+    was_seen = any(record.table == table for record in txn.work.reads.values())
+    dropped = bool(mine) and isinstance(mine[-1].operation, Drop)
+    return TablePart(
+        table_id=txn.work.tables[table].snapshot.table_id,
+        change=change,
+        blind=all(is_blind(operation) for operation in operations)
+        and not was_read
+        and not was_seen,
+        created=any(isinstance(operation, Create) for operation in operations),
+        dropped=dropped,
+        operation=name,
+        parameters=parameters,
+        metrics=summed(done.metrics for done in mine),
+    )

@@ -1,0 +1,141 @@
+"""Steps 4 and 5 of a commit, again until one of the races for HEAD is won or the commit ends.
+
+``group`` does both, for the transactions of a process that commit together: its leader
+validates (``join``) and replaces HEAD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    LakeVillaError,
+    TransactionAborted,
+    VersionNotFound,
+)
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import HeldHead, load_tables
+from lakevilla.phases import during
+from lakevilla.publishing.outcome import result_of
+from lakevilla.publishing.publish_once import publish_once
+from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.candidate import (
+    Candidate,
+    Declined,
+    Failed,
+    Settled,
+    newest_of,
+    own_commit,
+)
+from lakevilla.transaction.commit.commit_object import Sealed
+from lakevilla.transaction.commit.group import commit_together
+from lakevilla.transaction.queue.reservation import reserved_ahead
+from lakevilla.transaction.queue.wait import wait_for_turn
+from lakevilla.transaction.redo.rebase import rebase
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Decided
+from lakevilla.transaction.validation.validate import catch_up
+
+
+@dataclass(frozen=True, slots=True)
+class Redone:
+    """Nothing is decided: it has moved to a newer HEAD, and may have other files there."""
+
+
+def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
+    """Replace HEAD by one that holds the commit, with others of this process.
+
+    Raises
+    ------
+    ConflictError, TransactionAborted
+        Nothing of it is or will be visible.
+    CommitOutcomeUnknown
+        The replacement may have been stored, and the store does not say.
+    """
+    assert txn.bound.held is not None, "a transaction that writes through HEAD is bound to one"
+    held = txn.bound.held
+    txn.context.keep_commit(sealed.digest, sealed.commit)
+    txn.ending.digests.add(sealed.digest)
+    if txn.ending.shared:
+        with during("validate"):
+            yield from _refuse_committed(txn, held.head)
+    while True:
+        txn.check_not_fenced(held.head)
+        if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
+            # The one that was let go first is through: HEAD has moved.
+            yield from catch_up(txn)
+            return Redone()
+        try:
+            # Before the examination: publishing may meet foreign commits.
+            yield from _relieve(txn, newest_of(txn.context, held))
+        except VersionNotFound:
+            # It was replaced so long ago that gc has let go of a leaf: a newer one tells.
+            with during("version"):
+                yield from txn.context.head()
+            continue
+        before = txn.ending.head_tried
+        candidate = Candidate(txn, sealed.commit, sealed.digest, held, held.head.reserved)
+        # The leader works for other threads, so what it has found is raised here, in our own.
+        with during("decide"):
+            answer = yield from commit_together(candidate)
+        match answer:
+            case Settled(held, summary):
+                return decided_by(txn, held, summary)
+            case Declined(held, found):
+                if found is None:
+                    continue  # it is fenced there, or others go first
+                if found.conflict is not None:
+                    raise txn.fail(found.conflict)
+                with during("validate"):
+                    yield from rebase(txn, held, found)
+                return Redone()
+            case Failed(error):
+                if not isinstance(error, CommitOutcomeUnknown):
+                    txn.ending.head_tried = before  # what was sent now was not stored
+                if isinstance(error, ConflictError):
+                    txn.fail(error)
+                raise error
+
+
+def decided_by(txn: TransactionState, held: HeldHead, summary: CommitSummary) -> Decided:
+    """HEAD holds a commit of this transaction: its own, unless another process has resumed it."""
+    txn.ending.head_tried = None
+    if summary.hash not in txn.ending.digests:
+        raise txn.fail(
+            TransactionAborted(
+                f"transaction {txn.id} was resumed and committed by another process: "
+                "what it did here since its last save is undone",
+                txn_id=txn.id,
+            )
+        )
+    return Decided(held, summary)
+
+
+def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
+    """A saved transaction may have been committed elsewhere before this HEAD was read."""
+    mine = yield from own_commit(txn, head)
+    if mine is not None:
+        result = yield from result_of(txn.context, head, mine)
+        error = AlreadyCommitted(
+            f"transaction {txn.id} was committed by another process that resumed it: "
+            "nothing is left to do",
+            result=result,
+            txn_id=txn.id,
+        )
+        raise txn.fail(error)
+
+
+def _relieve(txn: TransactionState, held: HeldHead) -> Program[None]:
+    """Publish first where more is pending than HEAD should carry."""
+    limit = txn.context.settings.max_pending
+    yield from load_tables(held.head, txn.work.tables)
+    for location in txn.work.tables:
+        state = held.head.tables.get(location)
+        if state is not None and len(state.pending) > limit:
+            with during("publish", location):
+                published = yield from publish_once(txn.context, held.head, location)
+            if isinstance(published, LakeVillaError):
+                raise published

@@ -1,0 +1,206 @@
+"""The successor of a HEAD that holds those who fit, each validated against those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from lakevilla.errors import ConflictError, TableExists, TableNotFound
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    PendingRef,
+    Reservation,
+    TableState,
+    Touch,
+    find_commit,
+    successor,
+)
+from lakevilla.global_log.repo import (
+    HeldHead,
+    make_room,
+)
+from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
+from lakevilla.lake.absorb import absorb
+from lakevilla.lake.context import Context
+from lakevilla.lake.view import is_another
+from lakevilla.phases import during, of
+from lakevilla.store.effects import Program
+from lakevilla.tables.renaming import names_after
+from lakevilla.transaction.commit.candidate import (
+    Answer,
+    Candidate,
+    Declined,
+    Failed,
+    Joined,
+)
+from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
+from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.errors import conflict
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.validate import examine
+
+
+def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> Program[Joined]:
+    """The successor of ``base`` that holds all candidates that fit, in their order.
+
+    The same as committing them one after the other, but for the replacements that
+    HEAD counts. It asks the store only for what is not cached and never changes.
+    """
+    head = base.head
+    accepted: dict[Candidate, CommitSummary] = {}
+    answers: dict[Candidate, Answer] = {}
+    for candidate in candidates:
+        step: Head | Answer
+        try:
+            # The leader's thread works for whoever the candidate is.
+            with of(candidate.txn.phases), during("validate"):
+                step = yield from _admit(base, head, candidate)
+        except Exception as error:
+            step = Failed(error)
+        if isinstance(step, Head):
+            head = step
+            accepted[candidate] = head.commits[-1]
+        elif not accepted:
+            answers[candidate] = step
+    if accepted:
+        head = msgspec.structs.replace(head, replacement=base.head.replacement + 1)
+    return Joined(head, accepted, answers)
+
+
+def _admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
+    """``head`` with the candidate's commit, or why it can't be in it.
+
+    ``head`` is ``base`` with those before the candidate. Their commit objects are
+    stored and known, so they are validated against as any other client's would be.
+    """
+    txn = candidate.txn
+    if is_fenced(head, txn.id):
+        return Declined(base)
+    before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
+    if find_commit(before, txn.id) is not None:
+        return Declined(base)  # begun here and resumed here, and both commit: one does
+    if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
+        return Declined(base)
+    found = yield from examine(txn, head)
+    if found.conflict is None and found.redo_from is None:
+        found.conflict = yield from _of_another(txn, head, found)
+    names: dict[str, str | None] = {}
+    if found.conflict is None and found.redo_from is None:
+        # In the very HEAD that is replaced: of two that give one name away the second is refused.
+        try:
+            names = yield from names_after(head, candidate.commit.operations)
+        except TableNotFound as error:
+            found.conflict = conflict(txn, error.table or "", error.message)
+        except TableExists as error:
+            found.conflict = error
+    if found.conflict is not None or found.redo_from is not None:
+        return Declined(base, found)
+    page = yield from make_room(head, txn.context.ids)
+    commits, tables = yield from _entries(txn, head, found, candidate.commit, candidate.digest)
+    return successor(
+        head,
+        nonce=txn.context.ids.nonce(),
+        now_ms=txn.context.now_ms(),
+        commits=commits,
+        tables=tables,
+        names=names,
+        page=page,
+        reserved=remaining(txn, head),
+    )
+
+
+def _of_another(
+    txn: TransactionState, head: Head, found: Examination
+) -> Program[ConflictError | None]:
+    """The conflict of a transaction whose table is not the one that HEAD means.
+
+    Validation has found it to be the same. This is looked at once more where it would be written
+    down: with the id of another table in HEAD its log is nobody's, and its rows are lost.
+    """
+    for location, tail in found.tails.items():
+        known = head.tables.get(location)
+        table_id = _table_id(txn, found, location)
+        if known is None or known.dropped or known.table_id == table_id:
+            continue
+        # Another client may have replaced the table in its own log, which is the same table.
+        replaced = table_id == tail.snapshot.table_id and tail.tip >= 0
+        if not replaced or (yield from is_another(txn.context, known, tail)):
+            return conflict(txn, location, "it was dropped or replaced, and created again")
+    return None
+
+
+def _table_id(txn: TransactionState, found: Examination, location: str) -> str:
+    """The table's id as it was examined: a client may have replaced it since it was read."""
+    view = found.views.get(location)
+    return (txn.work.tables[location] if view is None else view).snapshot.table_id
+
+
+def is_fenced(head: Head, txn_id: str) -> bool:
+    """Looked at in the very HEAD that is replaced: so a fence that is stored holds."""
+    return head.is_fenced(txn_id)
+
+
+def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[Reservation]:
+    """Reservations as far as the transaction writes what they have reserved."""
+    written = {done.table for done in txn.work.done}
+    return {Reservation(r.txn, tuple(sorted(written.intersection(r.tables)))) for r in reserved}
+
+
+def _entries(
+    txn: TransactionState,
+    head: Head,
+    found: Examination,
+    commit: CommitObject,
+    digest: str,
+) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
+    """The commits and table states that the transaction adds to ``head``.
+
+    The tails are those that were examined, and nothing newer: a foreign commit
+    above them was not validated, so it must count as one that came after.
+    """
+    absorbed = yield from absorb(txn.context, head, found.tails)
+    sequence = head.sequence + len(absorbed.commits) + 1
+    tables: dict[str, TableState] = {}
+    touches: dict[str, Touch] = {}
+    for location, placement in absorbed.placements.items():
+        part = commit.tables.get(location)
+        pending = placement.overlay
+        if part is not None and not part.change.is_empty:
+            pending = (*pending, PendingRef(sequence, commit.txn, digest, placement.logged))
+        if part is not None:
+            layout = txn.work.tables[location].snapshot.layout
+            share = SUMMARY_BYTES // len(commit.tables)
+            touches[location] = _touch(part, placement.logged, layout, share)
+        elif location not in head.tables:
+            # Only read, and new to HEAD: it enters the lake by this commit, which says so.
+            touches[location] = Touch(published=placement.logged, data_change=False)
+        working = txn.work.tables[location]
+        state = TableState(
+            table_id=_table_id(txn, found, location),
+            published=placement.logged,
+            pending=pending,
+            guarded=working.view.base.guarded and working.snapshot.guarded,
+            dropped=part is not None and part.dropped,
+            format=working.snapshot.format,
+            catalog=working.snapshot.catalog,
+        )
+        if state != head.tables.get(location):
+            tables[location] = state
+    own = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
+    return [*absorbed.commits, own], tables
+
+
+def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> Touch:
+    change = part.change
+    return Touch(
+        published=published,
+        adds=bool(change.adds),
+        removes=bool(change.removes),
+        metadata=change.metadata is not None or change.protocol is not None or part.dropped,
+        data_change=change.changes_data,
+        summary=summarize([change], layout.statistics_schema.names, allowance),
+    )

@@ -1,0 +1,108 @@
+"""Steps 6 and 7 of a commit: into the logs of its tables, and places given back."""
+
+from __future__ import annotations
+
+from lakevilla.errors import (
+    ForeignConflict,
+    LakeVillaError,
+)
+from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.repo import commits_since, load_tables
+from lakevilla.lake.context import Event
+from lakevilla.phases import during
+from lakevilla.publishing.publish import Published
+from lakevilla.publishing.publish_once import publish_once
+from lakevilla.results import CommitResult
+from lakevilla.store.effects import Program, parallel
+from lakevilla.tables.claims import note_names
+from lakevilla.tables.renaming import renames_of
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Decided
+from lakevilla.transaction.verbs.save import forget
+
+
+def let_go(txn: TransactionState) -> Program[None]:
+    """Give places, record and sublog back. What fails is found by others after a lease."""
+    try:
+        yield from forget(txn)
+    except LakeVillaError as error:
+        message = f"could not clean up after transaction {txn.id}: {error.message}"
+        txn.context.notify(Event("retry", txn.id, message))
+
+
+def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitResult]:
+    """Publish a decided transaction on all its tables at once, and tell what became of it.
+
+    Its places in the queues go in the same round: it is decided, so whoever was
+    behind it reads it in HEAD, and publishes it if it must.
+    """
+    context = txn.context
+    head, summary = decided.held.head, decided.summary
+    yield from load_tables(head, summary.tables)
+    pending = [
+        location
+        for location in summary.tables
+        if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
+    ]
+    publishing = [publish_or_tell(txn, head, location) for location in pending]
+    named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
+    noting = [note_names(context, named)] if named else []
+    outcomes = (yield from parallel([*publishing, let_go(txn), *noting]))[: len(pending)]
+    versions: dict[str, int | None] = {}
+    for location, published in zip(pending, outcomes, strict=True):
+        versions[location] = None if published is None else published.version_of(summary.sequence)
+    result = txn.note_committed(versions, summary.sequence)
+    looked_at = [p for p in outcomes if p is not None and (p.helped or p.head is not head)]
+    if looked_at:
+        newest = max((p.head for p in looked_at), key=lambda other: other.replacement)
+        if newest.replacement <= head.replacement:
+            held = yield from context.head()
+            newest = newest if held is None else held.head
+        yield from _report_foreign(txn, newest, summary, result)
+    return result
+
+
+def publish_or_tell(txn: TransactionState, head: Head, location: str) -> Program[Published | None]:
+    """Publishing may fail, and then it is left to the next client: the commit stands."""
+    with during("publish", location):
+        published = yield from publish_once(txn.context, head, location)
+    if isinstance(published, LakeVillaError):
+        txn.context.note_unpublished(txn.id, location, published)
+        return None
+    return published
+
+
+def _report_foreign(
+    txn: TransactionState, head: Head, mine: CommitSummary, result: CommitResult
+) -> Program[None]:
+    commits = yield from commits_since(head, mine.sequence)
+    # A reconcile commit may become unfit itself, and be replaced by the next: the worst is told.
+    standing, ids = {mine.sequence}, {txn.id}
+    worst, table, effect = 0, "", ""
+    for summary in commits or ():
+        if summary.kind != "reconcile" or standing.isdisjoint(summary.replaces):
+            continue
+        commit = yield from txn.context.commit_object(summary.txn, summary.hash)
+        reason = next((why for voided, why in commit.voided if voided in ids), None)
+        is_touched = not ids.isdisjoint(commit.touched_reads)
+        standing.add(summary.sequence)
+        ids.add(summary.txn)
+        rank = 0 if commit.quiet else 1 + is_touched if reason is None else 3
+        if rank <= worst:
+            continue
+        worst, table = rank, next(iter(summary.tables))
+        if reason is not None:
+            effect = f"its changes to the table could not be replayed and are void there: {reason}"
+        elif is_touched:
+            effect = "its operations were replayed, and rows that it had read were changed"
+        else:
+            effect = "its operations were replayed on the changed rows"
+    if worst:
+        raise ForeignConflict(
+            f"transaction {txn.id} is committed, but a client without lakevilla changed table "
+            f"{table} before it was published: {effect}; check the table, and `guard` it to close "
+            "this window",
+            result=result,
+            table=table,
+            txn_id=txn.id,
+        )

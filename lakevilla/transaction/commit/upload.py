@@ -1,0 +1,78 @@
+"""Step 3 of a commit: files, commit object, claims and a look for other clients, in one round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakevilla.errors import (
+    StoreError,
+)
+from lakevilla.formats.registry import refuse_two_tables
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import claim_table, load_tables
+from lakevilla.lake.table_log import look_above
+from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.effects import Program, Put, parallel
+from lakevilla.transaction.commit.commit_object import Sealed, tables_written
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.idempotency import bind_key
+
+
+def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
+    """Store whatever the commit names, and ask whatever may speak against it, in one round.
+
+    Raises
+    ------
+    StoreError
+        An object could not be stored.
+    """
+    context = txn.context
+    assert txn.bound.held is not None, "a transaction that writes through HEAD is bound to one"
+    head = txn.bound.held.head
+    yield from load_tables(head, txn.work.tables)
+    files = list(txn.work.bodies)
+    named = [*files, sealed.key]
+    stores: list[Any] = [Put(file, txn.work.bodies[file], ANY) for file in files]
+    stores.append(Put(sealed.key, sealed.body, ABSENT))
+    unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
+    looks = [look_above(context, location) for location in unguarded]
+    # Noted before they are asked for: an interruption in between leaves some of
+    # them stored, and an abort must find them.
+    txn.work.stored.extend(named)
+    outcomes = yield from parallel([*stores, *looks, *_claims(txn, head)])
+    for name, outcome in zip(named, outcomes, strict=False):
+        if not isinstance(outcome, Stored):
+            raise StoreError(
+                f"could not store {name}: nothing was committed, run the transaction again",
+                txn_id=txn.id,
+            )
+    for file in files:
+        del txn.work.bodies[file]
+    outdated = [
+        place for place, newer in zip(unguarded, outcomes[len(named) :], strict=False) if newer
+    ]
+    if outdated:
+        # The race is lost: the newer HEAD tells what was published, and from where to look on.
+        yield from context.head()
+        yield from parallel([look_above(context, place, again=True) for place in outdated])
+
+
+def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
+    """Looks and writes that refuse a table which is damaged, another's or two in one place."""
+    context = txn.context
+    parts: list[Program[Any]] = []
+    for location in tables_written(txn):
+        tail = context.tails.get(location)
+        if tail is not None and not txn.options.read_only:
+            parts.append(context.formats.of(tail.snapshot).check_whole(tail.snapshot))
+    for location in txn.work.tables:
+        state = head.tables.get(location)
+        if (state is None or state.dropped) and not txn.options.read_only:
+            # One that was dropped may have been let go, with its lake.json.
+            catalog = txn.work.tables[location].snapshot.catalog
+            parts.append(claim_table(location, head, context.ids, catalog=catalog))
+            if state is None:
+                parts.append(refuse_two_tables(txn.work.tables[location].snapshot))
+    if txn.standing.key is not None:
+        parts.append(bind_key(txn, txn.standing.key))
+    return parts

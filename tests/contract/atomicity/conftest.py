@@ -1,0 +1,30 @@
+"""Real S3 endpoints with a flaw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.fixtures.s3 import S3Server
+from tests.support.gateway import Flaw, Gateway
+from tests.support.places import Place
+
+Open = Callable[[Flaw], tuple[Place, Gateway]]
+
+
+@pytest.fixture
+def behind(s3_server: S3Server, s3_root: str) -> Iterator[Open]:
+    """One fresh place behind gateways of one's choice."""
+    opened: list[Gateway] = []
+
+    def open_behind(flaw: Flaw) -> tuple[Place, Gateway]:
+        gateway = Gateway(s3_server.endpoint, flaw)
+        opened.append(gateway)
+        server = replace(s3_server, endpoint=gateway.endpoint)
+        return Place(s3_root, server.storage_options), gateway
+
+    yield open_behind
+    for gateway in opened:
+        gateway.close()

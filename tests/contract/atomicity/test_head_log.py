@@ -1,0 +1,282 @@
+"""A real S3 endpoint that creates and does not replace, through the public API."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.client.client import _PROBED
+from tests.contract.atomicity.conftest import Open
+from tests.support.gateway import Flaw
+from tests.support.places import Place
+from tests.support.tables import accounts, kinds, values
+
+QUICK = lv.Settings(retry_limit=4, retry_base_seconds=0.01)
+HEADS = "_lakevilla/heads/"
+
+
+def transfer(lake: lv.Lake, amount: int, **options: Any) -> object:
+    def move(txn: lv.Transaction) -> str:
+        for table, sign in (("bank_x", "-"), ("bank_y", "+")):
+            txn.update(table, {"balance": f"balance {sign} {amount}"}, where="id = 0")
+        return "moved"
+
+    return lake.run(move, attempts=50, **options)
+
+
+def balance(place: Place, table: str) -> int:
+    """As deltalake reads it."""
+    [row] = [row for row in place.seen(table) if row["id"] == 0]
+    found: int = row["balance"]
+    return found
+
+
+def make_banks(lake: lv.Lake) -> None:
+    for table in ("bank_x", "bank_y"):
+        lake.create_table(table, accounts(2))
+
+
+def heads_in(lake: lv.Lake) -> list[str]:
+    found = lake._client.runner.store.list("_lakevilla")
+    assert isinstance(found, list)
+    return sorted(info.key for info in found if info.key.startswith(HEADS))
+
+
+@pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
+def test_the_probe_tells_and_all_is_safe_without_replacing(behind: Open, flaw: Flaw) -> None:
+    place, gateway = behind(flaw)
+    events: list[lv.Event] = []
+    with place.connect(settings=QUICK, on_event=events.append) as lake:
+        make_banks(lake)
+        probed = gateway.conditional
+        assert probed > 0
+        transfer(lake, 10)
+        lake.run(lambda txn: txn.append("bank_x", [{"id": 7, "balance": 1}]))
+        assert lake.recover().ok
+        assert lake.gc().ok
+        assert lake.doctor().ok
+        assert len(heads_in(lake)) >= 4
+    assert gateway.conditional == probed, "nothing but the probe asks to replace"
+    assert "unsafe_store" not in kinds(events)
+    with place.connect(settings=QUICK) as fresh:
+        assert values(fresh.snapshot().read("bank_x")) == [0, 1, 7]
+        assert fresh.gc().ok
+        transfer(fresh, 1)
+    assert (balance(place, "bank_x"), balance(place, "bank_y")) == (89, 111)
+
+
+def test_writers_at_the_same_time_lose_nothing(behind: Open) -> None:
+    place, _ = behind("match refused")
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+
+    def work(_: int) -> None:
+        with place.connect(settings=QUICK) as lake:
+            for _ in range(5):
+                assert transfer(lake, 1) == "moved"
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert (balance(place, "bank_x"), balance(place, "bank_y")) == (80, 120)
+    with place.connect(settings=QUICK) as lake:
+        numbers = [int(key.removeprefix(HEADS).removesuffix(".json")) for key in heads_in(lake)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def nth_put(number: int) -> Callable[[str, str], bool]:
+    """Whether a request is the one of that number that puts something, from now on."""
+    puts, lock = itertools.count(1), threading.Lock()
+
+    def is_it(method: str, path: str) -> bool:
+        with lock:
+            return method == "PUT" and "/probe/" not in path and next(puts) == number
+
+    return is_it
+
+
+@pytest.mark.parametrize("flaw", ["match refused", "none"])
+def test_an_answer_lost_at_any_put_commits_once_also_for_a_new_process(
+    behind: Open, flaw: Flaw
+) -> None:
+    """Over the wire: the store applies the request and the connection breaks, PUT after PUT."""
+    place, gateway = behind(flaw)
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+    for number in itertools.count(1):
+        before = gateway.lost
+        with place.connect(settings=QUICK) as lake:
+            gateway.loses = nth_put(number)
+            assert transfer(lake, 1, idempotency_key=f"move {number}") == "moved"
+            gateway.loses = lambda method, path: False
+        with place.connect(settings=QUICK) as other:
+            assert transfer(other, 1, idempotency_key=f"move {number}") is None
+        assert balance(place, "bank_y") == 100 + number
+        assert balance(place, "bank_x") == 100 - number
+        if gateway.lost == before:
+            break
+    # Two data files, commit object, key, HEAD, two log entries.
+    assert number == 8
+
+
+@pytest.mark.parametrize("first", ["match refused", "none"])
+def test_the_form_in_which_a_lake_was_made_holds_for_every_client(
+    behind: Open, first: Flaw
+) -> None:
+    """Two endpoints of one store: there is one HEAD, or an error; never two."""
+    making, _ = behind(first)
+    other, _ = behind("none" if first == "match refused" else "match ignored")
+    with making.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        transfer(lake, 1)
+        has_log = bool(heads_in(lake))
+    assert has_log == (first == "match refused")
+    # As a process of its own: what one endpoint can do says nothing of the other.
+    _PROBED.clear()
+    with other.connect(settings=QUICK) as lake:
+        assert values(lake.snapshot().read("bank_x"), "balance") == [99, 100]
+        if has_log:
+            transfer(lake, 1)
+            assert (balance(other, "bank_x"), balance(other, "bank_y")) == (98, 102)
+        else:
+            with pytest.raises(lv.UnsafeStore, match=r"HEAD\.json has to be replaced") as caught:
+                transfer(lake, 1)
+            assert "endpoint" in caught.value.message
+            assert heads_in(lake) == []
+    _PROBED.clear()
+    with making.connect(settings=QUICK) as lake:
+        transfer(lake, 1)
+        assert bool(heads_in(lake)) == has_log
+    left = 97 if has_log else 98
+    assert (balance(making, "bank_x"), balance(making, "bank_y")) == (left, 200 - left)
+
+
+def test_a_lake_replaced_under_checks_stays_so(behind: Open) -> None:
+    """Made where nothing was conditional; a client of a store that creates must not fork it."""
+    nothing, _ = behind("ignored")
+    creates, _ = behind("match refused")
+    checks = {"conditional_writes": "check"}
+    settings = lv.Settings(check_interval_seconds=0.002, retry_limit=3, retry_base_seconds=0.01)
+    _PROBED.clear()
+    with nothing.connect(settings=settings, **checks) as lake:
+        make_banks(lake)
+    _PROBED.clear()
+    with creates.connect(settings=settings) as lake, pytest.raises(lv.UnsafeStore):
+        transfer(lake, 1)
+    with creates.connect(settings=settings, **checks) as lake:
+        transfer(lake, 1)
+        assert heads_in(lake) == []
+    _PROBED.clear()
+    assert (balance(nothing, "bank_x"), balance(nothing, "bank_y")) == (99, 101)
+
+
+def test_with_checks_allowed_a_store_that_creates_needs_none(behind: Open) -> None:
+    place, _ = behind("match refused")
+    events: list[lv.Event] = []
+    options: dict[str, Any] = {"settings": QUICK, "conditional_writes": "check"}
+    with place.connect(on_event=events.append, **options) as lake:
+        make_banks(lake)
+        transfer(lake, 1)
+        assert heads_in(lake)
+    assert "unsafe_store" not in kinds(events)
+
+
+def test_what_needs_a_record_is_refused_and_the_rest_goes_on(behind: Open) -> None:
+    place, _ = behind("match refused")
+    # Everything is due to be saved, and nothing can be.
+    settings = replace(QUICK, save_interval_seconds=0.0, escalate_after=1)
+    with place.connect(settings=settings) as lake:
+        make_banks(lake)
+        queued = {"features": lv.Feature.R | lv.Feature.CT | lv.Feature.I}
+        with pytest.raises(lv.InvalidOperation, match=r"Feature\.CT"):
+            transfer(lake, 1, **queued)
+        for features in (lv.Feature.R | lv.Feature.I, lv.Feature.R):
+            with lake.transaction(features) as txn:
+                txn.append("bank_x", [{"id": 5, "balance": 0}])
+                with pytest.raises(lv.StoreError, match="can't be saved"):
+                    txn.save()
+                txn.append("bank_x", [{"id": 6, "balance": 0}])
+        with (
+            pytest.raises(lv.StoreError, match="can't be saved"),
+            lake.transaction(durability="every_op") as txn,
+        ):
+            txn.append("bank_x", [{"id": 9, "balance": 0}])
+        attempts = []
+
+        def conflicting(txn: lv.Transaction) -> None:
+            """Loses thrice: then others would have to let it go first."""
+            found = txn.read("bank_x", where="id = 1").to_pylist()[0]["balance"]
+            attempts.append(found)
+            if len(attempts) < 4:
+                with place.connect(settings=settings) as other:
+                    other.run(
+                        lambda txn: txn.update("bank_x", {"balance": "balance + 1"}, "id = 1")
+                    )
+            txn.update("bank_x", {"balance": found + 100}, where="id = 1")
+
+        lake.run(conflicting)
+        assert attempts == [100, 101, 102, 103]
+        assert lake.transactions() == []
+        assert lake.doctor().ok
+    assert values(place.delta("bank_x").to_pyarrow_table()) == [0, 1, 5, 5, 6, 6]
+    first = {"features": lv.Feature.R | lv.Feature.CT}
+    with place.connect(settings=settings) as fresh:
+        with pytest.raises(lv.InvalidOperation, match=r"Feature\.CT"):
+            transfer(fresh, 1, **first)
+        assert fresh.transactions() == []
+
+
+def test_a_client_goes_on_from_what_a_pickled_one_did(behind: Open) -> None:
+    place, _ = behind("match ignored")
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        twin = pickle.loads(pickle.dumps(lake))
+        for turn in range(3):
+            transfer(twin if turn % 2 else lake, 1)
+        assert values(lake.snapshot().read("bank_x"), "balance") == [97, 100]
+        assert values(twin.snapshot().read("bank_x"), "balance") == [97, 100]
+
+
+@pytest.mark.parametrize("flaw", ["match refused", "match ignored"])
+def test_the_first_of_the_heads_that_is_lost_is_written_anew_and_nothing_with_it(
+    behind: Open, flaw: Flaw
+) -> None:
+    place, _ = behind(flaw)
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        held = lake._client.context.held
+        assert held is not None
+        lake._client.runner.store.delete("_lakevilla/HEAD.json")
+        transfer(lake, 10)  # whoever knows a HEAD of the log does not even notice
+    with place.connect(settings=QUICK) as fresh:
+        with pytest.raises(lv.CorruptObject, match="--rebuild-head"):
+            transfer(fresh, 1)
+        (told,) = fresh.recover(rebuild_head=True).findings
+        assert (told.severity, told.kind) == ("note", "head_restored")
+        transfer(fresh, 1)
+        assert fresh._client.context.held is not None
+        assert fresh._client.context.held.head.lake_id == held.head.lake_id
+        assert fresh.doctor().ok
+        with pytest.raises(lv.InvalidOperation, match="nothing to rebuild"):
+            fresh.recover(rebuild_head=True)
+    assert (balance(place, "bank_x"), balance(place, "bank_y")) == (89, 111)
+
+
+@pytest.mark.parametrize("lost", ["all", "one"])
+def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> None:
+    place, _ = behind("match refused")
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        transfer(lake, 10)
+        gone = heads_in(lake) if lost == "all" else heads_in(lake)[:1]
+        for key in ("_lakevilla/HEAD.json", *gone):
+            lake._client.runner.store.delete(key)
+    with place.connect(settings=QUICK) as fresh, pytest.raises(lv.CorruptObject, match="a copy"):
+        fresh.recover(rebuild_head=True)

@@ -1,0 +1,258 @@
+"""What a commit is told when the store turns its commit point down, or does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log import head_log
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    Found,
+    GetOutcome,
+    Match,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place, fill
+from tests.support.stores import is_entry, is_head
+from tests.support.tables import accounts, values
+
+QUICK = lv.Settings(retry_base_seconds=0.001, retry_cap_seconds=0.001, retry_limit=3)
+
+FORBIDDEN = Failure("403 AccessDenied", ambiguous=False, permanent=True)
+NOT_IMPLEMENTED = Failure("501 NotImplemented", ambiguous=False, permanent=True)
+SLOW_DOWN = Failure("429, slow down", ambiguous=False, throttled=True)
+CUT = Failure("the connection broke")
+
+
+class OnlyCreates(WrappedStore):
+    """Does not know ``If-Match``: here a new lake's HEAD becomes a log."""
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if isinstance(condition, Match):
+            return NOT_IMPLEMENTED
+        return super().put(key, body, condition)
+
+
+class Broken(WrappedStore):
+    """Answers PUTs of commit points as told, the last answer for ever, and then hides them.
+
+    Attributes
+    ----------
+    lands : bool
+        Whether a request whose answer leaves a doubt has taken effect.
+    blind : bool
+        Whether commit points can't be read either, once one was asked for.
+    """
+
+    def __init__(self, inner: Store, *answers: Failure, lands: bool = False, blind: bool = False):
+        super().__init__(inner)
+        self.answers = list(answers)
+        self.lands = lands
+        self.blind = blind
+        self.asked = 0
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if not is_commit_point(key):
+            return super().put(key, body, condition)
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        if answer.ambiguous and self.lands:
+            self.inner.put(key, body, condition)
+        return answer
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        if is_commit_point(key) and self.asked and self.blind:
+            return Failure("no route to the store", ambiguous=False)
+        return super().get(key, known, byte_range)
+
+
+def is_commit_point(key: str) -> bool:
+    return head_log.is_head(key) or is_entry("bank")(key)
+
+
+@pytest.fixture(params=["head", "head as a log", "log entry"])
+def lake(request: pytest.FixtureRequest, quick_place: Place) -> Iterator[lv.Lake]:
+    """A lake with one table, for each kind of commit point (with ``features``)."""
+    if request.param == "head as a log":
+        with quick_place.connect(settings=QUICK) as lake:
+            lake._client.runner.store = OnlyCreates(lake._client.runner.store)
+            with lake.transaction() as txn:
+                txn.create_table("bank", accounts(1))
+            yield lake
+            assert any(info.key for info in lake._client.runner.store.list(head_log.HEADS_PREFIX))
+        return
+    fill(quick_place, {"bank": accounts(1)})
+    with quick_place.connect(settings=QUICK) as lake:
+        lake.register("bank")
+        yield lake
+
+
+@pytest.fixture
+def features(request: pytest.FixtureRequest) -> lv.Feature:
+    by_entry = "log entry" in request.node.callspec.params["lake"]
+    return lv.Feature.NONE if by_entry else lv.Feature.R | lv.Feature.I
+
+
+@contextmanager
+def broken(
+    lake: lv.Lake, *answers: Failure, lands: bool = False, blind: bool = False
+) -> Iterator[Broken]:
+    inner = lake._client.runner.store
+    store = Broken(inner, *answers, lands=lands, blind=blind)
+    lake._client.runner.store = store
+    try:
+        yield store
+    finally:
+        lake._client.runner.store = inner
+    assert store.asked, "the commit point was never tried"
+
+
+def append(lake: lv.Lake, features: lv.Feature) -> lv.Transaction:
+    txn = lake.transaction(features)
+    txn.append("bank", [{"id": 5, "balance": 5}])
+    return txn
+
+
+def rows(lake: lv.Lake) -> list[int]:
+    return values(lake.snapshot().read("bank"))
+
+
+@pytest.mark.parametrize("refusal", [FORBIDDEN, NOT_IMPLEMENTED, SLOW_DOWN], ids=repr)
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_commit_point_that_is_turned_down_is_told_as_nothing_committed(
+    lake: lv.Lake, features: lv.Feature, refusal: Failure, blind: bool
+) -> None:
+    txn = append(lake, features)
+    with (
+        broken(lake, refusal, blind=blind),
+        pytest.raises(lv.StoreError, match=r"nothing of transaction .* was committed") as raised,
+    ):
+        txn.commit()
+    assert refusal.reason in raised.value.message
+    assert raised.value.txn_id == txn.id
+    assert rows(lake) == [0]
+    if txn._executor.state.through_head:
+        assert lake.outcome(txn.id).state == "aborted"
+    # It has ended, whatever the store does by now: its caller was told so.
+    with pytest.raises(lv.StoreError):
+        txn.commit()
+    append(lake, features).commit()
+    assert rows(lake) == [0, 5]
+
+
+@pytest.mark.parametrize("lands", [False, True], ids=["lost", "landed"])
+def test_one_that_is_turned_down_after_one_in_doubt_leaves_the_outcome_unknown(
+    lake: lv.Lake, features: lv.Feature, lands: bool
+) -> None:
+    txn = append(lake, features)
+    with (
+        broken(lake, CUT, FORBIDDEN, lands=lands, blind=lands),
+        pytest.raises(lv.CommitOutcomeUnknown),
+    ):
+        txn.commit()
+    assert rows(lake) == ([0, 5] if lands else [0])
+    if txn._executor.state.through_head:
+        assert lake.outcome(txn.id).state == ("committed" if lands else "aborted")
+
+
+@pytest.mark.parametrize("lands", [False, True], ids=["lost", "landed"])
+def test_what_can_not_be_settled_stays_unknown_when_it_is_asked_for(
+    lake: lv.Lake, lands: bool
+) -> None:
+    txn = append(lake, lv.Feature.R | lv.Feature.I)
+    with broken(lake, CUT, FORBIDDEN, lands=lands, blind=True):
+        with pytest.raises(lv.CommitOutcomeUnknown):
+            txn.commit()
+        with pytest.raises(lv.CommitOutcomeUnknown, match="no route to the store"):
+            lake.outcome(txn.id)
+    assert lake.outcome(txn.id).state == ("committed" if lands else "aborted")
+
+
+def test_run_does_not_say_no_where_nobody_knows(quick_place: Place) -> None:
+    fill(quick_place, {"bank": accounts(1)})
+    with quick_place.connect(settings=QUICK) as lake:
+        lake.register("bank")
+        with (
+            broken(lake, CUT, FORBIDDEN, lands=True, blind=True),
+            pytest.raises(lv.CommitOutcomeUnknown),
+        ):
+            lake.run(lambda txn: txn.append("bank", [{"id": 5, "balance": 5}]))
+        assert rows(lake) == [0, 5]
+
+
+def test_a_refused_fence_is_not_taken_for_an_outcome(quick_place: Place) -> None:
+    fill(quick_place, {"bank": accounts(1)})
+    with quick_place.connect(settings=QUICK) as lake, quick_place.connect(settings=QUICK) as other:
+        lake.register("bank")
+        txn = append(lake, lv.Feature.R | lv.Feature.I)
+        with broken(other, FORBIDDEN):
+            with pytest.raises(lv.CommitOutcomeUnknown, match="403"):
+                other.outcome(txn.id)
+            with pytest.raises(lv.StoreError, match="403"):
+                other.abort(txn.id)
+        txn.commit()
+        assert other.outcome(txn.id).state == "committed"
+
+
+def test_a_head_that_can_not_be_made_is_told_as_the_stores_refusal(quick_place: Place) -> None:
+    with quick_place.connect(settings=QUICK) as lake:
+        with broken(lake, FORBIDDEN), pytest.raises(lv.StoreError, match="403"):
+            with lake.transaction() as txn:
+                txn.create_table("bank", accounts(1))
+        assert not isinstance(lake._client.runner.store.get("_lakevilla/HEAD.json"), Found)
+        with lake.transaction() as txn:
+            txn.create_table("bank", accounts(1))
+        assert rows(lake) == [0]
+
+
+class _Partition(WrappedStore):
+    """Carries out the first PUT that ``last`` names, and is gone before it has answered."""
+
+    def __init__(self, inner: Store, last: Callable[[str], bool]) -> None:
+        super().__init__(inner)
+        self.last = last
+        self.gone = False
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if self.gone:
+            return Failure("no route to the store", ambiguous=False)
+        if self.last(key):
+            self.inner.put(key, body, condition)
+            self.gone = True
+            return Failure("connection cut")
+        return self.inner.put(key, body, condition)
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        if self.gone:
+            return Failure("no route to the store", ambiguous=False)
+        return self.inner.get(key, known, byte_range)
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R | lv.Feature.I])
+def test_a_store_that_is_gone_at_the_commit_point_leaves_the_outcome_unknown(
+    quick_place: Place, features: lv.Feature
+) -> None:
+    fill(quick_place, {"bank": accounts(1)})
+    with quick_place.connect(settings=QUICK) as lake:
+        txn = lake.transaction(features)
+        txn.append("bank", [{"id": 5, "balance": 5}])
+        inner = lake._client.runner.store
+        entry = is_entry("bank")
+        lake._client.runner.store = _Partition(inner, lambda key: is_head(key) or entry(key))
+        with pytest.raises(lv.CommitOutcomeUnknown):
+            txn.commit()
+        lake._client.runner.store = inner
+        assert sorted(lake.snapshot().read("bank")["id"].to_pylist()) == [0, 5]

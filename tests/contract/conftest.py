@@ -1,0 +1,84 @@
+"""The places where lakes are put to the test, and a small shop to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakevilla as lv
+from tests.support.places import Place, make_place
+
+ORDERS = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int64()),
+        "sku": ["apple", "pear", "apple"],
+        "qty": pa.array([10, 20, 30], pa.int64()),
+    },
+    schema=pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("sku", pa.string()),
+            pa.field("qty", pa.int64()),
+        ]
+    ),
+)
+STOCK = pa.table({"sku": ["apple", "pear"], "left": pa.array([50, 60], pa.int64())})
+
+
+@pytest.fixture(params=["memory", "local", "s3", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    """A lake on each store."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture(params=["memory", "local", "iceberg"])
+def quick_place(request: pytest.FixtureRequest) -> Place:
+    """For what does not depend on the store."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture(params=["memory", "local"])
+def delta_place(request: pytest.FixtureRequest) -> Place:
+    """For what Delta tables alone have: constraints, append-only tables, checkpoints, guards."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture(params=["local", "iceberg"])
+def shared_place(request: pytest.FixtureRequest) -> Place:
+    """A directory that other clients read and write too, in either format."""
+    return make_place(request.param, request)
+
+
+@pytest.fixture
+def local_place(request: pytest.FixtureRequest) -> Place:
+    """A directory that other clients read and write too."""
+    return make_place("local", request)
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest) -> Place:
+    """A directory with ``orders`` (with a CHECK) and ``stock``, made by deltalake."""
+    place = make_place("local", request)
+    place.write("orders", ORDERS)
+    place.write("stock", STOCK)
+    DeltaTable(place.uri("orders")).alter.add_constraint({"qty_positive": "qty > 0"})
+    return place
+
+
+@pytest.fixture
+def lake(shop: Place) -> Iterator[lv.Lake]:
+    """The shop after one commit, so that nothing is written for the first time later."""
+    with shop.connect() as lake:
+        with lake.transaction() as txn:
+            txn.append("orders", {"id": [4], "sku": ["plum"], "qty": [40]})
+            txn.append("stock", {"sku": ["plum"], "left": [70]})
+        yield lake
+
+
+@pytest.fixture
+def root(shop: Place) -> Path:
+    return Path(shop.root)

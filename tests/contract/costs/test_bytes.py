@@ -1,0 +1,139 @@
+"""How many bytes each path reads and writes, counted where they are sent; never how long it takes.
+
+Metadata is our own JSON, the same from run to run but for the digits of a version, a size or a
+time of day: its bounds are 2%. Data files are Parquet, whose footers and compression are those of
+the installed pyarrow: theirs are 25%.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, Found, GetOutcome, Refused, Stored, Token
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place
+from tests.support.tables import accounts
+
+FEATURES = {
+    "NONE": lv.Feature.NONE,
+    "R": lv.Feature.R,
+    "R|I": lv.Feature.R | lv.Feature.I,
+    "R|CT|I": lv.Feature.R | lv.Feature.CT | lv.Feature.I,
+}
+#: Bytes written by one warm transaction: HEAD (but for the root that it names), log entries,
+#: records of the protocol, data files.
+WRITTEN = {
+    ("NONE", "append", 1): (0, 709, 0, 541),
+    ("NONE", "update", 1): (0, 940, 0, 562),
+    ("R", "append", 1): (0, 709, 0, 541),
+    ("R", "update", 1): (0, 940, 0, 562),
+    ("R|I", "append", 1): (1250, 816, 919, 541),
+    ("R|I", "append", 2): (2008, 1632, 1685, 1082),
+    ("R|I", "append", 8): (6566, 6536, 6281, 4328),
+    ("R|I", "update", 1): (1287, 1047, 1110, 562),
+    ("R|I", "update", 8): (6868, 8384, 7809, 4496),
+    ("R|CT|I", "append", 1): (1250, 816, 1277, 541),
+    ("R|CT|I", "append", 8): (6565, 6536, 7633, 4328),
+    ("R|CT|I", "update", 1): (1287, 1047, 1467, 562),
+    ("R|CT|I", "update", 8): (6868, 8384, 9153, 4496),
+}
+KINDS = ("head", "log", "record", "data")
+
+
+class Scale(WrappedStore):
+    """Weighs what is read and written, by the kind of object."""
+
+    read: Counter[str]
+    written: Counter[str]
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        outcome = super().get(key, known, byte_range)
+        self.read[_kind(key)] += len(outcome.body) if isinstance(outcome, Found) else 0
+        return outcome
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self.written[_kind(key)] += len(body)
+        return super().put(key, body, condition)
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        self.written[_kind(key)] += Path(path).stat().st_size
+        return super().put_file(key, path)
+
+
+def _kind(key: str) -> str:
+    if key.endswith("_lakevilla/HEAD.json"):
+        return "head"
+    if "/_delta_log/" in key:
+        return "log"
+    return "data" if key.endswith(".parquet") else "record"
+
+
+def weighed(lake: lv.Lake, work: Callable[[], object]) -> Scale:
+    """What ``work`` reads and writes, with what it leaves to the background."""
+    scale = Scale(lake._client.runner.store)
+    scale.read, scale.written = Counter(), Counter()
+    lake._client.runner.store = scale
+    work()
+    lake.close()
+    lake._client.runner.store = scale.inner
+    return scale
+
+
+def transaction(lake: lv.Lake, features: str, verb: str, count: int) -> Callable[[], None]:
+    def once() -> None:
+        with lake.transaction(FEATURES[features]) as txn:
+            for number in range(count):
+                if verb == "append":
+                    txn.append(f"t{number}", accounts(1))
+                else:
+                    txn.update(f"t{number}", {"balance": "balance + 1"}, where="id = 1")
+
+    return once
+
+
+@pytest.mark.parametrize(("features", "verb", "count"), WRITTEN)
+def test_a_warm_transaction_reads_nothing_and_writes_so_many_bytes(
+    local_place: Place, features: str, verb: str, count: int
+) -> None:
+    with local_place.connect() as lake:
+        for number in range(count):
+            lake.create_table(f"t{number}", accounts(2))
+        with lake.transaction() as txn:
+            for number in range(count):
+                txn.overwrite(f"t{number}", accounts(3))
+        lake.close()
+        scale = weighed(lake, transaction(lake, features, verb, count))
+    assert sum(scale.read.values()) == 0, "its conditional GETs are answered without a body"
+    due = dict(zip(KINDS, WRITTEN[features, verb, count], strict=True))
+    due["head"] += len(local_place.root) if due["head"] else 0
+    for kind, size in due.items():
+        share = 0.25 if kind == "data" else 0.02
+        assert scale.written[kind] == pytest.approx(size, rel=share), (kind, scale.written)
+
+
+def test_a_cold_read_reads_head_and_each_log_entry_once(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t0", accounts(2))
+        for _ in range(5):
+            transaction(lake, "R|I", "append", 1)()
+    root = Path(local_place.root)
+    entries = sum(path.stat().st_size for path in root.glob("t0/_delta_log/*.json"))
+    with local_place.connect() as lake:
+
+        def read() -> None:
+            with lake.transaction(read_only=True) as txn:
+                assert len(txn.read("t0")) == 7
+
+        cold = weighed(lake, read)
+        assert cold.read["head"] == (root / "_lakevilla/HEAD.json").stat().st_size
+        assert cold.read["log"] == entries
+        assert cold.read["record"] == 0
+        assert not +cold.written
+        assert not +weighed(lake, read).read, "and nothing of it again"

@@ -1,0 +1,28 @@
+"""Logs are listed where what was known of them may be gone, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.support.places import Place, fill
+from tests.support.tables import accounts
+
+
+def test_a_table_whose_log_is_cleaned_within_the_hour_is_listed_not_guessed(
+    tmp_path: Path,
+) -> None:
+    place = Place(str(tmp_path))
+    fill(place, {"bank": accounts(1)})
+    lake = place.connect()
+    lake.create_table(
+        "short",
+        pa.Table.from_pylist(accounts(1)),
+        properties={"delta.logRetentionDuration": "interval 1 hours"},
+    )
+    for table, lists in (("bank", 0), ("short", 1)):
+        lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
+        with lake._client.runner.requests.counting() as requests:
+            lake.run(lambda txn, name=table: txn.read(name).num_rows, read_only=True)
+        assert requests.list == lists, table

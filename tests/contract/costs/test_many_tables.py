@@ -1,0 +1,306 @@
+"""A lake of so many tables that HEAD lists leaves: what is asked for, kept, and noticed."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import lakevilla as lv
+from bench.size.many_tables import (
+    ROWS,
+    commit_two,
+    cost,
+    lake_of,
+    list_tables,
+    newest,
+    real_tables,
+)
+from lakevilla.global_log import leaves
+from lakevilla.store.runner import Requests
+from tests.support.places import Place
+
+COUNT = 300
+
+
+@pytest.fixture
+def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred tables lie in leaves as a hundred thousand do."""
+    monkeypatch.setattr(leaves, "INLINE_BYTES", 2000)
+    monkeypatch.setattr(leaves, "LEAF_BYTES", 2000)
+
+
+@pytest.fixture
+def lake(small_leaves: None, local_place: Place) -> Iterator[lv.Lake]:
+    with lake_of(COUNT, local_place.root, commits=1) as lake:
+        assert len(newest(lake).tables.refs) > 10
+        yield lake
+
+
+REAL = real_tables(COUNT)
+PAIR = [REAL[2], REAL[7]]
+
+
+def leaf_files(lake: lv.Lake) -> set[str]:
+    root = Path(lake.root)
+    return {str(p.relative_to(root)) for p in (root / "_lakevilla/leaves").glob("*.json")}
+
+
+def test_100_000_tables_leave_head_small_and_cost_a_commit_two_puts(tmp_path: Path) -> None:
+    with lake_of(10, str(tmp_path / "ten"), commits=3) as few:
+        pair = real_tables(10)[2:4]
+        commit_two(few, pair)
+        ten = cost(few, lambda: commit_two(few, pair))
+    with lake_of(100_000, str(tmp_path / "many"), commits=112) as many:
+        tables = real_tables(100_000)
+        pair = [tables[2], tables[7]]
+        commit_two(many, pair)
+        largest = 0
+        for _ in range(3):
+            requests = cost(many, lambda: commit_two(many, pair))
+            head = newest(many)
+            largest = max(largest, len(head.commits))
+            body = Path(many.root, "_lakevilla/HEAD.json").read_bytes()
+            assert len(body) <= 128 * 1024, len(head.commits)
+            if head.page is None:
+                assert requests == Requests(put=ten.put + 2, get=ten.get, list=ten.list)
+        assert largest > 120
+        for ref in head.tables.refs:
+            assert Path(many.root, ref.key).stat().st_size <= leaves.LEAF_BYTES
+        with lv.connect(many.root) as other:
+            txn = other.transaction()
+            assert cost(other, txn._executor.state_of_lake) == Requests(get=1)
+            txn.abort()
+
+
+def test_a_transaction_is_opened_by_one_get_and_a_leaf_is_fetched_once(lake: lv.Lake) -> None:
+    with lv.connect(lake.root) as other:
+        with other.transaction() as txn:
+            assert cost(other, txn._executor.state_of_lake) == Requests(get=1)
+            first = cost(other, lambda: txn.read(REAL[5]))
+        with other.transaction() as txn:
+            assert txn.read(REAL[5]).num_rows == len(txn.read(REAL[5]))
+        # Another's commit to other tables rewrites other leaves: this one is still at hand.
+        commit_two(lake, PAIR)
+        with other.transaction() as txn:
+            again = cost(other, lambda: txn.read(REAL[5]))
+        assert first == Requests(get=2, list=1)  # its leaf, its log
+        assert again == Requests(get=2)  # HEAD, and the next entry of the log
+
+
+def test_the_first_commit_to_two_tables_fetches_two_leaves_in_one_round(lake: lv.Lake) -> None:
+    def appended(other: lv.Lake) -> None:
+        with other.transaction() as txn:
+            for table in PAIR:
+                txn.append(table, ROWS)
+
+    with lv.connect(lake.root) as other:
+        appended(other)
+        commit_two(lake, PAIR)  # others' commit: both leaves are new
+        behind = cost(other, lambda: appended(other))
+        warm = cost(other, lambda: appended(other))
+    assert warm.put == behind.put == 2 * 2 + 2 + 2
+    assert behind.get >= warm.get + 2
+
+
+def test_all_tables_are_told(lake: lv.Lake) -> None:
+    with lv.connect(lake.root) as other:
+        head = newest(other)
+        txn = other.transaction(read_only=True)
+        state = txn._executor.state_of_lake(whole=True)
+        assert state is not None
+        assert len(state.tables) == COUNT
+        assert set(REAL) <= set(state.tables)
+        txn.abort()
+        assert head.tables.refs == state.tables.refs
+
+
+def test_created_dropped_and_registered_tables_find_their_leaves(
+    lake: lv.Lake, tmp_path: Path
+) -> None:
+    for name in ("aaa", "sales/region_00/orders_0000995", "zzz"):
+        lake.create_table(name, ROWS)
+        lake.drop_table(name)
+        with lake.transaction() as txn, pytest.raises(lv.TableNotFound):
+            txn.read(name)
+        lake.register(name, name)
+    with lv.connect(str(tmp_path / "elsewhere")) as far:
+        far.create_table("t", ROWS)
+        far.unregister("t")
+    many = {f"far_{n:03}": str(tmp_path / "elsewhere" / "t") for n in range(60)}
+    lake.register(many)
+    assert newest(lake).names.refs
+    with lv.connect(lake.root) as other:
+        assert other.table("far_031").name == "far_031"
+        with other.transaction() as txn:
+            txn.append("far_007", ROWS)
+        assert txn.result is not None
+        assert txn.result.versions is not None
+        with pytest.raises(lv.TableNotFound):
+            other.table("far_999")
+        other.unregister("far_007")
+        with pytest.raises(lv.TableNotFound):
+            other.table("far_007")
+        assert other.table("far_008").name == "far_008"
+
+
+def test_a_lake_at_an_older_version_is_told_from_its_leaves(lake: lv.Lake) -> None:
+    before = newest(lake).sequence
+    commit_two(lake, PAIR)
+    with lake.transaction() as txn:
+        now = len(txn.read(PAIR[0]))
+    with lv.connect(lake.root) as other:
+        assert len(other.snapshot(version=before).read(PAIR[0])) == now - len(ROWS)
+        assert other.history(limit=1)[0].tables == tuple(sorted(PAIR))
+
+
+def damaged(lake: lv.Lake, how: str) -> str:
+    """Damage the leaf of a table; its key."""
+    head = newest(lake)
+    ref = head.tables.missing([REAL[5]])[0]
+    path = Path(lake.root, ref.key)
+    body = path.read_bytes()
+    match how:
+        case "missing":
+            path.unlink()
+        case "cut":
+            path.write_bytes(body[: len(body) // 2])
+        case "edited":
+            path.write_bytes(body.replace(b'"published":0', b'"published":1', 1) + b" ")
+        case "another":
+            other = next(r for r in head.tables.refs if r != ref)
+            path.write_bytes(Path(lake.root, other.key).read_bytes())
+    return ref.key
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "edited", "another"])
+def test_a_leaf_that_is_not_what_head_names_is_named(lake: lv.Lake, how: str) -> None:
+    key = damaged(lake, how)
+    with lv.connect(lake.root) as other:
+        with pytest.raises(lv.CorruptObject, match="restore it from a copy") as caught:
+            other.table(REAL[5])
+        assert caught.value.key == key
+        with other.transaction() as txn, pytest.raises(lv.CorruptObject):
+            txn.append(REAL[5], ROWS)
+        # The tables of other leaves are not held up.
+        commit_two(other, [REAL[0], REAL[9]])
+
+
+def test_gc_keeps_what_an_older_head_names_for_max_age_and_no_longer(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = [0.0]
+    clock = time.time
+
+    def later(self: object) -> float:
+        return clock() + days[0] * 86400
+
+    monkeypatch.setattr("lakevilla.clock.SystemClock.now", later)
+    with lv.connect(lake.root) as other:
+        reader = other.transaction(read_only=True)
+        reader._executor.state_of_lake()
+        late = other.transaction(read_only=True)
+        late._executor.state_of_lake()
+        for _ in range(3):
+            commit_two(lake, [REAL[5], REAL[6]])
+        lake.gc()
+        days[0] = 0.9
+        lake.gc()
+        assert len(reader.read(REAL[5])) > 0
+        days[0] = 2.0
+        told = lake.gc()
+        gone = {f.key for f in told.findings if f.key and "/leaves/" in f.key}
+        assert len(gone) >= 6
+        named = {ref.key for ref in newest(lake).tables.refs}
+        assert not gone & named
+        # It moves on to the newest HEAD: nothing that it has read is another there.
+        assert len(late.read(REAL[5])) > 0
+        reader.abort()
+        late.abort()
+        days[0] = 4.0
+        lake.gc()
+        lake.gc()
+        left = leaf_files(lake)
+        assert named <= left
+        assert len(left - named) <= 3, "marks, and nothing else"
+
+
+def test_a_reader_that_stays_where_it_is_bound_is_told_that_its_leaf_is_gone(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lv.connect(lake.root) as other:
+        late = other.transaction(read_only=True)
+        assert len(late.read(REAL[0])) > 0
+        commit_two(lake, [REAL[0], REAL[5]])
+        with lv.connect(lake.root, settings=lv.Settings(max_age_seconds=0)) as hasty:
+            hasty.gc()
+        with pytest.raises(lv.VersionNotFound, match="replaced long ago"):
+            late.read(REAL[5])
+
+
+def test_gc_of_a_dry_run_deletes_and_marks_nothing(lake: lv.Lake) -> None:
+    before = leaf_files(lake)
+    with lv.connect(lake.root, settings=lv.Settings(max_age_seconds=0)) as hasty:
+        told = hasty.gc(dry_run=True)
+        assert leaf_files(lake) == before
+        assert any(f.key is not None and "/leaves/" in f.key for f in told.findings)
+        hasty.gc()
+    named = {ref.key for ref in newest(lake).tables.refs}
+    assert leaf_files(lake) == named
+
+
+def test_a_lake_that_outgrew_head_may_be_copied_and_adopted(lake: lv.Lake, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(lake.root, copy)
+    with lv.connect(str(copy)) as other:
+        other.doctor(adopt=True)
+        state = newest(other)
+        assert state.tables.refs
+        assert state.root == other.root
+        commit_two(other, PAIR)
+
+
+def test_a_leaf_holds_what_its_name_says(lake: lv.Lake) -> None:
+    for ref in newest(lake).tables.refs:
+        leaf = msgspec.json.decode(Path(lake.root, ref.key).read_bytes())
+        assert leaf["format"] == 1
+        assert list(leaf["entries"]) == sorted(leaf["entries"])
+
+
+def test_clients_that_commit_at_once_lose_no_commit_of_a_leaf(
+    small_leaves: None, place: Place
+) -> None:
+    """Two clients with two threads each, whose tables are neighbours, on each store."""
+    tables = [f"t{number}" for number in range(8)]
+    with place.connect() as lake:
+        for table in tables:
+            lake.create_table(table, ROWS)
+        list_tables(lake, COUNT)
+        assert len(newest(lake).tables.refs) > 10
+
+    def work(number: int) -> None:
+        for turn in range(4):
+            pair = [tables[(2 * number + turn) % 8], tables[(2 * number + turn + 3) % 8]]
+            commit_two(clients[number % 2], pair)
+
+    with place.connect() as one, place.connect() as two, ThreadPoolExecutor(4) as pool:
+        clients = [one, two]
+        list(pool.map(work, range(4)))
+    with place.connect() as lake:
+        with lake.transaction(read_only=True) as txn:
+            found = [txn.read(table).num_rows for table in tables]
+        assert sum(found) == len(ROWS) * (8 + 4 * 4 * 2)
+        # The other tables are listed and are not there.
+        wrong = {finding.table for finding in lake.doctor().findings}
+        assert len(wrong) == COUNT
+        assert not wrong & set(tables)
+
+
+def test_it_is_listed_twice_with_the_same_result(lake: lv.Lake) -> None:
+    before = newest(lake).tables.refs
+    assert list_tables(lake, COUNT).head.tables.refs == before

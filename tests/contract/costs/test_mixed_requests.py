@@ -1,0 +1,145 @@
+"""What commits cost in requests that hold Iceberg tables, alone and beside Delta tables.
+
+Warm, as in ``test_request_counts``. A Delta table costs what it does alone; an Iceberg table's
+version is a manifest, a manifest list, a metadata file and the hint, where Delta's is one
+entry, and two looks: for a compressed file at its number, and whether the table is still the
+one that is known. All of it comes after HEAD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.runner import Requests
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place
+from tests.support.tables import accounts
+from tests.support.traces import cost, rounds
+
+WIDTHS = [1, 2, 4]
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        yield lake
+
+
+def warm(lake: lv.Lake, count: int, formats: tuple[str, ...] = ("delta", "iceberg")) -> list[str]:
+    """``count`` tables of each format, of one file each, whose last commit this client made."""
+    tables = [f"{kind}{number}" for number in range(count) for kind in formats]
+    for table in tables:
+        lake.create_table(table, accounts(2), format=table.rstrip("0123456789"))  # type: ignore[arg-type]
+    with lake.transaction() as txn:
+        for table in tables:
+            txn.overwrite(table, accounts(3))
+    return tables
+
+
+def append_to(txn: lv.Transaction, tables: list[str]) -> None:
+    for table in tables:
+        txn.append(table, accounts(1))
+
+
+@pytest.mark.parametrize("features", [lv.Feature.NONE, lv.Feature.R])
+def test_a_warm_append_to_an_iceberg_table_is_five_puts(
+    lake: lv.Lake, features: lv.Feature
+) -> None:
+    tables = warm(lake, 1, ("iceberg",))
+
+    def append() -> None:
+        with lake.transaction(features) as txn:
+            append_to(txn, tables)
+
+    for _ in range(2):
+        requests = cost(lake, append)
+        # The file, its manifest and the list of manifests; the metadata file; the hint.
+        assert requests.put == 5
+        assert requests.get <= 2, "is the next number taken by a compressed file; is it this table"
+        assert requests.list == requests.head == requests.delete == 0
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_appends_to_k_of_each_are_7k_and_2_puts_and_4k_and_1_gets(
+    lake: lv.Lake, count: int
+) -> None:
+    tables = warm(lake, count)
+
+    def append() -> None:
+        with lake.transaction() as txn:
+            append_to(txn, tables)
+
+    for _ in range(2):
+        assert cost(lake, append) == Requests(put=7 * count + 2, get=4 * count + 1)
+    assert rounds(lake, append) == 4  # HEAD, files and probes, HEAD, versions
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_an_update_of_k_of_each_is_8k_and_2_puts(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def update() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    requests = cost(lake, update)
+    # An Iceberg table's second manifest tells of the file that went.
+    assert requests.put == 8 * count + 2
+    # Each table probed when first used and at the commit; the manifest that named the file.
+    assert requests.get <= 7 * count + 1
+    assert requests.list == 0
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_a_read_of_k_of_each_is_2k_and_1_gets(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def read() -> None:
+        with lake.transaction(read_only=True) as txn:
+            for table in tables:
+                assert len(txn.read(table)) == 3
+
+    assert cost(lake, read) == Requests(get=2 * count + 1)
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_a_commit_over_both_is_decided_after_2k_and_2_puts(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+    seen: list[str] = []
+    inner = lake._client.runner.store
+
+    class Watch(WrappedStore):
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            seen.append(key)
+            return super().put(key, body, condition)
+
+    lake._client.runner.store = Watch(inner)
+    with lake.transaction() as txn:
+        append_to(txn, tables)
+    lake._client.runner.store = inner
+    decided = seen.index("_lakevilla/HEAD.json")
+    assert decided + 1 == 2 * count + 2
+    assert not any("/metadata/" in key or "/_delta_log/" in key for key in seen[:decided])
+    assert all("/metadata/" in key or "/_delta_log/" in key for key in seen[decided + 1 :])
+
+
+def test_a_lost_race_costs_one_get_and_one_put(local_place: Place, lake: lv.Lake) -> None:
+    tables = warm(lake, 2)
+    lake.create_table("elsewhere", accounts(1), format="iceberg")
+
+    def append(rivals: int) -> Requests:
+        with local_place.connect() as other:
+            txn = lake.transaction()
+            append_to(txn, tables)
+            for _ in range(rivals):
+                with other.transaction() as rival:
+                    rival.append("elsewhere", accounts(1))
+            return cost(lake, txn.commit)
+
+    calm, lost = append(0), append(2)
+    assert (lost.put, lost.get) == (calm.put + 1, calm.get + 1)

@@ -1,0 +1,204 @@
+"""A lake's transactions as OpenTelemetry has them: spans with the right times, and metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+import lakevilla as lv
+from lakevilla import opentelemetry
+from lakevilla.lake.context import Event
+from lakevilla.opentelemetry import listener
+
+
+class Telemetry:
+    """An application's own set-up, which keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.traces = TracerProvider()
+        self.traces.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.reader = InMemoryMetricReader()
+        self.metrics = MeterProvider([self.reader])
+        self.events: list[Event] = []
+        self.listener = listener(
+            tracer_provider=self.traces, meter_provider=self.metrics, also=self.events.append
+        )
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self.exporter.get_finished_spans())
+
+    def transactions(self) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == "lakevilla.transaction"]
+
+    def phases(self, of: ReadableSpan) -> list[ReadableSpan]:
+        return [
+            span
+            for span in self.spans
+            if span.parent is not None and span.parent.span_id == of.context.span_id
+        ]
+
+    def points(self, name: str) -> list[Any]:
+        data = self.reader.get_metrics_data()
+        return [
+            point
+            for resource in (() if data is None else data.resource_metrics)
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+    def forget(self) -> None:
+        self.exporter.clear()
+        self.events.clear()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+@pytest.fixture
+def lake(tmp_path: Path, telemetry: Telemetry) -> Iterator[lv.Lake]:
+    with lv.connect(tmp_path, on_event=telemetry.listener) as lake:
+        lake.create_table("t", [{"a": 1}])
+        telemetry.forget()
+        yield lake
+
+
+def test_a_transaction_is_a_span_and_its_phases_are_its_children(
+    lake: lv.Lake, telemetry: Telemetry
+) -> None:
+    before = time.time_ns()
+    with lake.transaction() as txn:
+        txn.update("t", {"a": "a + 1"}, where="a = 1")
+    after = time.time_ns()
+    (whole,) = telemetry.transactions()
+    assert whole.attributes is not None
+    assert whole.attributes["lakevilla.transaction.id"] == txn.id
+    assert whole.attributes["lakevilla.outcome"] == "committed"
+    assert whole.status.status_code is StatusCode.UNSET
+    phases = telemetry.phases(whole)
+    names = {span.name.removeprefix("lakevilla.") for span in phases}
+    assert {"version", "metadata", "data", "validate", "decide", "publish"} <= names
+    assert len(phases) == len(telemetry.spans) - 1
+    slack = 1_000_000_000  # two clocks are read one after the other, on a machine that is busy
+    assert before - slack <= whole.start_time <= whole.end_time <= after + slack
+    events = [e for e in telemetry.events if e.kind == "phase"]
+    for span, event in zip(phases, events, strict=True):
+        assert whole.start_time <= span.start_time <= span.end_time <= whole.end_time
+        long = event.detail["ended"] - event.detail["began"]
+        assert (span.end_time - span.start_time) / 1e9 == pytest.approx(long, abs=1e-6)
+        assert span.attributes.get("lakevilla.table") == event.detail["table"]
+
+
+def test_a_transaction_belongs_to_the_span_that_it_was_used_in(
+    lake: lv.Lake, telemetry: Telemetry
+) -> None:
+    tracer = telemetry.traces.get_tracer("the application")
+    with tracer.start_as_current_span("job") as job:
+        assert lake.read("t").num_rows == 1
+    (whole,) = telemetry.transactions()
+    assert whole.parent is not None
+    assert whole.parent.span_id == job.get_span_context().span_id
+    assert whole.attributes["lakevilla.outcome"] == "read"
+
+
+def test_a_conflict_is_an_error_and_each_attempt_is_a_span(
+    lake: lv.Lake, tmp_path: Path, telemetry: Telemetry
+) -> None:
+    attempts = []
+
+    def change(txn: lv.Transaction) -> None:
+        attempts.append(txn.id)
+        rows = txn.read("t").to_pylist()
+        if len(attempts) == 1:
+            with lv.connect(tmp_path) as other:
+                other.run(lambda rival: rival.update("t", {"a": "7"}, where="true"))
+        txn.overwrite("t", rows)
+
+    lake.run(change)
+    lost, won = telemetry.transactions()
+    assert (lost.status.status_code, lost.status.description) == (StatusCode.ERROR, "conflict")
+    assert won.attributes["lakevilla.outcome"] == "committed"
+    assert lost.end_time <= won.start_time
+    assert telemetry.phases(lost)
+    assert telemetry.phases(won)
+    (aborts,) = telemetry.points("lakevilla.aborts")
+    assert (aborts.value, dict(aborts.attributes)) == (1, {"error": "conflict"})
+
+
+def test_a_redo_is_an_event_of_the_span_and_counted(
+    lake: lv.Lake, tmp_path: Path, telemetry: Telemetry
+) -> None:
+    with lake.transaction() as txn:
+        txn.update("t", {"a": "a + 1"}, where="true")
+        with lv.connect(tmp_path) as other:
+            other.run(lambda rival: rival.update("t", {"a": "7"}, where="true"))
+    (whole,) = telemetry.transactions()
+    assert "redo" in [event.name for event in whole.events]
+    assert [point.value for point in telemetry.points("lakevilla.redos")] == [1]
+    assert whole.attributes["lakevilla.redos"] == 1
+
+
+def test_metrics_count_commits_and_the_time_of_phases_is_that_of_transactions(
+    lake: lv.Lake, telemetry: Telemetry
+) -> None:
+    for _ in range(3):
+        lake.run(lambda txn: txn.append("t", [{"a": 2}]))
+    lake.read("t")
+    assert [point.value for point in telemetry.points("lakevilla.commits")] == [4]  # with its table
+    assert telemetry.points("lakevilla.aborts") == []
+    durations = telemetry.points("lakevilla.transaction.duration")
+    by = {point.attributes["outcome"]: point for point in durations}
+    # `create_table` also looks at what it has made.
+    assert (by["committed"].count, by["read"].count) == (4, 2)
+    whole = sum(point.sum for point in durations)
+    parts = sum(point.sum for point in telemetry.points("lakevilla.phase.duration"))
+    assert 0 < parts <= whole
+
+
+def test_threads_share_a_listener(lake: lv.Lake, telemetry: Telemetry) -> None:
+    def work() -> None:
+        lake.run(lambda txn: txn.append("t", [{"a": 2}]))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    wholes = telemetry.transactions()
+    assert len({span.context.trace_id for span in wholes}) == 4
+    for whole in wholes:
+        phases = telemetry.phases(whole)
+        ids = {span.attributes["lakevilla.transaction.id"] for span in phases}
+        assert ids == {whole.attributes["lakevilla.transaction.id"]}
+        assert {"lakevilla.decide", "lakevilla.publish"} <= {span.name for span in phases}
+
+
+def test_snapshots_that_nobody_closes_are_let_go(
+    lake: lv.Lake, telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opentelemetry, "_MOST", 3)
+    for _ in range(5):
+        lake.snapshot().read("t")
+    assert len(telemetry.transactions()) == 2, "the oldest are ended"
+
+
+def test_without_an_application_s_set_up_it_does_nothing(tmp_path: Path) -> None:
+    with lv.connect(tmp_path, on_event=listener()) as lake:
+        lake.create_table("t", [{"a": 1}])
+        assert lake.read("t").num_rows == 1

@@ -1,0 +1,326 @@
+"""What is told of a transaction's time: all of it, by phase, to who listens.
+
+Time is virtual: requests alone take any, each as long as one of S3. So what the phases have
+together is the time of the transaction to the last digit, or a request lies outside of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.lake.context import Event
+from lakevilla.store.base import Store
+from lakevilla.testing.world.latency import S3, LatencyStore
+from tests.support.places import Place, make_place
+from tests.support.queues import beside
+from tests.support.tables import accounts
+
+I = lv.Feature.R | lv.Feature.I  # noqa: E741
+CT = lv.Feature.R | lv.Feature.CT
+FEATURES = {"NONE": lv.Feature.NONE, "R": lv.Feature.R, "R|I": I, "R|CT": CT, "R|CT|I": CT | I}
+
+
+class VirtualClock:
+    """Moves when a request is made, and not otherwise."""
+
+    def __init__(self) -> None:
+        self._seconds = 1_000_000.0
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        return self._seconds + 1_750_000_000
+
+    def elapsed(self) -> float:
+        return self._seconds
+
+    def move(self, seconds: float) -> None:
+        with self._lock:
+            self._seconds += seconds
+
+
+class Slow(LatencyStore):
+    """Each request takes its time of ``S3`` on the clock, and none of ours."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        super().__init__(store, S3)
+        self.clock = clock
+
+    def _wait(self, seconds: float) -> None:
+        self.clock.move(seconds)
+
+
+class Heard:
+    """What was told, by kind and transaction."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
+    def seconds(self) -> dict[str, float]:
+        """Own seconds by phase."""
+        found: dict[str, float] = defaultdict(float)
+        for event in self.of("phase"):
+            found[str(event.detail["phase"])] += float(str(event.detail["own_seconds"]))
+        return {phase: seconds for phase, seconds in found.items() if seconds}
+
+    def last(self) -> Event:
+        return self.of("transaction")[-1]
+
+
+@contextmanager
+def slow(place: Place, heard: Heard) -> Iterator[lv.Lake]:
+    with place.connect(on_event=heard) as lake:
+        client = lake._client
+        clock = VirtualClock()
+        client.context.clock = clock
+        client.runner.store = Slow(client.runner.store, clock)
+        yield lake
+
+
+@pytest.fixture
+def shared(request: pytest.FixtureRequest) -> Place:
+    """In memory: there is no file that is read past the store."""
+    return make_place("memory", request)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+def lake(shared: Place, heard: Heard) -> Iterator[lv.Lake]:
+    with slow(shared, heard) as lake:
+        for name in ("bank", "shop"):
+            lake.create_table(name, accounts(3))
+        lake.run(lambda txn: txn.append("bank", accounts(1)))
+        heard.events.clear()
+        yield lake
+
+
+def reads(txn: lv.Transaction) -> None:
+    assert txn.read("bank", where="id = 1").num_rows
+
+
+def updates(txn: lv.Transaction) -> None:
+    txn.update("bank", {"balance": "balance + 1"}, where="id = 1")
+
+
+def appends(txn: lv.Transaction) -> None:
+    txn.append("bank", accounts(1))
+
+
+@pytest.mark.parametrize("work", [reads, updates, appends])
+@pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
+def test_the_phases_of_a_transaction_of_one_query_have_all_of_its_time(
+    lake: lv.Lake, heard: Heard, features: lv.Feature, work: Callable[[lv.Transaction], None]
+) -> None:
+    with lake.transaction(features) as txn:
+        work(txn)
+    whole = heard.last()
+    assert whole.txn_id == txn.id
+    assert {event.txn_id for event in heard.of("phase")} == {txn.id}
+    assert sum(heard.seconds().values()) == pytest.approx(whole.detail["seconds"])
+    wanted = {"data"}
+    if work is not reads:
+        wanted |= {"decide"} | ({"publish"} if lv.Feature.I in features else set())
+    if lv.Feature.CT in features:
+        wanted |= {"marker"} | ({"wait", "publish"} if work is not reads else {"free"})
+    if work is reads or lv.Feature.I in features:
+        wanted |= {"version"}
+    assert wanted <= set(heard.seconds())
+    assert whole.detail["outcome"] == ("read" if work is reads else "committed")
+
+
+@pytest.mark.parametrize("work", [reads, updates, appends])
+@pytest.mark.parametrize("features", [lv.Feature.NONE, CT | I], ids=["NONE", "R|CT|I"])
+def test_so_have_those_of_a_transaction_on_an_iceberg_table(
+    shared: Place, heard: Heard, features: lv.Feature, work: Callable[[lv.Transaction], None]
+) -> None:
+    with slow(shared, heard) as lake:
+        lake.create_table("bank", accounts(3), format="iceberg")
+        heard.events.clear()
+        with lake.transaction(features) as txn:
+            work(txn)
+    assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
+
+
+def test_so_has_the_first_write_of_a_lake(request: pytest.FixtureRequest, heard: Heard) -> None:
+    place = Place(f"memory://first-{request.node.name}-{id(heard)}")
+    with slow(place, heard) as lake:
+        lake.create_table("bank", accounts(3))
+    whole = next(e for e in heard.of("transaction") if e.detail["outcome"] == "committed")
+    own = [e.detail["own_seconds"] for e in heard.of("phase") if e.txn_id == whole.txn_id]
+    assert sum(map(float, map(str, own))) == pytest.approx(whole.detail["seconds"])
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R, I], ids=["R", "R|I"])
+def test_reads_that_are_held_to_rules_are_validated_in_time_of_their_own(
+    lake: lv.Lake, heard: Heard, features: lv.Feature
+) -> None:
+    with lake.transaction(features, validation="rules") as txn:
+        reads(txn)
+    assert heard.seconds()["validate"] > 0
+    assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
+
+
+def test_a_transaction_that_moves_to_a_newer_head_has_validated_in_that_time(
+    lake: lv.Lake, shared: Place, heard: Heard
+) -> None:
+    with lake.transaction(CT | I) as txn:
+        reads(txn)
+        with shared.connect() as other:
+            other.run(lambda rival: rival.append("shop", accounts(1)))
+        txn.read("shop")
+    assert heard.seconds()["validate"] > 0
+    assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
+
+
+def test_a_cold_client_reads_metadata_and_that_is_told_by_table(
+    lake: lv.Lake, shared: Place
+) -> None:
+    heard = Heard()
+    with slow(shared, heard) as other:
+        assert other.read("bank").num_rows == 4
+    assert heard.seconds()["metadata"] >= 0.067  # a LIST and a GET at least
+    assert {e.detail["table"] for e in heard.of("phase") if e.detail["phase"] == "metadata"} >= {
+        "bank"
+    }
+    assert sum(heard.seconds().values()) == pytest.approx(heard.last().detail["seconds"])
+
+
+def test_rows_that_are_streamed_are_told_of_when_the_stream_has_ended(
+    lake: lv.Lake, heard: Heard
+) -> None:
+    rows = lake.scan("bank")
+    before = [event.detail["phase"] for event in heard.of("phase")].count("data")
+    assert sum(batch.num_rows for batch in rows) == 4
+    after = [event.detail["phase"] for event in heard.of("phase")].count("data")
+    assert (before, after) == (1, 2)
+
+
+def test_each_span_lies_within_its_transaction(lake: lv.Lake, heard: Heard) -> None:
+    with lake.transaction() as txn:
+        txn.sql("SELECT * FROM bank JOIN shop USING (id)")
+        updates(txn)
+    whole = heard.last().detail
+    for event in heard.of("phase"):
+        span = event.detail
+        assert whole["began"] <= span["began"] <= span["ended"] <= whole["ended"]
+        assert 0 <= span["own_seconds"] <= span["seconds"] <= span["ended"] - span["began"]
+        assert event.message.startswith(str(span["phase"]))
+    assert whole["tables"] == ["bank", "shop"]
+    assert (whole["operations"], whole["features"]) == (1, "R|I")
+
+
+def test_a_lost_race_is_validated_and_redone_in_time_of_its_own(
+    lake: lv.Lake, shared: Place, heard: Heard
+) -> None:
+    with shared.connect() as other, lake.transaction() as txn:
+        updates(txn)
+        before = heard.seconds()
+        other.run(lambda rival: rival.update("bank", {"balance": "0"}, where="id = 1"))
+    after, whole = heard.seconds(), heard.last().detail
+    assert whole["redos"] == 1
+    assert after["validate"] > before.get("validate", 0.0)
+    assert after["data"] > before["data"]
+    assert sum(after.values()) == pytest.approx(whole["seconds"])
+
+
+def test_the_end_is_told_once_and_how_it_ended(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+    with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
+        appends(txn)
+        raise ZeroDivisionError
+    with shared.connect() as other, pytest.raises(lv.ConflictError):
+        with lake.transaction() as lost:
+            reads(lost)
+            other.run(lambda rival: rival.update("bank", {"balance": "0"}, where="id = 1"))
+            updates(lost)
+    with lake.snapshot() as state:
+        state.read("shop")
+    with pytest.raises(lv.TableNotFound):
+        lake.read("none")
+    ends = [(e.detail["outcome"], e.detail["error"]) for e in heard.of("transaction")]
+    assert ends == [
+        ("aborted", None),
+        ("failed", "conflict"),
+        ("read", None),
+        ("failed", "table_not_found"),
+    ]
+    assert [e.txn_id for e in heard.of("transaction")][:2] == [txn.id, lost.id]
+
+
+def test_attempts_of_run_are_told_each(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+    attempts = []
+
+    def change(txn: lv.Transaction) -> None:
+        attempts.append(txn.id)
+        balance = txn.read("bank", where="id = 1")["balance"][0].as_py()
+        if len(attempts) == 1:
+            with shared.connect() as other:
+                other.run(lambda rival: rival.update("bank", {"balance": "0"}, where="id = 1"))
+        txn.update("bank", {"balance": ":b"}, where="id = 1", params={"b": balance + 1})
+
+    lake.run(change)
+    assert [e.detail["outcome"] for e in heard.of("transaction")] == ["failed", "committed"]
+
+
+def test_who_waits_in_a_queue_is_told_how_long(lake: lv.Lake, shared: Place, heard: Heard) -> None:
+    with shared.connect() as other:
+        first = other.transaction(CT | I)
+        first.update("bank", {"balance": "balance + 1"}, where="id = 1")
+        waiting = threading.Event()
+        lake._client._listeners.append(
+            lambda event: waiting.set() if event.kind == "waiting" else None
+        )
+
+        def second() -> None:
+            with lake.transaction(CT | I) as txn:
+                updates(txn)
+
+        with beside(second) as done:
+            assert waiting.wait(30)
+            first.commit()
+            done.result(30)
+    assert heard.seconds()["wait"] > 0
+    assert heard.last().detail["outcome"] == "committed"
+
+
+def test_those_who_commit_together_are_each_told_their_own(lake: lv.Lake, heard: Heard) -> None:
+    barrier = threading.Barrier(4)
+
+    def one() -> None:
+        with lake.transaction() as txn:
+            appends(txn)
+            barrier.wait(30)
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    ids = {event.txn_id for event in heard.of("transaction")}
+    assert len(ids) == 4
+    for txn_id in ids:
+        phases = {e.detail["phase"] for e in heard.of("phase") if e.txn_id == txn_id}
+        assert {"version", "data", "validate", "decide", "publish"} <= phases
+
+
+def test_phases_go_to_the_listener_and_not_to_the_log(
+    lake: lv.Lake, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", logger="lakevilla"):
+        lake.run(updates)
+    assert heard.of("phase")
+    assert not [one for one in caplog.messages if "ms" in one]

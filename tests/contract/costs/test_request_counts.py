@@ -1,0 +1,479 @@
+"""What each path costs in requests, counted where they are sent.
+
+Warm, as the budgets mean it: the tables are in HEAD, have one data file each,
+and this client made their last commit. Reads of data files are not counted: a
+local directory's are not requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store, Stored, Token
+from lakevilla.store.effects import Effect, Sleep
+from lakevilla.store.runner import Requests
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place
+from tests.support.tables import accounts, values
+from tests.support.traces import Trace, cost, rounds, steps
+
+WIDTHS = [1, 2, 8]
+
+
+def names(count: int) -> list[str]:
+    return [f"t{number}" for number in range(count)]
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        yield lake
+
+
+def warm(lake: lv.Lake, count: int, *, guarded: bool = False) -> list[str]:
+    """Tables of one file each, whose last commit this client made."""
+    tables = names(count)
+    for table in tables:
+        lake.create_table(table, accounts(2))
+        if guarded:
+            lake.guard(table)
+    with lake.transaction() as txn:
+        for table in tables:
+            txn.overwrite(table, accounts(3))
+    return tables
+
+
+def test_a_warm_append_without_features_is_two_puts(lake: lv.Lake) -> None:
+    warm(lake, 1)
+
+    def append() -> None:
+        with lake.transaction(lv.Feature.NONE) as txn:
+            txn.append("t0", accounts(1))
+
+    assert cost(lake, append) == Requests(put=2)
+    assert cost(lake, append) == Requests(put=2)
+
+
+def test_a_warm_append_with_recovery_is_two_puts(lake: lv.Lake) -> None:
+    warm(lake, 1)
+
+    def append() -> None:
+        with lake.transaction(lv.Feature.R) as txn:
+            txn.append("t0", accounts(1))
+
+    assert cost(lake, append) == Requests(put=2)
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_appends_to_k_tables_are_2k_and_2_puts_and_k_and_1_gets(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def append() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.append(table, accounts(1))
+
+    for _ in range(2):
+        assert cost(lake, append) == Requests(put=2 * count + 2, get=count + 1)
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_reading_then_writing_k_tables_is_2k_and_2_puts_and_2k_and_1_gets(
+    lake: lv.Lake, count: int
+) -> None:
+    tables = warm(lake, count)
+
+    def read_then_write() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                assert len(txn.read(table, where="id = 1")) == 1
+                txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    for _ in range(2):
+        requests = cost(lake, read_then_write)
+        assert requests.put == 2 * count + 2
+        assert requests.get <= 2 * count + 1
+        assert requests.list == 0
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_an_update_of_k_tables_is_no_dearer_than_read_then_write(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def update() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    requests = cost(lake, update)
+    assert requests.put == 2 * count + 2
+    assert requests.get <= 2 * count + 1
+    assert requests.list == 0
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_guarded_tables_are_not_probed(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count, guarded=True)
+
+    def append() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.append(table, accounts(1))
+
+    def read_then_write() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.read(table, where="id = 1")
+                txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    assert cost(lake, append) == Requests(put=2 * count + 2, get=1)
+    assert cost(lake, read_then_write) == Requests(put=2 * count + 2, get=1)
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_a_transaction_is_decided_after_k_and_2_puts(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+    seen: list[str] = []
+    inner = lake._client.runner.store
+
+    class Watch(WrappedStore):
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            seen.append(key)
+            return super().put(key, body, condition)
+
+    lake._client.runner.store = Watch(inner)
+    with lake.transaction() as txn:
+        for table in tables:
+            txn.append(table, accounts(1))
+    lake._client.runner.store = inner
+    decided = seen.index("_lakevilla/HEAD.json")
+    assert decided + 1 == count + 2
+    assert all("/_delta_log/" in key for key in seen[decided + 1 :])
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_a_read_only_transaction_of_guarded_tables_is_one_get(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count, guarded=True)
+
+    def read() -> None:
+        with lake.transaction(read_only=True) as txn:
+            for table in tables:
+                assert len(txn.read(table)) == 3
+
+    assert cost(lake, read) == Requests(get=1)
+
+
+class AllAtOnce(WrappedStore):
+    """Answers no GET before as many as expected are under way: they must be one round."""
+
+    def __init__(self, inner: Store, expected: int) -> None:
+        super().__init__(inner)
+        self._together = threading.Barrier(expected, timeout=20)
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        self._together.wait()
+        return super().get(key, known, byte_range)
+
+
+def union(tables: list[str]) -> str:
+    every = " UNION ALL ".join(f"SELECT id FROM {table}" for table in tables)
+    return f"SELECT count(*) AS n FROM ({every})"
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_one_query_over_k_tables_is_1_and_k_gets_in_one_round(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def read() -> None:
+        with lake.transaction(read_only=True) as txn:
+            (row,) = txn.sql(union(tables)).to_pylist()  # type: ignore[union-attr]
+            assert row == {"n": 3 * count}
+
+    assert cost(lake, read) == Requests(get=1 + count)
+    inner = lake._client.runner.store
+    lake._client.runner.store = AllAtOnce(inner, 1 + count)
+    read()
+    lake._client.runner.store = inner
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_an_uncontended_append_is_four_rounds(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def append() -> None:
+        with lake.transaction() as txn:
+            for table in tables:
+                txn.append(table, accounts(1))
+
+    assert rounds(lake, append) == 4  # HEAD, files and probes, HEAD, entries
+
+
+@pytest.mark.parametrize("count", WIDTHS)
+def test_a_lost_race_costs_one_get_and_one_put(
+    local_place: Place, lake: lv.Lake, count: int
+) -> None:
+    tables = warm(lake, count)
+    lake.create_table("elsewhere", accounts(1))
+
+    def append(rivals: int) -> Requests:
+        with local_place.connect() as other:
+            txn = lake.transaction()
+            for table in tables:
+                txn.append(table, accounts(1))
+            for _ in range(rivals):
+                with other.transaction() as rival:
+                    rival.append("elsewhere", accounts(1))
+            return cost(lake, txn.commit)
+
+    calm, lost = append(0), append(2)
+    assert (lost.put, lost.get) == (calm.put + 1, calm.get + 1)
+
+
+def test_a_race_lost_to_an_append_to_the_same_table_costs_no_more_before_publishing(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    warm(lake, 1)
+    with local_place.connect() as other:
+        txn = lake.transaction()
+        txn.append("t0", accounts(1))
+        with other.transaction() as rival:
+            rival.append("t0", accounts(1))
+        requests = cost(lake, txn.commit)
+    # 4 PUT as ever; the probe finds the rival's entry, so HEAD is read anew; the number after it.
+    assert requests == Requests(put=4, get=3)
+
+
+@pytest.mark.parametrize("made_by", ["deltalake", "lakevilla"])
+def test_opening_ten_commits_cold_is_at_most_twelve_requests(
+    local_place: Place, made_by: str
+) -> None:
+    with local_place.connect() as lake:
+        if made_by == "deltalake":
+            for number in range(10):
+                local_place.write("t0", [{"id": number}])
+            lake.register("t0")
+        else:
+            lake.create_table("t0", [{"id": 0}])
+            for number in range(1, 10):
+                with lake.transaction() as txn:
+                    txn.append("t0", [{"id": number}])
+    with local_place.connect() as lake:
+
+        def read() -> None:
+            with lake.transaction(read_only=True) as txn:
+                assert len(txn.read("t0")) == 10
+
+        requests = cost(lake, read)
+        assert requests.put == 0
+        assert requests.total <= 12, requests
+
+
+def test_a_table_opened_cold_is_read_warm_afterwards(local_place: Place) -> None:
+    for number in range(4):
+        local_place.write("t0", [{"id": number}])
+    with local_place.connect() as lake:
+        lake.register("t0")
+
+    with local_place.connect() as lake:
+
+        def read() -> None:
+            assert values(lake.transaction(read_only=True).read("t0")) == [0, 1, 2, 3]
+
+        read()
+        assert cost(lake, read) == Requests(get=2)
+
+
+# -- with Feature.CT -----------------------------------------------------------------
+
+RCT = lv.Feature.R | lv.Feature.CT
+RCTI = RCT | lv.Feature.I
+QUEUED = {"R|CT": RCT, "R|CT|I": RCTI}
+QUEUE_WIDTHS = [1, 2, 5]
+
+
+def run_with(
+    lake: lv.Lake, features: lv.Feature, work: Callable[[lv.Transaction], object]
+) -> Callable[[], None]:
+    def once() -> None:
+        with lake.transaction(features) as txn:
+            work(txn)
+
+    return once
+
+
+def work_on(tables: list[str], how: str) -> Callable[[lv.Transaction], None]:
+    def append(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.append(table, accounts(1))
+
+    def update(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    return append if how == "append" else update
+
+
+@pytest.mark.parametrize("how", ["append", "update"])
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+@pytest.mark.parametrize("features", QUEUED)
+def test_places_in_k_queues_are_2k_list_and_k_and_1_put_and_delete(
+    lake: lv.Lake, features: str, count: int, how: str
+) -> None:
+    work = work_on(warm(lake, count), how)
+    with lake._client.runner.requests.counting() as without:
+        run_with(lake, RCTI & ~lv.Feature.CT, work)()
+    with lake._client.runner.requests.counting() as queued:
+        run_with(lake, QUEUED[features], work)()
+    more = queued.minus(without)
+    # Without isolation HEAD is asked for again when a further table is first used; with it when
+    # a place was taken after it was bound, which what is appended does not mind.
+    newest = 0 if features == "R|CT|I" and how == "append" else count - 1
+    assert more == Requests(get=newest, put=count + 1, list=2 * count, delete=count + 1)
+
+
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
+    tables = warm(lake, count)
+
+    def work(txn: lv.Transaction) -> None:
+        txn.sql(union(tables))  # all tables at once
+        txn.append(tables[0], accounts(1))
+
+    found = steps(lake, run_with(lake, RCTI, work))
+
+    def rounds_with(verb: str, part: str) -> list[int]:
+        return [
+            len([1 for asked, key in step if asked == verb and part in key])
+            for step in found
+            if any(asked == verb and part in key for asked, key in step)
+        ]
+
+    # Places to read in all, then one more to append in the first.
+    assert rounds_with("list", "/markers") == [count, 1, count]
+    assert rounds_with("put", "/markers/") == [count, 1]
+    assert rounds_with("put", "_lakevilla/txns/") == [1]
+    assert rounds_with("delete", "/markers/") == [count + 1]
+    (last,) = [step for step in found if any("/_delta_log/" in key for _, key in step)][-1:]
+    assert {verb for verb, _ in last} == {"put", "delete"}, "with the entries, not after them"
+    assert len([1 for verb, _ in last if verb == "delete"]) == count + 2
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_read_only_transaction_costs_the_same_with_queues(lake: lv.Lake, features: str) -> None:
+    tables = warm(lake, 2, guarded=True)
+
+    def read() -> None:
+        with lake.transaction(QUEUED[features], read_only=True) as txn:
+            txn.sql(union(tables))
+
+    assert cost(lake, read) == Requests(get=1)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_wait_is_one_conditional_get_a_look(
+    local_place: Place, lake: lv.Lake, count: int
+) -> None:
+    work = work_on(warm(lake, count), "append")
+    waiting = threading.Event()
+    settings = lv.Settings(wait_poll_seconds=0.01, wait_poll_cap_seconds=0.02)
+    with local_place.connect(
+        settings=settings, on_event=lambda event: waiting.set() if event.kind == "waiting" else None
+    ) as other:
+        other.snapshot().read("t0")
+        trace = Trace(other._client.runner.store)
+        other._client.runner.store = trace
+        slept = 0
+        perform = other._client.runner._perform
+
+        def counted(effect: Effect) -> object:
+            nonlocal slept
+            slept += isinstance(effect, Sleep)
+            return perform(effect)
+
+        other._client.runner._perform = counted  # type: ignore[method-assign]
+        first = lake.transaction(RCTI)
+        for table in names(count):
+            first.update(table, {"balance": "balance"}, where="id = 1")
+        second = other.transaction(RCTI)
+        work(second)
+        record = f"_lakevilla/txns/{first.id}.json"
+        own = f"_lakevilla/txns/{second.id}.json"
+        trace.seen.clear()
+        with ThreadPoolExecutor(1) as pool:
+            end = pool.submit(second.commit)
+            assert waiting.wait(60)
+            begun = list(trace.seen)
+            while len(trace.seen) < len(begun) + 10:
+                threading.Event().wait(0.005)
+            seen = list(trace.seen)
+            first.commit()
+            end.result(60)
+        lists = [("list", f"{table}/_lakevilla/markers") for table in names(count)]
+        assert sorted(begun[:count]) == lists
+        assert begun[count : count + 2] == [("put", own), ("get", record)]
+        assert set(seen[len(begun) :]) == {("get if changed", record)}
+        looks = [n for n, asked in enumerate(trace.seen) if asked == ("get if changed", record)]
+        assert len(looks) == slept, "one for each pause"
+        assert sorted(trace.seen[looks[-1] + 1 :][:count]) == lists, "the last one tells the end"
+
+
+def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake: lv.Lake) -> None:
+    tables = warm(lake, 2)
+    settings = lv.Settings(escalate_after=1, retry_base_seconds=0.001)
+    costs = []
+    with local_place.connect(settings=settings) as loser:
+        loser.snapshot().versions  # noqa: B018 - warm
+        trace = Trace(loser._client.runner.store)
+        loser._client.runner.store = trace
+
+        def long(txn: lv.Transaction) -> None:
+            costs.append(len(trace.seen))
+            txn.read("t0")
+            if len(costs) == 1:
+                with lake.transaction() as faster:
+                    faster.append("t0", accounts(1))
+            for table in tables:
+                txn.append(table, accounts(1))
+
+        loser.run(long)
+    again = trace.seen[costs[0] :]
+    heads = [verb for verb, key in again if (verb, key) == ("put", "_lakevilla/HEAD.json")]
+    assert len(heads) == 2, "the reservation, the commit: that the race was lost is seen before"
+    placed = [key for verb, key in again if verb == "put" and "/markers/" in key]
+    assert len(placed) == 3  # to read and to append in t0, to append in t1
+    # What is reserved needs no look at its queue before the commit.
+    assert len([1 for verb, key in again if verb == "list"]) == 3
+    deleted = [key for verb, key in again if verb == "delete"]
+    assert len([key for key in deleted if "/markers/" in key]) == 3
+
+
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete(
+    lake: lv.Lake, count: int
+) -> None:
+    tables = warm(lake, count)
+
+    def work(txn: lv.Transaction) -> None:
+        txn.take_turn(*tables)
+        for table in tables:
+            txn.read(table, where="id = 1")
+            txn.update(table, {"balance": "balance + 1"}, where="id = 1")
+
+    with lake._client.runner.requests.counting() as without:
+        run_with(lake, RCTI & ~lv.Feature.CT, work)()
+    with lake._client.runner.requests.counting() as queued:
+        run_with(lake, RCTI, work)()
+    assert queued.minus(without) == Requests(list=2 * count, put=count + 1, delete=count + 1)
+    placing = steps(lake, run_with(lake, RCTI, lambda txn: txn.take_turn(*tables)))
+    markers = [(table, f"{table}/_lakevilla/markers") for table in tables]
+    lists = sorted(("list", prefix) for _, prefix in markers)
+    # One round for the lists and the record, one for the markers.
+    assert [one for one in placing[0] if one[0] == "list"] == lists
+    assert [verb for verb, _ in placing[1]] == ["put"] * count

@@ -1,0 +1,54 @@
+"""What other clients read of a table, whatever its format."""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+Format = Literal["delta", "iceberg"]
+FORMATS: tuple[Format, ...] = ("delta", "iceberg")
+
+
+def read_by_others(
+    path: str | Path, format: Format, *, is_mapped: bool = False
+) -> dict[str, pa.Table]:
+    """All rows, by deltalake or pyiceberg, and by DuckDB's extension for the format.
+
+    deltalake's reader by Arrow knows no mapping of columns: then DuckDB alone is asked.
+    """
+    if format == "delta":
+        found = {"duckdb": duckdb_reader().sql(f"FROM delta_scan('{path}')").to_arrow_table()}
+        if not is_mapped:
+            found["deltalake"] = DeltaTable(str(path)).to_pyarrow_table()
+        return found
+    version = (Path(path) / "metadata" / "version-hint.text").read_text().strip()
+    metadata = f"{path}/metadata/v{version}.metadata.json"
+    return {
+        "pyiceberg": StaticTable.from_metadata(metadata).scan().to_arrow(),
+        "duckdb": duckdb_reader().sql(f"FROM iceberg_scan('{metadata}')").to_arrow_table(),
+    }
+
+
+@cache
+def duckdb_reader() -> duckdb.DuckDBPyConnection:
+    """DuckDB with its extensions for both formats."""
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for name in ("avro", "delta", "iceberg"):
+        connection.execute(f"LOAD '{_extension(name)}'")
+    return connection
+
+
+def _extension(name: str) -> str:
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    place = Path(next(iter(spec.submodule_search_locations)))
+    (found,) = place.rglob(f"{name}.duckdb_extension")
+    return str(found)

@@ -1,0 +1,370 @@
+"""Commits of other clients in every position of a transaction's life: none is lost, none doubled.
+
+The transaction always adds 5 to the balance of row 1 and a row to a second table. Where the
+other client comes first in the table's log, it works on what that one left; where it comes
+after, the other client did. Nothing else may be seen by anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import lakevilla as lv
+from tests.support.foreign_changes import (
+    APPEND,
+    CONSTRAINT,
+    DELETE,
+    MERGE,
+    OPTIMIZE,
+    OVERWRITE,
+    PROPERTY,
+    RESTORE,
+    START,
+    TABLE,
+    UPDATE,
+    UPDATE_SAME,
+    VECTOR,
+    Change,
+    Rows,
+    make_bank,
+    rows_seen,
+)
+from tests.support.places import Place, make_place
+from tests.support.stores import Closed, interrupted, is_entry, is_head
+from tests.support.tables import kinds
+
+CHANGES = (
+    APPEND, UPDATE, UPDATE_SAME, DELETE, MERGE, OVERWRITE, OPTIMIZE, RESTORE, VECTOR,
+    PROPERTY, CONSTRAINT,
+)  # fmt: skip
+every_change = pytest.mark.parametrize("change", CHANGES, ids=str)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    local = make_place("local", request)
+    make_bank(local)
+    with local.connect() as lake:
+        lake.register({TABLE: TABLE, "other": "other"})
+    return local
+
+
+def add_five(txn: lv.Transaction) -> None:
+    txn.update(TABLE, {"balance": "balance + 5"}, where="id = 1")
+    txn.append("other", [{"id": 8, "balance": 8}])
+
+
+def with_five(rows: Rows) -> Rows:
+    return {row: balance + 5 if row == 1 else balance for row, balance in rows.items()}
+
+
+def whole(place: Place, expected: Rows) -> None:
+    """What a new client sees now, and everybody after recovery, which finds nothing wrong."""
+    with place.connect() as lake:
+        found = lake.snapshot().read(TABLE).to_pylist()
+        assert {row["id"]: row["balance"] for row in found} == expected
+        assert lake.recover().ok
+        assert all(finding.severity != "error" for finding in lake.doctor().findings)
+        assert sorted(lake.snapshot().read("other")["id"].to_pylist()) == [0, 8]
+    assert rows_seen(place) == expected
+
+
+# ------------------------------------------------------------ before the decision
+
+
+def before_it_is_bound(place: Place, lake: lv.Lake, foreign: Callable[[], object]) -> None:
+    lake.snapshot().read(TABLE)  # the client is warm: it knows the log up to here
+    foreign()
+    with lake.transaction() as txn:
+        add_five(txn)
+
+
+def between_bind_and_first_use(place: Place, lake: lv.Lake, foreign: Callable[[], object]) -> None:
+    with lake.transaction() as txn:
+        txn.append("other", [{"id": 8, "balance": 8}])
+        foreign()
+        txn.update(TABLE, {"balance": "balance + 5"}, where="id = 1")
+
+
+def between_use_and_commit(place: Place, lake: lv.Lake, foreign: Callable[[], object]) -> None:
+    with lake.transaction() as txn:
+        add_five(txn)
+        foreign()
+
+
+def while_its_files_are_stored(place: Place, lake: lv.Lake, foreign: Callable[[], object]) -> None:
+    def is_data(key: str) -> bool:
+        return key.startswith(f"{TABLE}/") and key.endswith(".parquet")
+
+    txn = lake.transaction()
+    add_five(txn)
+    with interrupted(lake, is_data, foreign):
+        txn.commit()
+
+
+BEFORE = (
+    before_it_is_bound,
+    between_bind_and_first_use,
+    between_use_and_commit,
+    while_its_files_are_stored,
+)
+
+
+@pytest.mark.parametrize("position", BEFORE, ids=lambda position: position.__name__)
+@every_change
+def test_a_foreign_commit_before_the_decision_comes_first_and_nothing_is_reported(
+    place: Place, change: Change, position: Callable[..., None]
+) -> None:
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as lake:
+        try:
+            position(place, lake, lambda: change.make(place))
+        except lv.ForeignConflict:
+            # Stored beside the probe, it may have come a moment after it: then it is reconciled.
+            assert position is while_its_files_are_stored
+    if position is not while_its_files_are_stored:
+        assert "reconcile" not in kinds(events)
+    whole(place, with_five(change.model(START)))
+
+
+@every_change
+def test_a_row_that_was_read_and_changed_before_the_decision_is_a_conflict(
+    place: Place, change: Change
+) -> None:
+    runs: list[int] = []
+
+    def work(txn: lv.Transaction) -> None:
+        seen = txn.read(TABLE, where="id = 1").to_pylist()
+        runs.append(len(seen))
+        for row in seen:
+            txn.update(TABLE, {"balance": row["balance"] + 5}, where="id = 1")
+        txn.append("other", [{"id": 8, "balance": 8}])
+        if len(runs) == 1:
+            change.make(place)
+
+    with place.connect() as lake:
+        lake.run(work)
+    expected = with_five(change.model(START))
+    if expected.get(1) != 105 or change is CONSTRAINT:
+        assert len(runs) == 2, "what was computed from an old value must not stand"
+    whole(place, expected)
+
+
+# ------------------------------------------------------ decided and not published
+
+
+def before_head_is_replaced(
+    lake: lv.Lake, txn: lv.Transaction, foreign: Callable[[], object]
+) -> None:
+    with interrupted(lake, is_head, foreign):
+        txn.commit()
+
+
+def before_its_entry_is_created(
+    lake: lv.Lake, txn: lv.Transaction, foreign: Callable[[], object]
+) -> None:
+    with interrupted(lake, is_entry(TABLE), foreign):
+        txn.commit()
+
+
+AFTER_VALIDATION = (before_head_is_replaced, before_its_entry_is_created)
+
+
+@pytest.mark.parametrize("position", AFTER_VALIDATION, ids=lambda position: position.__name__)
+@every_change
+def test_a_foreign_commit_after_the_validation_is_reconciled_and_told(
+    place: Place, change: Change, position: Callable[..., None]
+) -> None:
+    events: list[lv.Event] = []
+    with place.connect(on_event=events.append) as lake:
+        txn = lake.transaction()
+        add_five(txn)
+        told = None
+        try:
+            position(lake, txn, lambda: change.make(place))
+        except lv.ForeignConflict as error:
+            told = error
+    assert ("reconcile" in kinds(events)) == change.removes
+    # Rows that were only moved concern nobody.
+    assert (told is not None) == (change.removes and change is not OPTIMIZE)
+    if told is not None:
+        assert told.table == TABLE
+        assert told.result is not None
+        assert TABLE in str(told)
+        assert "guard" in str(told)
+    assert txn.result is not None
+    whole(place, with_five(change.model(START)))
+
+
+@every_change
+def test_a_reader_sees_one_and_the_same_state_until_it_is_reconciled(
+    place: Place, change: Change
+) -> None:
+    """Decided first: what HEAD says stands for everyone until a writer reconciles it."""
+    decided_and_left(place, add_five)
+    change.make(place)
+    seen = []
+    for _ in range(2):
+        with place.connect() as reader, reader.snapshot() as snapshot:
+            rows = {row["id"]: row["balance"] for row in snapshot.read(TABLE).to_pylist()}
+            others = sorted(snapshot.read("other")["id"].to_pylist())
+        seen.append((rows, others))
+    assert seen[0] == seen[1]
+    rows, others = seen[0]
+    assert others == [0, 8]
+    if change.removes:
+        assert rows == with_five(START), "what does not fit is left out until it is reconciled"
+    else:
+        assert rows == with_five(change.model(START)), "what fits is laid over"
+    with place.connect() as lake:
+        lake.recover()
+    whole(place, with_five(change.model(START)))
+
+
+def decided_and_left(place: Place, work: Callable[[lv.Transaction], object]) -> None:
+    """A commit that its owner could not publish in ``bank``."""
+    with place.connect() as lake:
+        lake._client.runner.store = Closed(lake._client.runner.store, is_entry(TABLE))
+        txn = lake.transaction()
+        work(txn)
+        try:
+            txn.commit()
+        except lv.ForeignConflict:
+            return  # replayed, nothing was left of it to publish
+        assert txn.result is not None
+        assert txn.result.versions is not None
+        assert txn.result.versions[TABLE] is None
+
+
+@every_change
+def test_a_foreign_commit_between_two_pending_ones_comes_before_both(
+    place: Place, change: Change
+) -> None:
+    """What is decided and not published gives way to what is in the log already."""
+    decided_and_left(place, add_five)
+    change.make(place)
+    with place.connect() as lake:
+        try:
+            lake.run(lambda txn: txn.update(TABLE, {"balance": "balance + 20"}, where="id = 1"))
+        except lv.ForeignConflict:
+            assert change.removes
+    expected = change.model(START)
+    if 1 in expected:
+        expected = {**expected, 1: expected[1] + 25}
+    whole(place, expected)
+
+
+@every_change
+def test_two_pending_ones_around_a_foreign_commit_are_published_by_a_third_client(
+    place: Place, change: Change
+) -> None:
+    decided_and_left(place, add_five)
+    change.make(place)
+
+    def add_twenty(txn: lv.Transaction) -> None:
+        txn.update(TABLE, {"balance": "balance + 20"}, where="id = 1")
+
+    decided_and_left(place, add_twenty)
+    expected = change.model(START)
+    if 1 in expected:
+        expected = {**expected, 1: expected[1] + 25}
+    with place.connect() as lake:
+        lake.recover()
+    whole(place, expected)
+
+
+# ------------------------------------------------------------- after, several, one of two
+
+
+@every_change
+def test_a_foreign_commit_after_publishing_is_seen_by_the_next_and_has_one_place(
+    place: Place, change: Change
+) -> None:
+    with place.connect() as lake:
+        with lake.transaction() as txn:
+            add_five(txn)
+        change.make(place)
+        expected = change.model(with_five(START))
+        warm = lake.snapshot().read(TABLE).to_pylist()
+        assert {row["id"]: row["balance"] for row in warm} == expected
+        with lake.transaction() as txn:
+            txn.update(TABLE, {"balance": "balance + 0"}, where="true")
+    whole(place, expected)
+
+
+SEVERAL = (
+    (APPEND, UPDATE, PROPERTY),
+    (PROPERTY, APPEND, OPTIMIZE),
+    (UPDATE, RESTORE, APPEND),
+    (UPDATE_SAME, UPDATE_SAME, UPDATE),
+    (CONSTRAINT, APPEND, DELETE),
+    (APPEND, VECTOR),
+)
+
+
+def in_a_row(changes: tuple[Change, ...]) -> str:
+    return "+".join(map(str, changes))
+
+
+@pytest.mark.parametrize("changes", SEVERAL, ids=in_a_row)
+@pytest.mark.parametrize("decided", [False, True], ids=["before", "decided"])
+def test_several_foreign_commits_in_a_row_are_all_kept(
+    place: Place, changes: tuple[Change, ...], decided: bool
+) -> None:
+    def foreign() -> None:
+        for change in changes:
+            change.make(place)
+
+    expected = START
+    for change in changes:
+        expected = change.model(expected)
+    with place.connect() as lake:
+        txn = lake.transaction()
+        add_five(txn)
+        try:
+            (before_its_entry_is_created if decided else before_head_is_replaced)(
+                lake, txn, foreign
+            )
+        except lv.ForeignConflict:
+            assert any(change.removes for change in changes)
+    whole(place, with_five(expected))
+
+
+@every_change
+def test_a_foreign_commit_on_one_of_two_tables_does_not_tear_them(
+    place: Place, change: Change
+) -> None:
+    """A reader that saw the one with the foreign commit sees the other as of the same moment."""
+    with place.connect() as lake, place.connect() as other:
+        bound = lake.transaction(read_only=True)
+        assert sorted(bound.read("other")["id"].to_pylist()) == [0]
+        change.make(place)
+        with other.transaction() as txn:
+            add_five(txn)
+        rows = {row["id"]: row["balance"] for row in bound.read(TABLE).to_pylist()}
+        assert rows != with_five(rows) or 1 not in rows
+        assert rows in (START, change.model(START)), "ours must not be seen: it is bound to before"
+    whole(place, with_five(change.model(START)))
+
+
+def test_a_guarded_table_has_no_such_window(place: Place) -> None:
+    """Every foreign writer is refused at every position, so nothing is ever reconciled."""
+    refused = []
+    events: list[lv.Event] = []
+
+    def foreign() -> None:
+        for change in (APPEND, UPDATE_SAME, DELETE, MERGE, OVERWRITE, OPTIMIZE, RESTORE):
+            with pytest.raises(Exception, match="lakevilla"):
+                change.make(place)
+            refused.append(change)
+
+    with place.connect(on_event=events.append) as lake:
+        lake.guard(TABLE)
+        txn = lake.transaction()
+        add_five(txn)
+        before_its_entry_is_created(lake, txn, foreign)
+    assert len(refused) == 7
+    assert "reconcile" not in kinds(events)
+    whole(place, with_five(START))

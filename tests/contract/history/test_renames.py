@@ -1,0 +1,247 @@
+"""Renamed tables: what the new name means, at every version, and what the old one does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from tests.support.places import Place, make_place
+from tests.support.tables import values
+
+ROWS = [{"id": 1}]
+
+
+@pytest.fixture(params=["local", "iceberg", "s3"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> lv.Lake:
+    lake = lv.connect(tmp_path / "lake", settings=lv.Settings(reuse_after_seconds=0))
+    lake.create_table("orders", ROWS)
+    return lake
+
+
+def names(lake: lv.Lake) -> list[str]:
+    return [table.name for table in lake.tables()]
+
+
+def ids(lake: lv.Lake, table: str, version: int | None = None) -> list[int]:
+    return values(lake.snapshot(version).read(table))
+
+
+def test_all_versions_are_read_by_the_new_name_and_no_object_moves(place: Place) -> None:
+    lake = place.connect()
+    lake.create_table("orders", ROWS)
+    before = lake.history(1)[0].version
+    uri = lake.table("orders").uri
+    lake.rename_table("orders", "sales")
+    with lake.transaction() as txn:
+        txn.append("sales", [{"id": 2}])
+    assert names(lake) == ["sales"]
+    assert lake.table("sales").uri == uri
+    assert ids(lake, "sales") == [1, 2]
+    assert ids(lake, "sales", before) == [1]
+    assert {name for entry in lake.history() for name in entry.tables} == {"sales"}
+    renamed = lake.history()[1].operations[0]
+    assert (renamed.operation, renamed.parameters) == (
+        "RENAME TABLE",
+        {"from": "orders", "to": "sales"},
+    )
+    with lake.transaction() as txn:
+        assert values(txn.changes("sales", before)) == [2]
+    assert lake.doctor().ok
+    assert {finding.kind for finding in lake.recover().findings} == set()
+
+
+def test_clients_that_have_seen_the_table_before_are_told_its_new_name(place: Place) -> None:
+    lake, reader, writer, glancing = (place.connect() for _ in range(4))
+    lake.create_table("orders", ROWS)
+    for other in (reader, writer, glancing):
+        assert ids(other, "orders") == [1]
+    lake.rename_table("orders", "sales")
+    with pytest.raises(lv.TableNotFound, match="there is no table orders: it was renamed"):
+        reader.snapshot().read("orders")
+    with pytest.raises(lv.TableNotFound, match="renamed"):
+        writer.run(lambda txn: txn.append("orders", ROWS))
+    assert names(glancing) == ["sales"]
+    for other in (reader, writer):
+        assert ids(other, "sales") == [1]
+        with pytest.raises(lv.TableNotFound, match="orders/: it was renamed to sales"):
+            other.table("orders/")
+
+
+def test_the_new_name_is_found_by_a_client_that_knows_an_older_head(place: Place) -> None:
+    lake, other = place.connect(), place.connect()
+    lake.create_table("orders", ROWS)
+    other.tables()
+    lake.rename_table("orders", "sales")
+    assert ids(other, "sales") == [1]
+
+
+def test_the_old_name_is_taken_while_its_path_holds_data(lake: lv.Lake) -> None:
+    lake.rename_table("orders", "sales")
+    for refused in ("orders", "sales"):
+        with pytest.raises(
+            lv.TableExists, match=r"the table at orders was renamed to sales, and its path"
+        ):
+            lake.create_table(refused, ROWS)
+    with pytest.raises(lv.InvalidOperation, match=r"rename_table\('sales', 'orders'\)"):
+        lake.register("orders")
+    lake.drop_table("sales", delete_data=True)
+    for name in ("orders", "sales"):
+        lake.create_table(name, ROWS)
+    assert names(lake) == ["orders", "sales"]
+    assert lake.table("sales").uri == f"{lake.root}/sales"
+
+
+def test_a_uri_always_leads_to_the_table(lake: lv.Lake) -> None:
+    lake.rename_table("orders", "sales")
+    assert values(lake.snapshot().read(f"{lake.root}/orders")) == [1]
+
+
+def test_it_goes_with_the_rest_of_its_transaction_or_not_at_all(lake: lv.Lake) -> None:
+    with pytest.raises(ZeroDivisionError), lake.transaction() as txn:
+        txn.rename_table("orders", "sales")
+        assert values(txn.read("sales")) == [1]
+        with pytest.raises(lv.TableNotFound, match="renamed to sales"):
+            txn.read("orders")
+        raise ZeroDivisionError
+    assert names(lake) == ["orders"]
+    with lake.transaction() as txn:
+        txn.append("orders", [{"id": 2}])
+        txn.rename_table("orders", "sales")
+        txn.append("sales", [{"id": 3}])
+        txn.rename_table("sales", "income")
+    assert ids(lake, "income") == [1, 2, 3]
+    assert lake.history(1)[0].tables == ("income",)
+
+
+def test_a_saved_transaction_renames_when_another_process_resumes_it(lake: lv.Lake) -> None:
+    txn = lake.transaction()
+    txn.rename_table("orders", "sales")
+    txn.save()
+    lake.resume(txn.id).commit()
+    assert names(lake) == ["sales"]
+
+
+def test_a_table_of_this_very_transaction(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.create_table("new", ROWS)
+        with pytest.raises(lv.TableExists, match="this transaction creates a table at new"):
+            txn.rename_table("orders", "new")
+        txn.rename_table("new", "newer")
+    assert names(lake) == ["newer", "orders"]
+
+
+def test_what_began_before_goes_on_by_the_old_name(lake: lv.Lake) -> None:
+    txn = lake.transaction()
+    txn.read("orders", where="id = 7")
+    lake.rename_table("orders", "sales")
+    txn.append("orders", [{"id": 2}])
+    txn.commit()
+    assert ids(lake, "sales") == [1, 2]
+
+
+def test_the_second_of_two_that_rename_it_is_in_conflict(lake: lv.Lake) -> None:
+    txn = lake.transaction()
+    txn.rename_table("orders", "income")
+    lake.rename_table("orders", "sales")
+    with pytest.raises(lv.ConflictError, match="table orders was renamed"):
+        txn.commit()
+    assert names(lake) == ["sales"]
+
+
+@pytest.mark.parametrize(
+    ("new", "error", "words"),
+    [
+        ("orders", lv.InvalidOperation, "has that name already"),
+        ("stock", lv.TableExists, "could mean two tables: there is one at stock"),
+        ("left", lv.TableExists, "there is one at left, which can be registered"),
+        ("unknown", lv.TableExists, "there is one at unknown, which can be registered"),
+        ("prices", lv.TableExists, "'prices' is registered for the table at /"),
+        ("was", lv.TableExists, "'was' is the path of a table that was renamed"),
+        ("s3://bucket/x", lv.InvalidOperation, "is a place: give a name"),
+        ("_lakevilla/x", lv.InvalidOperation, "choose another place"),
+        ("../x", lv.InvalidOperation, "\\.\\."),
+        ("", lv.InvalidOperation, "new"),
+        (None, lv.InvalidOperation, "new"),
+    ],
+)
+def test_names_that_are_refused(
+    lake: lv.Lake, tmp_path: Path, new: str, error: type[lv.LakeVillaError], words: str
+) -> None:
+    import deltalake
+    import pyarrow as pa
+
+    for name in ("stock", "left", "was"):
+        lake.create_table(name, ROWS)
+    lake.drop_table("left")
+    lake.rename_table("was", "is")
+    for path in ("lake/unknown", "elsewhere"):
+        deltalake.write_deltalake(tmp_path / path, pa.table({"id": [1]}))
+    lake.register("prices", tmp_path / "elsewhere")
+    before = lake.history(1)
+    with pytest.raises(error, match=words):
+        lake.rename_table("orders", new)
+    assert lake.history(1) == before
+    assert ids(lake, "orders") == [1]
+
+
+def test_registered_names_change_places(lake: lv.Lake, tmp_path: Path) -> None:
+    import deltalake
+    import pyarrow as pa
+
+    for number, path in enumerate(("one", "two")):
+        deltalake.write_deltalake(tmp_path / path, pa.table({"id": [number]}))
+    lake.register({"prices": tmp_path / "one", "prices_new": tmp_path / "two"})
+    with lake.transaction() as txn:
+        txn.rename_table("prices", "prices_old")
+        txn.rename_table("prices_new", "prices")
+    assert ids(lake, "prices") == [1]
+    assert ids(lake, "prices_old") == [0]
+    with pytest.raises(lv.InvalidOperation, match=r"rename_table\('prices', ...\)"):
+        lake.rename_table(str(tmp_path / "two"), "third")
+
+
+def test_a_table_renamed_back_and_one_that_leaves_have_their_path_for_a_name(lake: lv.Lake) -> None:
+    lake.rename_table("orders", "sales")
+    lake.rename_table("sales", "orders")
+    assert names(lake) == ["orders"]
+    lake.rename_table("orders", "sales")
+    lake.unregister("sales")
+    assert names(lake) == []
+    lake.register("orders")
+    assert names(lake) == ["orders"]
+    assert ids(lake, "orders") == [1]
+
+
+def test_a_dropped_table_comes_back_by_either_name(lake: lv.Lake) -> None:
+    lake.rename_table("orders", "sales")
+    lake.drop_table("sales")
+    lake.register("orders")
+    assert ids(lake, "orders") == ids(lake, "sales") == [1]
+
+
+def test_it_keeps_its_name_when_head_is_lost(lake: lv.Lake) -> None:
+    lake.rename_table("orders", "sales")
+    Path(lake.root, "_lakevilla/HEAD.json").unlink()
+    again = lv.connect(lake.root)
+    again.recover(rebuild_head=True)
+    assert names(again) == ["sales"]
+    with pytest.raises(lv.TableNotFound, match="renamed to sales"):
+        again.table("orders")
+
+
+def test_on_the_command_line(lake: lv.Lake) -> None:
+    done = CliRunner().invoke(app, ["rename", lake.root, "orders", "sales"])
+    assert done.exit_code == 0, done.output
+    assert "table orders is called sales now" in done.output
+    refused = CliRunner().invoke(app, ["rename", lake.root, "orders", "x"])
+    assert refused.exit_code == 2
+    assert "renamed to sales" in refused.output

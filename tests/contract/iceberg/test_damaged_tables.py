@@ -1,0 +1,344 @@
+"""Iceberg tables that are damaged, moved, or of a kind that LakeVilla does not know."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Failure, ObjectInfo
+from lakevilla.store.wrapped import WrappedStore
+from tests.support.places import Place
+from tests.support.tables import contents
+
+
+@pytest.fixture
+def lake(place: Place) -> Iterator[lv.Lake]:
+    with place.connect() as lake:
+        lake.create_table("t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+        lake.run(lambda txn: txn.append("t", [{"id": 3, "v": "c"}]))
+        yield lake
+
+
+def metadata(place: Place) -> Path:
+    return Path(place.uri("t")) / "metadata"
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    document = json.loads(path.read_bytes())
+    change(document)
+    path.write_bytes(json.dumps(document).encode())
+
+
+def ids(lake: lv.Lake) -> list[int]:
+    return sorted(lake.snapshot().read("t")["id"].to_pylist())
+
+
+def refuses(place: Place, error: type[Exception], match: str) -> None:
+    """A new client can neither read nor write the table, is told why, and writes nothing."""
+    with place.connect() as other:
+        with pytest.raises(error, match=match):
+            other.snapshot().read("t")
+        before = contents(place.root)
+        with pytest.raises(lv.LakeVillaError), other.transaction() as txn:
+            txn.update("t", {"v": "'z'"}, where="id = 1")
+        assert contents(place.root) == before
+
+
+def test_a_torn_metadata_file(lake: lv.Lake, place: Place) -> None:
+    newest = metadata(place) / "v2.metadata.json"
+    newest.write_bytes(newest.read_bytes()[:300])
+    refuses(place, lv.CorruptObject, "v2.metadata.json of table t can't be read")
+
+
+def test_no_metadata_file_and_a_hint_at_one(lake: lv.Lake, place: Place) -> None:
+    for file in metadata(place).glob("*.metadata.json"):
+        file.unlink()
+    refuses(place, lv.LakeVillaError, "no metadata file|removed, or created again")
+
+
+def test_a_newest_metadata_file_that_is_lost(lake: lv.Lake, place: Place) -> None:
+    """The rows of the version before it are not taken for the table's, nor its number given."""
+    newest = metadata(place) / "v2.metadata.json"
+    newest.rename(newest.with_name("lost"))
+    refuses(place, lv.CorruptObject, r"names version 2, .* is t/metadata/v1\.metadata\.json: resto")
+    newest.with_name("lost").rename(newest)
+    with place.connect() as other:
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_points_nowhere(lake: lv.Lake, place: Place) -> None:
+    hint = metadata(place) / "version-hint.text"
+    hint.write_text("99")
+    refuses(place, lv.CorruptObject, "names version 99, .* correct the hint to 2")
+    hint.write_text("2")
+    with place.connect() as other:
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_is_newer_than_the_list(lake: lv.Lake, place: Place) -> None:
+    class OldList(WrappedStore):
+        def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+            found = super().list(prefix, start_after)
+            assert not isinstance(found, Failure)
+            return [info for info in found if not info.key.endswith("v2.metadata.json")]
+
+    with place.connect() as other:
+        other._client.runner.store = OldList(other._client.runner.store)
+        assert ids(other) == [1, 2, 3]
+
+
+def test_a_hint_that_points_behind_is_passed_over(lake: lv.Lake, place: Place) -> None:
+    for text in ("1", "nonsense", ""):
+        (metadata(place) / "version-hint.text").write_text(text)
+        with place.connect() as other:
+            assert ids(other) == [1, 2, 3]
+    (metadata(place) / "version-hint.text").unlink()
+    with place.connect() as other:
+        other.run(lambda txn: txn.append("t", [{"id": 4}]))
+        assert ids(other) == [1, 2, 3, 4]
+    assert (metadata(place) / "version-hint.text").read_text() == "3"
+
+
+def test_a_gap_below_the_newest_version(lake: lv.Lake, place: Place) -> None:
+    shutil.copy(metadata(place) / "v2.metadata.json", metadata(place) / "v4.metadata.json")
+    with place.connect() as other:
+        with pytest.raises(lv.CorruptObject, match=r"v3\.metadata\.json is missing"):
+            other.unregister("t")
+
+
+@pytest.mark.parametrize("pattern", ["*-m0.avro", "snap-*.avro"])
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_a_manifest_that_is_gone_or_torn(
+    lake: lv.Lake, place: Place, pattern: str, damage: str
+) -> None:
+    for file in metadata(place).glob(pattern):
+        if damage == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(file.read_bytes()[:200])
+    refuses(place, lv.CorruptObject, "manifest.* of table t (is missing|can't be read)")
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_a_manifest_that_is_damaged_holds_up_no_append(place: Place, damage: str) -> None:
+    """Not one that would merge it, for which there is always a later commit."""
+    with place.connect() as warm:
+        properties = {"commit.manifest.min-count-to-merge": "3"}
+        warm.create_table("t", [{"id": 0}], properties=properties)
+        (first,) = metadata(place).glob("*-m0.avro")
+        whole = first.read_bytes()
+        first.unlink()
+        if damage == "torn":
+            first.write_bytes(whole[:200])
+        for number in (1, 2, 3, 4):
+            with warm.transaction() as txn:
+                txn.append("t", [{"id": number}])
+            assert (metadata(place) / f"v{number + 1}.metadata.json").exists()
+    refuses(place, lv.CorruptObject, "manifest.* of table t (is missing|can't be read)")
+    first.write_bytes(whole)
+    with place.connect() as other:
+        assert ids(other) == [0, 1, 2, 3, 4]
+        other.run(lambda txn: txn.append("t", [{"id": 5}]))
+        assert ids(other) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_data_file_that_is_gone(lake: lv.Lake, place: Place) -> None:
+    for file in Path(place.uri("t")).glob("data/*.parquet"):
+        file.unlink()
+    refuses(place, lv.LakeVillaError, "t")
+
+
+def test_a_table_that_was_copied_names_files_of_the_other(lake: lv.Lake, place: Place) -> None:
+    shutil.copytree(place.uri("t"), place.uri("copy"))
+    shutil.rmtree(Path(place.uri("copy")) / "_lakevilla")
+    before = contents(place.root)
+    with pytest.raises(lv.InvalidOperation, match="was moved or copied"):
+        lake.register("copy")
+    with pytest.raises(lv.InvalidOperation, match="was moved or copied"):
+        lake.snapshot().read("copy")
+    assert contents(place.root) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.update({"format-version": 4}), "format version 4"),
+        (lambda d: d["partition-specs"].append(_spec("zorder[4]")), "transform zorder"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[0]")), r"transform bucket\[0\]"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[x]")), r"transform bucket\[x\]"),
+        (lambda d: d["partition-specs"].append(_spec("truncate[-1]")), "transform truncate"),
+        (lambda d: d["partition-specs"].append(_spec(f"bucket[{2**31}]")), "transform bucket"),
+        (lambda d: d["partition-specs"].append(_spec("bucket[4]", [1, 2])), "source-ids"),
+        (
+            lambda d: d["schemas"][0]["fields"].append(_field("timestamptz_ns")),
+            "type timestamptz_ns",
+        ),
+        (lambda d: d["schemas"][0]["fields"].append(_field("variant")), "type variant"),
+        (lambda d: d["schemas"][0]["fields"].append(_field({"type": "set"})), "type set"),
+        (lambda d: d["schemas"][0]["fields"].append(_field("decimal(50, 2)")), "type decimal"),
+        (
+            lambda d: d["schemas"][0]["fields"].append(_field(_struct(default=5))),
+            "initial-default",
+        ),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_what_is_not_known_is_refused_by_name(
+    lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
+) -> None:
+    edit(metadata(place) / "v2.metadata.json", change)
+    refuses(place, lv.UnsupportedTableFeature, match)
+
+
+def test_a_default_value_that_is_none_of_its_type(lake: lv.Lake, place: Place) -> None:
+    broken = {**_field("uuid"), "initial-default": "no uuid"}
+    newest = metadata(place) / "v2.metadata.json"
+    edit(newest, lambda d: d["schemas"][0]["fields"].append(broken))
+    refuses(place, lv.CorruptObject, "'no uuid' of column odd is no uuid")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda d: d.update({"format-version": True}), "format-version is True"),
+        (lambda d: d.update({"default-spec-id": 7}), r"default-spec-id 7, and holds \[0\]"),
+        (lambda d: d.update({"current-schema-id": 7}), r"current-schema-id 7, and holds \[0\]"),
+        (lambda d: d.update({"schemas": None}), r"current-schema-id 0, and holds \[\]"),
+        (lambda d: d["schemas"][0]["fields"].append("x"), "fields of schema 0 is no list"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("id"), "id of column 'id' of schema 0 is None"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("name"), "name of a field of schema 0"),
+        (lambda d: d["schemas"][0]["fields"][0].pop("type"), "column 'id' of schema 0 has no type"),
+        (
+            lambda d: d["schemas"][0]["fields"].append(_field({"type": "list"})),
+            "element-id of column 'odd'",
+        ),
+        (
+            lambda d: d["partition-specs"].append(_spec("day", "1")),
+            "source-ids of a field of partition spec 1",
+        ),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_metadata_whose_parts_do_not_fit_is_told_by_the_file_s_name(
+    lake: lv.Lake, place: Place, change: Callable[[dict[str, Any]], object], match: str
+) -> None:
+    edit(metadata(place) / "v2.metadata.json", change)
+    refuses(
+        place, lv.CorruptObject, f"v2.metadata.json of table t can't be read .*{match}.*restore"
+    )
+
+
+def _spec(transform: str, sources: object = None) -> dict[str, Any]:
+    field = {"source-id": 1, "field-id": 1000, "name": "p", "transform": transform}
+    if sources is not None:
+        del field["source-id"]
+        field["source-ids"] = sources
+    return {"spec-id": 1, "fields": [field]}
+
+
+def _field(kind: object) -> dict[str, Any]:
+    return {"id": 9, "name": "odd", "required": False, "type": kind}
+
+
+def _struct(default: object) -> dict[str, Any]:
+    inner = {"id": 10, "name": "x", "required": False, "type": "int", "initial-default": default}
+    return {"type": "struct", "fields": [inner]}
+
+
+@pytest.mark.parametrize(
+    ("properties", "match"),
+    [
+        ({"write.metadata.compression-codec": "gzip"}, "compresses its metadata"),
+        ({"write.format.default": "orc"}, "as orc, not parquet"),
+        ({"write.data.path": "/elsewhere"}, "outside of its directory"),
+        ({"write.object-storage.enabled": "true"}, "outside of its directory"),
+    ],
+)
+def test_what_is_read_and_not_written_is_refused_by_name(
+    lake: lv.Lake, place: Place, properties: dict[str, str], match: str
+) -> None:
+    with place.catalog().load_table("t").transaction() as txn:
+        txn.set_properties(properties)
+    assert ids(lake) == [1, 2, 3]
+    before = contents(Path(place.uri("t")) / "metadata")
+    with pytest.raises(lv.UnsupportedTableFeature, match=match):
+        lake.run(lambda txn: txn.append("t", [{"id": 4}]))
+    assert contents(Path(place.uri("t")) / "metadata") == before
+
+
+def test_a_version_that_a_foreign_catalog_has_taken(lake: lv.Lake, place: Place) -> None:
+    """Another writer creates the very number that a commit was about to create."""
+    txn = lake.transaction(lv.Feature.R)
+    txn.update("t", {"v": "'mine'"}, where="id = 1")
+    place.catalog().load_table("t").append(pa.table({"id": [9], "v": ["theirs"]}))
+    txn.commit()
+    assert ids(lake) == [1, 2, 3, 9]
+    rows = {row["id"]: row["v"] for row in place.seen("t")}
+    assert rows == {1: "mine", 2: "b", 3: "c", 9: "theirs"}
+
+
+def test_a_column_that_is_dropped_under_an_update_of_it(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction()
+    txn.update("t", {"v": "'z'"}, where="id = 1")
+    with place.catalog().load_table("t").update_schema() as update:
+        update.delete_column("v")
+    with pytest.raises(lv.ConflictError):
+        txn.commit()
+    assert lake.snapshot().read("t").schema.names == ["id"]
+
+
+def test_a_column_dropped_and_made_again_is_another_column(lake: lv.Lake, place: Place) -> None:
+    txn = lake.transaction()
+    txn.append("t", [{"id": 7, "v": "old"}])
+    with lake.transaction() as other:
+        other.alter("t", drop_columns=["v"])
+        other.alter("t", add_columns=pa.schema([("v", pa.string())]))
+    with pytest.raises(lv.ConflictError):
+        txn.commit()
+    assert {row["v"] for row in place.seen("t")} == {None}
+
+
+def test_two_tables_in_one_directory_is_delta_s(lake: lv.Lake, place: Place) -> None:
+    with pytest.raises(lv.TableExists):
+        lake.create_table("t", [{"id": 1}], format="delta")
+    Place(place.root).write("d", [{"id": 1}])
+    with pytest.raises(lv.TableExists):
+        lake.create_table("d", [{"id": 1}], format="iceberg")
+
+
+@pytest.mark.parametrize(
+    ("schema", "partition_by", "properties", "match"),
+    [
+        (pa.schema([]), (), None, "no columns"),
+        (pa.schema([("a", pa.int32()), ("A", pa.int32())]), (), None, "without regard to case"),
+        (pa.schema([("a", pa.int32())]), ("b",), None, "no column 'b'"),
+        (pa.schema([("a", pa.int32())]), ("day(a)",), None, "can't be partitioned by"),
+        (pa.schema([("a", pa.int32())]), ("bucket(a)",), None, "can't be partitioned by"),
+        (pa.schema([("a", pa.int32())]), ("bucket(0, a)",), None, "can't be partitioned by"),
+        (pa.schema([("a", pa.int32())]), ("bucket(2147483648, a)",), None, "n from 1 to"),
+        (pa.schema([("a", pa.int32())]), ("a", "a"), None, "twice"),
+        (pa.schema([("a", pa.list_(pa.int32()))]), ("a",), None, "nested"),
+        (pa.schema([("a", pa.int32())]), (), {"format-version": "3"}, "format-version 3"),
+        (pa.schema([("a", pa.int32())]), (), {"delta.appendOnly": "true"}, "of Delta tables"),
+        (pa.schema([("a", pa.int32())]), (), {"lakevilla.x.sequence": "1"}, "LakeVilla keeps it"),
+    ],
+)
+def test_a_table_that_can_t_be_made(
+    lake: lv.Lake,
+    place: Place,
+    schema: pa.Schema,
+    partition_by: tuple[str, ...],
+    properties: dict[str, str] | None,
+    match: str,
+) -> None:
+    before = contents(place.root)
+    with pytest.raises(lv.InvalidOperation, match=match):
+        lake.create_table("n", schema, partition_by=partition_by, properties=properties)
+    assert contents(place.root) == before

@@ -1,0 +1,328 @@
+"""What validation costs, and finds, when many others have committed since (design, section 9)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.effects import Program
+from lakevilla.transaction.validation import validate
+from lakevilla.transaction.validation.overlap import is_cleared, only_appends
+from tests.support.places import Place
+from tests.support.stores import interrupted
+from tests.support.tables import in_order
+from tests.support.traces import Trace, steps
+
+#: As many as validation takes in its stride.
+MANY = 64
+PARTS = 8
+#: Random races, and how many of them are one test.
+OVERLAPS, BLOCK = int(os.environ.get("LAKEVILLA_OVERLAPS", "60")), 20
+
+
+def rows(part: int) -> list[dict[str, int]]:
+    return [{"id": part * 10 + number, "a": 0, "b": 0, "c": 0, "far": part} for number in range(3)]
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    """``stock`` has a file for each ten of ids, and rivals of ours work on all but the first."""
+    with local_place.connect() as lake:
+        lake.create_table("stock", rows(0))
+        for part in range(1, PARTS):
+            append(lake, "stock", rows(part))
+        lake.create_table("elsewhere", rows(0))
+        yield lake
+
+
+def append(lake: lv.Lake, table: str, some: list[dict[str, int]]) -> None:
+    with lake.transaction() as txn:
+        txn.append(table, some)
+
+
+def bump(lake: lv.Lake, where: str) -> None:
+    with lake.transaction() as txn:
+        txn.update("stock", {"a": "a + 1"}, where=where)
+
+
+def requests_up_to_the_commit(lake: lv.Lake, txn: lv.Transaction) -> list[tuple[str, str]]:
+    """What the commit asks for after its own objects are stored, until HEAD is replaced."""
+    asked = steps(lake, txn.commit)
+    begun = next(n for n, step in enumerate(asked) if any("/commits/" in key for _, key in step))
+    heads = [n for n, step in enumerate(asked) if ("put", "_lakevilla/HEAD.json") in step]
+    between = [request for step in asked[begun + 1 : heads[-1] + 1] for request in step]
+    found = [request for request in asked[begun] if request[0] == "get"]
+    return found + between
+
+
+def began(lake: lv.Lake) -> lv.Transaction:
+    """A transaction that has read and changed the first ten of ids."""
+    txn = lake.transaction()
+    assert len(txn.read("stock", where="id < 10")) == 3
+    txn.update("stock", {"b": "b + 1"}, where="id = 1")
+    return txn
+
+
+def test_commits_that_do_not_overlap_cost_validation_nothing(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    txn = began(lake)
+    with local_place.connect() as rival:
+        for number in range(MANY):
+            if number % 4 == 0:
+                append(rival, "elsewhere", rows(0))
+            elif number % 4 == 1:
+                append(rival, "stock", rows(PARTS + number))
+            elif number % 4 == 2:
+                rival.run(lambda txn, n=number % 7 + 1: txn.delete("stock", where=f"id = {n}2"))
+            else:
+                bump(rival, f"id = {number % 7 + 1}0")
+    asked = requests_up_to_the_commit(lake, txn)
+    # The look for other clients' commits finds that HEAD is old: HEAD, and the look from there,
+    # at the entry that HEAD has not noted yet and at the number after it.
+    assert sorted(verb for verb, _ in asked) == ["get", "get", "get", "get if changed", "put"]
+    (updated,) = (row for row in in_order(lake.snapshot().read("stock")) if row["id"] == 1)
+    assert (updated["a"], updated["b"]) == (0, 1)
+
+
+def test_on_a_guarded_table_a_lost_race_is_one_get_and_one_put(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    lake.guard("stock")
+    txn = began(lake)
+    with local_place.connect() as rival:
+        for number in range(MANY):
+            bump(rival, f"id = {number % 7 + 1}0")
+    asked = requests_up_to_the_commit(lake, txn)
+    assert sorted(verb for verb, _ in asked) == ["get", "put", "put"]
+
+
+def test_commits_that_may_overlap_cost_one_get_each_in_one_round(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    lake.guard("stock")
+    with lake.transaction() as txn:
+        txn.update("stock", {"far": "far + 100"}, where="far = 3")
+    # No summary tells of a column so far back.
+    txn = lake.transaction()
+    assert len(txn.read("stock", where="far = 0")) == 3
+    txn.append("elsewhere", rows(0))
+    with local_place.connect() as rival:
+        for part in (1, 2, 4, 5):
+            bump(rival, f"id = {part}0")
+        append(rival, "elsewhere", rows(0))
+    asked = steps(lake, txn.commit)
+    looks = [step for step in asked if any(v == "get" and "/commits/" in key for v, key in step)]
+    assert [len(step) for step in looks] == [4]
+    assert not [key for step in asked for verb, key in step if verb == "get" and "stock/" in key]
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize(
+    "rival",
+    [
+        "update stock set a = 7 where id = 2",
+        "delete from stock where id = 0",
+        "insert into stock values (5, 0, 0, 0, 0)",
+        "update stock set id = 4 where id = 70",
+    ],
+)
+def test_what_was_read_is_in_conflict_with_what_changed_it_among_many_others(
+    local_place: Place, lake: lv.Lake, rival: str, guarded: bool
+) -> None:
+    if guarded:
+        lake.guard("stock")
+    txn = began(lake)
+    with local_place.connect() as other:
+        for number in range(10):
+            bump(other, f"id = {number % 6 + 1}0")
+            if number == 6:
+                with other.transaction() as faster:
+                    faster.sql(rival)
+    with pytest.raises(lv.ConflictError, match="stock"):
+        txn.commit()
+
+
+def test_an_operation_whose_file_went_is_done_again_on_the_newest_state(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    txn = lake.transaction()
+    txn.update("stock", {"b": "b + 1"}, where="id = 1")
+    txn.update("elsewhere", {"b": "b + 1"}, where="id = 1")
+    with local_place.connect() as other:
+        bump(other, "id = 2")  # of the same file
+        bump(other, "id = 30")
+    txn.commit()
+    found = {row["id"]: (row["a"], row["b"]) for row in in_order(lake.snapshot().read("stock"))}
+    assert (found[1], found[2], found[30]) == ((0, 1), (1, 0), (1, 0))
+
+
+@pytest.mark.parametrize("told", ["summary", "commit object"])
+def test_files_that_the_transaction_moves_are_held_against_what_went(
+    local_place: Place, lake: lv.Lake, told: str
+) -> None:
+    """An optimize asks for no row: the files that it takes away tell of the conflict."""
+
+    def rival() -> None:
+        with local_place.connect() as other:
+            bump(other, "id = 30")
+            if told == "commit object":
+                # So far back that no summary is left of it.
+                for number in range(MANY // 2):
+                    append(other, "elsewhere", rows(number % PARTS))
+
+    with interrupted(lake, lambda key: "/commits/" in key, rival):
+        lake.table("stock").optimize()
+    found = {row["id"]: row["a"] for row in in_order(lake.snapshot().read("stock"))}
+    assert found == {row["id"]: int(row["id"] == 30) for part in range(PARTS) for row in rows(part)}
+    assert lake.snapshot().read("stock").num_rows == 3 * PARTS
+
+
+def test_a_schema_change_among_many_others_is_not_passed_over(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    txn = began(lake)
+    with local_place.connect() as other:
+        bump(other, "id = 30")
+        with other.transaction() as txn_of_other:
+            txn_of_other.alter("stock", add_columns=pa.schema([("new", pa.int64())]))
+        bump(other, "id = 40")
+    with pytest.raises(lv.ConflictError, match="schema"):
+        txn.commit()
+
+
+def test_another_client_s_commits_are_met_behind_those_that_are_passed_over(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    txn = began(lake)
+    with local_place.connect() as other:
+        for part in range(1, 6):
+            bump(other, f"id = {part}0")
+    local_place.delta("stock").update({"a": "9"}, predicate="id = 2")
+    with pytest.raises(lv.ConflictError, match="stock"):
+        txn.commit()
+
+
+def test_another_client_s_commits_that_head_took_in_are_passed_over_by_their_summary(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    txn = began(lake)
+    with local_place.connect() as other:
+        bump(other, "id = 10")
+        local_place.delta("stock").update({"a": "9"}, predicate="id = 20")
+        bump(other, "id = 30")
+    asked = requests_up_to_the_commit(lake, txn)
+    assert sorted(verb for verb, _ in asked) == ["get", "get", "get", "get if changed", "put"]
+
+
+def test_a_trace_of_a_commit_without_rivals_has_no_further_request(lake: lv.Lake) -> None:
+    txn = began(lake)
+    trace = Trace(lake._client.runner.store)
+    lake._client.runner.store = trace
+    asked = requests_up_to_the_commit(lake, txn)
+    assert [verb for verb, _ in asked] == ["get", "put"]
+
+
+# ------------------------------------- by summaries and without, the same comes out
+
+
+def only_blind(txn: Any, head: Any, location: str, tail: Any) -> Program[bool]:
+    """What validation did without summaries: it builds the new state of all that is read."""
+    return (yield from is_cleared(txn, head, location, tail)) and only_appends(txn, location)
+
+
+PREDICATES = [
+    "id = 3",
+    "id between 10 and 19",
+    "id > 45",
+    "id is null",
+    "kind = 'k2'",
+    "kind like 'k%' and id < 20",
+    "kind is null",
+    "qty > 5",
+    "not (id < 40)",
+    "id in (1, 21, 41)",
+    "true",
+]
+
+
+def some_rows(random: Random, part: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": None if random.random() < 0.1 else part * 10 + random.randrange(10),
+            "kind": random.choice(["k1", "k2", "k3", None]),
+            "qty": random.randrange(10),
+        }
+        for _ in range(random.randrange(1, 4))
+    ]
+
+
+def one_operation(random: Random, txn: lv.Transaction) -> None:
+    where = random.choice(PREDICATES)
+    match random.randrange(6):
+        case 0:
+            txn.update("stock", {"qty": "qty + 1"}, where=where)
+        case 1:
+            txn.update("stock", {"id": str(random.randrange(60))}, where=where)
+        case 2:
+            txn.delete("stock", where=where)
+        case 3:
+            txn.append("stock", some_rows(random, random.randrange(6)))
+        case 4:
+            txn.update("stock", {"kind": "'k9'"}, where=f"id = {random.randrange(60)}")
+        case 5:
+            txn.delete("stock", where=f"id = {random.randrange(60)}")
+
+
+def outcome_of_a_race(seed: int, root: str, cleared: Any) -> tuple[str, list[dict[str, Any]]]:
+    random = Random(seed)
+    place = Place(root)
+    partitions = random.choice([[], ["kind"]])
+    isolation = random.choice(["serializable", "serializable", "snapshot"])
+    with place.connect() as lake, place.connect() as rival, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validate, "is_cleared", cleared)
+        schema = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("qty", pa.int64())])
+        lake.create_table("stock", schema, partition_by=partitions)
+        for part in range(6):
+            rows_of_part = some_rows(random, part)
+            lake.run(lambda txn, r=rows_of_part: txn.append("stock", r))
+        if random.random() < 0.3:
+            lake.guard("stock")
+        txn = lake.transaction(isolation=isolation)
+        for _ in range(random.randrange(3)):
+            txn.read("stock", where=random.choice(PREDICATES))
+        for _ in range(random.randrange(1, 3)):
+            one_operation(random, txn)
+        for _ in range(random.randrange(1, 6)):
+            with rival.transaction() as other:
+                one_operation(random, other)
+                if random.random() < 0.3:
+                    one_operation(random, other)
+        if random.random() < 0.1:
+            rival.table("stock").optimize()
+        try:
+            txn.commit()
+            outcome = "committed"
+        except lv.ConflictError:
+            outcome = "conflict"
+        return outcome, in_order(lake.snapshot().read("stock"))
+
+
+@pytest.mark.parametrize("first", range(0, OVERLAPS, BLOCK))
+def test_a_commit_ends_the_same_by_summaries_and_without_them(
+    request: pytest.FixtureRequest, first: int
+) -> None:
+    outcomes: Counter[str] = Counter()
+    for seed in range(first, first + BLOCK):
+        root = f"memory://{request.function.__name__}-{seed}"
+        told = outcome_of_a_race(seed, f"{root}-told", is_cleared)
+        assert told == outcome_of_a_race(seed, f"{root}-whole", only_blind), f"seed {seed}"
+        outcomes[told[0]] += 1
+    assert min(outcomes["committed"], outcomes["conflict"]) > 1

@@ -1,0 +1,76 @@
+"""What ``gc`` deletes of the lake, and what it leaves for whoever still needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import lakevilla as lv
+from lakevilla.store.base import ABSENT, Found
+from tests.support.places import Place, fill
+from tests.support.stores import listed, unpublished
+from tests.support.tables import accounts
+
+
+def test_gc_keeps_the_source_of_a_merge_that_is_not_published_yet(local_place: Place) -> None:
+    local_place.write("bank", accounts(3))
+    source = pa.table({"id": list(range(10_000)), "balance": [7] * 10_000})
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.register("bank")
+        with unpublished(lake), lake.transaction() as txn:
+            txn.upsert("bank", source, "id")
+        other.gc()
+        local_place.delta("bank").delete("id = 2")
+        assert other.recover().ok
+    rows = local_place.seen("bank")
+    assert len(rows) == 10_000
+    assert {row["balance"] for row in rows} == {7}
+
+
+def test_gc_leaves_the_files_of_a_table_that_was_let_go_to_its_new_lake(tmp_path: Path) -> None:
+    old, new = Place(str(tmp_path / "old")), Place(str(tmp_path / "new"))
+    old.write("bank", accounts(1))
+    # No transaction is too young to be fenced.
+    settings = lv.Settings(max_age_seconds=0)
+    with old.connect(settings=settings) as loser, new.connect() as owner:
+        loser.register("bank")
+        loser.unregister("bank")
+        owner.register("bank", old.uri("bank"))
+        with unpublished(owner), owner.transaction() as txn:
+            txn.append("bank", [{"id": 5, "balance": 5}])
+        loser.gc()
+        assert owner.recover().ok
+        assert sorted(owner.snapshot().read("bank")["id"].to_pylist()) == [0, 5]
+
+
+def test_gc_deletes_a_page_that_no_head_names_and_none_that_one_does(place: Place) -> None:
+    fill(place, {"bank": accounts(1)})
+    lake = place.connect()
+    for balance in range(130):
+        with lake.transaction(wait="decided") as txn:
+            txn.append("bank", [{"id": balance, "balance": balance}])
+    lake.close()
+    store = lake._client.runner.store
+    pages = [info.key for info in listed(store, "_lakevilla/pages")]
+    assert len(pages) == 1
+    orphan = f"{pages[0].rsplit('-', 1)[0]}-00ff.json"
+    body = store.get(pages[0])
+    assert isinstance(body, Found)
+    store.put(orphan, body.body, ABSENT)
+    lake.gc()
+    assert [info.key for info in listed(store, "_lakevilla/pages")] == pages
+    assert lake.gc().findings == ()
+
+
+def test_gc_leaves_a_table_alone_that_it_cannot_read_and_cleans_the_others(tmp_path: Path) -> None:
+    place = Place(str(tmp_path))
+    fill(place, {"sound": accounts(1), "torn": accounts(1)})
+    lake = place.connect()
+    lake.register({"sound": "sound", "torn": "torn"})
+    (tmp_path / "torn" / "_delta_log" / f"{0:020}.json").write_text('{"add": {"path"')
+    report = place.connect().gc()
+    assert not report.ok
+    assert [(finding.table, finding.kind) for finding in report.findings] == [
+        ("torn", "corrupt_object")
+    ]

@@ -1,0 +1,323 @@
+"""What a vacuum deletes, and what it keeps for whoever may still need it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lakevilla as lv
+from tests.support.places import Place
+from tests.support.stores import InterruptedStore, interrupted, is_entry, is_head
+from tests.support.tables import accounts, values
+
+DAY = 24 * 3600
+
+
+@pytest.fixture
+def place(local_place: Place) -> Place:
+    return local_place
+
+
+@pytest.fixture
+def lake(place: Place):  # type: ignore[no-untyped-def]
+    with place.connect() as lake:
+        lake.create_table("t", accounts(4))
+        yield lake
+
+
+def files(place: Place, table: str = "t") -> set[str]:
+    """Data files there are."""
+    root = Path(place.root) / table
+    return {p.relative_to(root).as_posix() for p in root.rglob("*.parquet")} - {
+        p.relative_to(root).as_posix() for p in (root / "_delta_log").rglob("*.parquet")
+    }
+
+
+def age(place: Place, table: str = "t", days: float = 30) -> None:
+    """Make all files of a table look old to the store."""
+    then = time.time() - days * DAY
+    for path in (Path(place.root) / table).rglob("*"):
+        if path.is_file():
+            os.utime(path, (then, then))
+
+
+def vacuum_now(lake: lv.Lake, table: str = "t", *, dry_run: bool = False) -> list[str]:
+    return lake.table(table).vacuum(0, dry_run, enforce_retention_duration=False)
+
+
+def test_it_only_tells_unless_asked_and_keeps_what_is_younger_than_a_week(
+    place: Place, lake: lv.Lake
+) -> None:
+    before = files(place)
+    with lake.transaction() as txn:
+        txn.update("t", {"balance": "balance + 1"}, where="true")
+    assert lake.table("t").vacuum() == []
+    age(place)
+    # Old by the store's clock, and removed a moment ago.
+    assert lake.table("t").vacuum(dry_run=False) == []
+    told = vacuum_now(lake, dry_run=True)
+    assert set(told) == before
+    assert before < files(place)
+    assert vacuum_now(lake) == told
+    assert files(place).isdisjoint(before)
+    assert lake.snapshot().read("t")["balance"].to_pylist() == [101] * 4
+    assert place.delta("t").to_pyarrow_table().num_rows == 4
+    assert lake.doctor().ok
+
+
+@pytest.mark.parametrize("hours", [0, 167.9])
+def test_a_retention_below_the_tables_is_refused_as_deltalake_does(
+    place: Place, lake: lv.Lake, hours: float
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match=r"table t: .* below the table's 168"):
+        lake.table("t").vacuum(hours, dry_run=False)
+    with pytest.raises(lv.InvalidOperation, match="0 or more"):
+        lake.table("t").vacuum(-1)
+    with lake.transaction() as txn:
+        retention = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
+        txn.alter("t", set_properties=retention)
+    assert lake.table("t").vacuum(1) == []
+
+
+@pytest.mark.parametrize("by", ["lakevilla", "deltalake"])
+def test_removals_that_only_a_checkpoint_tells_of_are_kept_for_the_retention(
+    place: Place, lake: lv.Lake, by: str
+) -> None:
+    with lake.transaction() as txn:
+        txn.update("t", {"balance": "balance + 1"}, where="true")
+    if by == "deltalake":
+        place.delta("t").create_checkpoint()
+    else:
+        tail = lake._client.context.tails["t"]
+        lake._client.runner.run(lake._client.context.formats["delta"].checkpoint(tail.snapshot))
+    checkpoint = place.delta("t").version()
+    for path in (Path(place.root) / "t" / "_delta_log").glob("*.json"):
+        if int(path.name[:20]) <= checkpoint:
+            path.unlink()
+    age(place)
+    with place.connect() as fresh:
+        assert fresh.table("t").vacuum() == []
+        assert len(vacuum_now(fresh)) == 1
+
+
+def test_it_deletes_old_files_of_other_clients_that_no_version_names(
+    place: Place, lake: lv.Lake
+) -> None:
+    root = Path(place.root) / "t"
+    for name in ("part-1.parquet", "x=1/part-2.parquet", "_p=1/part-3.parquet"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"left over")
+    for name in (
+        "_change_data/cdc-1.parquet",
+        "_other/thing.parquet",
+        ".hidden/a.parquet",
+        "notes.txt",
+    ):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"not ours")
+    age(place)
+    gone = ["_p=1/part-3.parquet", "part-1.parquet", "x=1/part-2.parquet"]
+    assert lake.table("t").vacuum() == gone
+    assert lake.table("t").vacuum(dry_run=False) == gone
+    assert (root / "notes.txt").exists()
+    assert (root / "_change_data/cdc-1.parquet").exists()
+    assert (root / "_other/thing.parquet").exists()
+    assert lake.table("t").vacuum() == []
+
+
+def test_a_table_inside_the_directory_is_not_its_own(place: Place, lake: lv.Lake) -> None:
+    place.write("t/inner", accounts(3))
+    lake.register("t/inner")
+    place.write("t/unknown", accounts(3))
+    age(place)
+    assert vacuum_now(lake) == []
+    assert lake.snapshot().read("t/inner").num_rows == 3
+
+
+def test_files_of_a_transaction_that_may_still_commit_are_kept_whatever_their_age(
+    place: Place, lake: lv.Lake
+) -> None:
+    settings = lv.Settings(in_memory_file_limit_bytes=0)
+    with place.connect(settings=settings) as other:
+        saved = other.transaction()
+        saved.append("t", accounts(2))
+        saved.save()
+        running = other.transaction()
+        running.append("t", accounts(3))
+        assert len(files(place)) == 3
+        age(place)
+        assert vacuum_now(lake) == []
+        running.commit()
+        resumed = lake.resume(saved.id)
+        resumed.commit()
+    assert lake.snapshot().read("t").num_rows == 9
+    assert place.delta("t").to_pyarrow_table().num_rows == 9
+
+
+def test_files_of_an_aborted_transaction_go(place: Place, lake: lv.Lake) -> None:
+    settings = lv.Settings(in_memory_file_limit_bytes=0)
+    with place.connect(settings=settings) as other:
+        txn = other.transaction()
+        txn.append("t", accounts(2))
+        left = files(place)
+        txn_id = txn.id
+        lake.abort(txn_id)
+        age(place)
+        assert all(txn_id in path for path in vacuum_now(lake))
+        assert len(left - files(place)) == 1
+
+
+def test_what_a_saved_transaction_has_read_stays_while_it_may_go_on(
+    place: Place, lake: lv.Lake
+) -> None:
+    with place.connect() as other:
+        txn = other.transaction(read_only=False)
+        assert txn.read("t").num_rows == 4
+        txn.append("t", accounts(1))
+        txn.save()
+        with lake.transaction() as rival:
+            rival.update("t", {"balance": "balance + 1"}, where="true")
+        age(place)
+        assert vacuum_now(lake) == []
+        assert txn.read("t", where="id < 2").num_rows >= 2
+        txn.abort()
+        lake.gc()
+        assert len(vacuum_now(lake)) == 1
+
+
+def test_what_is_decided_and_not_published_is_kept_on_both_sides(
+    place: Place, lake: lv.Lake
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    def crash() -> None:
+        raise Crash
+
+    with place.connect() as other:
+        inner = other._client.runner.store
+        other._client.runner.store = InterruptedStore(inner, is_entry("t"), crash)
+        with pytest.raises(Crash):
+            with other.transaction() as txn:
+                txn.update("t", {"balance": "7"}, where="true")
+    age(place)
+    assert vacuum_now(lake) == []
+    assert place.delta("t").to_pyarrow_table()["balance"].to_pylist() == [100] * 4
+    assert lake.snapshot().read("t")["balance"].to_pylist() == [7] * 4
+    lake.recover()
+    assert place.delta("t").to_pyarrow_table()["balance"].to_pylist() == [7] * 4
+    assert len(vacuum_now(lake)) == 1
+
+
+def test_a_commit_during_the_vacuum_is_seen(place: Place, lake: lv.Lake) -> None:
+    with place.connect() as other:
+        done = False
+        inner = lake._client.runner.store
+        listed = inner.list
+
+        def commit_after_listing(prefix: str, start_after: str | None = None):  # type: ignore[no-untyped-def]
+            nonlocal done
+            found = listed(prefix, start_after)
+            if prefix == "t" and not done:
+                done = True
+                with other.transaction() as txn:
+                    txn.append("t", accounts(2))
+            return found
+
+        store = InterruptedStore(inner, is_head, lambda: None)
+        store.list = commit_after_listing  # type: ignore[method-assign]
+        lake._client.runner.store = store
+        assert vacuum_now(lake) == []
+        lake._client.runner.store = inner
+        assert done
+    assert lake.snapshot().read("t").num_rows == 6
+
+
+def test_a_guarded_table_is_vacuumed_after_it_was_optimized(place: Place, lake: lv.Lake) -> None:
+    lake.guard("t")
+    for _ in range(3):
+        with lake.transaction() as txn:
+            txn.append("t", accounts(2))
+    version = place.delta("t").version()
+    lake.table("t").optimize()
+    assert len(vacuum_now(lake)) == 4
+    assert len(files(place)) == 1
+    assert place.delta("t").version() == version + 1
+    assert DeltaTable(place.uri("t")).to_pyarrow_table().num_rows == 10
+    assert values(lake.snapshot().read("t")) == [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]
+
+
+def test_versions_of_the_lake_within_the_retention_are_kept(place: Place, lake: lv.Lake) -> None:
+    before = place.delta("t").version()
+    with lake.transaction() as txn:
+        txn.delete("t", where="true")
+        txn.append("t", accounts(1))
+    age(place)
+    assert lake.table("t").vacuum(dry_run=False) == []
+    assert place.delta("t", before).to_pyarrow_table().num_rows == 4
+
+
+def test_a_table_that_is_not_there_is_not_vacuumed(place: Place, lake: lv.Lake) -> None:
+    table = lake.table("t")
+    lake.drop_table("t")
+    with pytest.raises(lv.TableNotFound):
+        table.vacuum(dry_run=False)
+    assert len(files(place)) == 1
+
+
+def test_files_let_go_by_an_optimize_go(place: Place, lake: lv.Lake) -> None:
+    with place.connect() as other:
+        with lake.transaction() as txn:
+            txn.append("t", accounts(2))
+
+        def rival() -> None:
+            with other.transaction() as txn:
+                txn.delete("t", where="id = 3")
+
+        with interrupted(lake, is_head, rival):
+            assert lake.table("t").optimize().files_given_up == 2
+        there = files(place)
+        gone = vacuum_now(lake)
+        assert len(gone) == 2  # the one let go, and the one that the rival has replaced
+        assert files(place) == there - set(gone)
+        assert lake.snapshot().read("t").num_rows == 5
+
+
+def test_a_description_without_a_lake_can_do_nothing(lake: lv.Lake) -> None:
+    import dataclasses
+
+    table = lake.table("t")
+    alone = dataclasses.replace(table, _client=None)
+    assert alone == table
+    assert repr(alone) == repr(table)
+    with pytest.raises(lv.InvalidOperation, match="belongs to no lake"):
+        alone.vacuum()
+    assert pa.schema(alone.schema) == table.schema
+
+
+def test_files_of_a_foreign_commit_that_waits_to_be_reconciled_are_kept(
+    place: Place, lake: lv.Lake
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    def crash() -> None:
+        raise Crash
+
+    with place.connect() as other:
+        inner = other._client.runner.store
+        other._client.runner.store = InterruptedStore(inner, is_entry("t"), crash)
+        with pytest.raises(Crash), other.transaction() as txn:
+            txn.update("t", {"balance": "balance + 7"}, where="id = 1")
+    place.delta("t").update(updates={"balance": "200"}, predicate="id = 2")
+    age(place)
+    with place.connect() as fresh:
+        vacuum_now(fresh)
+        assert values(place.delta("t").to_pyarrow_table(), "balance") == [100, 100, 100, 200]
+        fresh.recover()
+        assert values(fresh.snapshot().read("t"), "balance") == [100, 100, 107, 200]

@@ -1,0 +1,320 @@
+"""Whatever lies in a queue: no transaction is stopped by it, and none sees a parser's traceback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.lake import Lake
+from lakevilla.client.client import LakeClient
+from lakevilla.clock import SystemClock
+from lakevilla.global_log.head import HEAD_KEY, Reservation
+from lakevilla.ids import uuid7
+from lakevilla.markers.marker import Marker, marker_key
+from lakevilla.store.backends.local import LocalStore
+from lakevilla.store.base import ANY
+from lakevilla.store.codec import FORMAT, encode
+from lakevilla.store.effects import delete, put
+from lakevilla.sublogs.record import Edge, Ticket, TxnRecord, record_key
+from tests.support.places import Place, fill, make_place
+from tests.support.queues import CT, I, R, Told, beside, head_of, left_over, records, tickets
+from tests.support.tables import accounts, kinds
+
+LEASE_SECONDS = 0.15
+#: Far more than a lease and some requests, far less than a wait that nothing ends.
+SOON = 10.0
+SHORT = lv.Settings(lease_seconds=LEASE_SECONDS, wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
+YEAR_1970 = uuid7(1, 7)
+YEAR_2100 = uuid7(4_102_444_800_000, 7)
+LAST_YEAR = uuid7((1 << 48) - 1, 7)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    place = make_place("memory", request)
+    fill(place, {"x": accounts(3), "y": accounts(3)})
+    return place
+
+
+@pytest.fixture
+def lake(place: Place) -> Iterator[lv.Lake]:
+    with place.connect(settings=SHORT) as lake:
+        lake.snapshot().read("x")
+        yield lake
+
+
+def store(lake: lv.Lake, key: str, body: bytes) -> None:
+    lake._client.runner.run(put(key, body, ANY))
+
+
+def marker(txn: str = YEAR_2100, table: str = "x", ticket: int = 1) -> bytes:
+    return encode(Marker(FORMAT, "0" * 32, txn, table, ticket, "write"))
+
+
+def record(txn: str = YEAR_2100, lease_seconds: float = LEASE_SECONDS, **fields: object) -> bytes:
+    held = TxnRecord(
+        FORMAT, "1" * 32, txn, "host:1:aa", 3, lease_seconds, 0, tickets=(Ticket("x", 1, "write"),)
+    )
+    return encode(msgspec.structs.replace(held, **fields))
+
+
+def with_field(body: bytes, **fields: object) -> bytes:
+    return msgspec.json.encode({**msgspec.json.decode(body), **fields})
+
+
+def gets_through(lake: lv.Lake, features: lv.Feature = R | CT | I) -> float:
+    """A transaction that writes x commits; how long it took."""
+    (before,) = lake.snapshot().read("x", where="id = 0")["balance"].to_pylist()
+    started = time.monotonic()
+    with lake.transaction(features) as txn:
+        txn.update("x", {"balance": "balance + 1"}, "id = 0")
+    took = time.monotonic() - started
+    assert lake.snapshot().read("x", where="id = 0")["balance"].to_pylist() == [before + 1]
+    return took
+
+
+MARKERS: dict[str, bytes] = {
+    "empty": b"",
+    "truncated": marker()[:-7],
+    "no utf-8": b"\xff\xfe\x00",
+    "no object": b"[]",
+    "null": b"null",
+    "nested without end": b"[" * 200_000,
+    "only a format": b'{"format":1}',
+    "format is text": with_field(marker(), format="1"),
+    "of another table": marker(table="y"),
+    "of another ticket": marker(ticket=7),
+    "no such access": with_field(marker(), access="own"),
+    "no transaction id": with_field(marker(), txn="../../HEAD"),
+    "ticket is text": with_field(marker(), ticket="1"),
+    "ticket without bounds": with_field(marker(), ticket=10**300),
+}
+
+
+@pytest.mark.parametrize("body", MARKERS.values(), ids=MARKERS)
+def test_an_unreadable_marker_counts_for_a_lease_and_is_swept(lake: lv.Lake, body: bytes) -> None:
+    store(lake, marker_key("x", 1), body)
+    assert LEASE_SECONDS <= gets_through(lake) < SOON
+    assert left_over(lake, "x") == []
+
+
+def test_a_marker_of_a_newer_format_is_passed_after_a_lease_and_left(lake: lv.Lake) -> None:
+    body = with_field(marker(), format=FORMAT + 1, access="something new")
+    store(lake, marker_key("x", 1), body)
+    told = Told()
+    with_another = lake._client.context.notify
+    lake._client.context.notify = told
+    assert LEASE_SECONDS <= gets_through(lake) < SOON
+    assert len(told.of("waiting")) == 1
+    gets_through(lake)
+    assert len(told.of("waiting")) == 1, "passed once, passed for good"
+    lake._client.context.notify = with_another
+    assert tickets(lake, "x") == [1]
+
+
+@pytest.mark.parametrize("txn", [YEAR_1970, YEAR_2100, LAST_YEAR])
+def test_a_marker_without_a_record_is_void_at_once(place: Place, txn: str) -> None:
+    with place.connect() as lake:  # a lease of half a minute
+        store(lake, marker_key("x", 1), marker(txn))
+        assert gets_through(lake) < 5
+        assert left_over(lake, "x") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1.json",
+        "0" * 20 + ".json",
+        "9" * 20 + ".json",
+        "x" * 20 + ".json",
+        "1" * 20,
+        ".json",
+        "a/b",
+    ],
+)
+def test_what_is_no_ticket_by_its_name_is_ignored(lake: lv.Lake, name: str) -> None:
+    key = f"x/_lakevilla/markers/{name}"
+    store(lake, key, b"not ours")
+    with lake.transaction(R | CT, wait_timeout_seconds=0) as txn:
+        txn.read("x")
+        assert tickets(lake, "x") == [1]
+
+
+RECORDS: dict[str, bytes] = {
+    "empty": b"",
+    "truncated": record()[:-9],
+    "no utf-8": b"\xff\xfe\x00",
+    "nested without end": b"[" * 200_000,
+    "only a format": b'{"format":1}',
+    "of a newer format": with_field(record(), format=FORMAT + 1),
+    "of another transaction": record(YEAR_1970),
+    "no lease": record(lease_seconds=0.0),
+    "negative lease": record(lease_seconds=-1e300),
+    "lease is text": with_field(record(), lease_seconds="forever"),
+    "lease without bounds": record().replace(b'"lease_seconds":0.15', b'"lease_seconds":1e999'),
+    "lease is no number": record().replace(b'"lease_seconds":0.15', b'"lease_seconds":NaN'),
+    "waits for itself": record(edges=(Edge(YEAR_2100, 1, YEAR_2100, 1, "x"),)),
+    "waits for nobody": record(edges=(Edge(YEAR_2100, 1, "nobody/../..", 1, "x"),)),
+    "waits for another": record(edges=(Edge(YEAR_2100, 1, YEAR_1970, 9, "x"),)),
+    "speaks for another": record(edges=(Edge(YEAR_1970, 1, YEAR_2100, 1, "x"),)),
+    "other tickets": record(tickets=(Ticket("x", 99, "read"), Ticket("nowhere", -1, "write"))),
+    "no tickets": record(tickets=()),
+    "sublog of nowhere": record(sublog="../../HEAD"),
+}
+
+
+@pytest.mark.parametrize("body", RECORDS.values(), ids=RECORDS)
+def test_a_record_that_makes_no_sense_is_stale_after_a_lease(lake: lv.Lake, body: bytes) -> None:
+    assert body != record()
+    store(lake, marker_key("x", 1), marker())
+    store(lake, record_key(YEAR_2100), body)
+    assert LEASE_SECONDS <= gets_through(lake) < SOON
+    assert tickets(lake, "x") == []
+
+
+@pytest.mark.parametrize("txn", [YEAR_1970, YEAR_2100, LAST_YEAR])
+def test_the_date_in_an_id_makes_nobody_stale_or_immortal(lake: lv.Lake, txn: str) -> None:
+    store(lake, marker_key("x", 1), marker(txn))
+    store(lake, record_key(txn), record(txn))
+    assert LEASE_SECONDS <= gets_through(lake) < SOON
+    assert tickets(lake, "x") == []
+
+
+def test_who_claims_a_lease_of_years_is_waited_for_no_longer_than_patience_lasts(
+    lake: lv.Lake,
+) -> None:
+    store(lake, marker_key("x", 1), marker())
+    store(lake, record_key(YEAR_2100), record(lease_seconds=1e9))
+    with lake.transaction(R | CT, wait_timeout_seconds=LEASE_SECONDS * 2) as txn:
+        txn.update("x", {"balance": "0"}, "id = 0")
+    assert tickets(lake, "x") == [1]
+
+
+def test_a_ring_of_dead_transactions_is_no_deadlock(lake: lv.Lake) -> None:
+    """Two that wait for each other, and for whom the living one would give way."""
+    old, young = YEAR_1970, YEAR_2100
+    for txn, mine, theirs, other in ((old, 1, 2, young), (young, 2, 1, old)):
+        store(lake, marker_key("x", mine), marker(txn, ticket=mine))
+        ticket = (Ticket("x", mine, "write"),)
+        edges = (Edge(txn, mine, other, theirs, "x"),)
+        store(lake, record_key(txn), record(txn, tickets=ticket, edges=edges))
+    assert LEASE_SECONDS <= gets_through(lake) < SOON
+    assert tickets(lake, "x") == []
+
+
+class Shifted(SystemClock):
+    """A clock that tells another year; it runs as fast as others do."""
+
+    def __init__(self, now: float) -> None:
+        self._offset = now - super().now()
+
+    def now(self) -> float:
+        return super().now() + self._offset
+
+
+@pytest.mark.parametrize("year", [1970, 2100])
+def test_clients_decades_apart_cross_over_two_tables_and_both_commit(
+    tmp_path: Path, year: int
+) -> None:
+    place = Place(str(tmp_path / "lake"))
+    fill(place, {"x": accounts(3), "y": accounts(3)})
+    moment = 60.0 if year == 1970 else 4_102_444_800.0
+    settings = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
+    told = Told()
+    off = Lake(
+        LakeClient(
+            place.root,
+            LocalStore(place.root),
+            settings=settings,
+            clock=Shifted(moment),
+            on_event=told,
+        )
+    )
+    with off, place.connect(settings=settings) as right:
+        for number in range(2):
+            mine, theirs = off.transaction(R | CT | I), right.transaction(R | CT | I)
+            mine.update("x", {"balance": "balance + 1"}, "id = 0")
+            theirs.update("y", {"balance": "balance + 1"}, "id = 0")
+            mine.update("y", {"balance": "balance + 1"}, "id = 0")
+            theirs.update("x", {"balance": "balance + 1"}, "id = 0")
+            with beside(mine.commit):
+                theirs.commit()
+            for table in "xy":
+                rows = right.snapshot().read(table, where="id = 0")
+                assert rows["balance"].to_pylist() == [100 + 2 * (number + 1)]
+        assert "stale" not in kinds(told.events)
+        assert left_over(right, "x", "y") == []
+        shifted = "shift" in kinds(told.events)
+        assert shifted == (year == 2100), "the youngest by its id gives way"
+
+
+def test_ten_thousand_dead_places_take_one_lease(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lake"))
+    fill(place, {"x": accounts(3)})
+    count, lease = 10_000, 2.0
+    settings = lv.Settings(lease_seconds=lease, wait_poll_seconds=0.05)
+    told = Told()
+    with place.connect(settings=settings, on_event=told) as lake:
+        lake.register("x")
+        markers = tmp_path / "lake" / Path(marker_key("x", 1)).parent
+        txns = tmp_path / "lake" / Path(record_key(YEAR_1970)).parent
+        markers.mkdir(parents=True)
+        txns.mkdir(parents=True, exist_ok=True)
+        for number in range(1, count + 1):
+            txn = uuid7(number, number)
+            Path(tmp_path, "lake", marker_key("x", number)).write_bytes(marker(txn, ticket=number))
+            if number % 2:
+                body = record(txn, lease, tickets=(Ticket("x", number, "write"),))
+                Path(tmp_path, "lake", record_key(txn)).write_bytes(body)
+        took = gets_through(lake)
+        assert lease <= took < 60
+        assert tickets(lake, "x") == []
+        assert kinds(told.events).count("stale") == count / 2
+
+
+def test_a_transaction_whose_own_record_is_damaged_is_told_so(lake: lv.Lake) -> None:
+    store(lake, marker_key("x", 1), marker())
+    store(lake, record_key(YEAR_2100), record(lease_seconds=1e9))
+    txn = lake.transaction(R | CT)
+    txn.update("x", {"balance": "0"}, "id = 0")
+    store(lake, record_key(txn.id), b"{")
+    with pytest.raises(lv.CorruptObject, match=txn.id):
+        txn.commit()  # it is behind another, so it writes down whom it waits for
+    txn.abort()
+    assert tickets(lake, "x") == [1]
+    assert records(lake) == [record_key(YEAR_2100)]
+
+
+def test_a_place_that_somebody_deletes_is_taken_anew(place: Place) -> None:
+    quick = lv.Settings(wait_poll_seconds=0.02, wait_poll_cap_seconds=0.05)
+    with (
+        place.connect(settings=quick) as one,
+        place.connect(settings=quick) as two,
+    ):
+        first, second = one.transaction(R | CT | I), two.transaction(R | CT | I)
+        first.update("x", {"balance": "balance + 1"}, "id = 0")
+        second.update("x", {"balance": "balance + 1"}, "id = 0")
+        one._client.runner.run(delete(marker_key("x", 1)))
+        with beside(first.commit):
+            second.commit()
+        assert one.snapshot().read("x", where="id = 0")["balance"].to_pylist() == [102]
+        assert left_over(one, "x") == []
+
+
+def test_a_reservation_of_nobody_holds_nobody_up(place: Place) -> None:
+    """HEAD names a holder whose record is gone: the next commit drops it."""
+    with place.connect() as lake:
+        head = head_of(place)
+        forged = msgspec.structs.replace(
+            head,
+            reserved=(Reservation(YEAR_1970, ("x", "nowhere")), Reservation(YEAR_2100, ("x",))),
+        )
+        store(lake, HEAD_KEY, encode(forged))
+    with place.connect() as lake:
+        assert gets_through(lake, R | I) < 5
+        assert head_of(place).reserved == ()

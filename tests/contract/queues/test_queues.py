@@ -1,0 +1,901 @@
+"""Transactions with Feature.CT: places in the queue of each table, kept, waited for, given back."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.support.places import Place, fill, make_place
+from tests.support.queues import (
+    CT,
+    PATIENCE_SECONDS,
+    QUEUED,
+    QUICK,
+    I,
+    R,
+    Told,
+    beside,
+    head_of,
+    in_another_thread,
+    left_over,
+    records,
+    tickets,
+)
+from tests.support.stores import interrupted, is_head
+from tests.support.tables import accounts, contents, kinds
+
+
+@pytest.fixture
+def memory_place(request: pytest.FixtureRequest) -> Place:
+    place = make_place("memory", request)
+    bank(place)
+    return place
+
+
+def bank(place: Place, *tables: str) -> None:
+    fill(place, {table: accounts(3) for table in tables or ("x", "y", "z")})
+    with place.connect() as lake:  # there is a HEAD, and the tables are in it
+        with lake.transaction() as txn:
+            for table in tables or ("x", "y", "z"):
+                txn.update(table, {"balance": "balance"}, "id = 0")
+
+
+def add(txn: lv.Transaction, table: str, amount: int = 1, row: int = 0) -> lv.OperationResult:
+    return txn.update(table, {"balance": f"balance + {amount}"}, f"id = {row}")
+
+
+def balance(lake: lv.Lake, table: str, row: int = 0) -> int:
+    (found,) = lake.snapshot().read(table, where=f"id = {row}")["balance"].to_pylist()
+    assert isinstance(found, int)
+    return found
+
+
+class Oops(Exception):
+    pass
+
+
+# -- taken and given back --------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_place_is_taken_at_the_first_use_and_given_back_by_the_commit(
+    place: Place, features: str
+) -> None:
+    bank(place)
+    with place.connect() as lake, place.connect() as other:
+        with lake.transaction(QUEUED[features]) as txn:
+            assert left_over(other, "x", "y", "z") == []
+            txn.read("x")
+            assert (tickets(other, "x"), tickets(other, "y")) == ([1], [])
+            assert records(other) == [f"_lakevilla/txns/{txn.id}.json"]
+            add(txn, "y")
+            txn.append("z", accounts(1))
+            assert [tickets(other, table) for table in "xyz"] == [[1], [1], [1]]
+            assert len(records(other)) == 1
+        assert left_over(other, "x", "y", "z") == []
+        assert txn.result is not None
+        assert txn.result.versions is not None
+        assert set(txn.result.versions) == {"y", "z"}
+        assert balance(other, "y") == 101
+
+
+@pytest.mark.parametrize("end", ["abort", "exception", "verb", "commit", "interrupt"])
+@pytest.mark.parametrize("features", QUEUED)
+def test_whatever_ends_a_transaction_gives_its_places_back(
+    memory_place: Place, features: str, end: str
+) -> None:
+    with memory_place.connect() as lake:
+        if end == "abort":
+            txn = lake.transaction(QUEUED[features])
+            add(txn, "x")
+            txn.read("y")
+            assert len(left_over(lake, "x", "y")) == 3
+            txn.abort()
+            txn.abort()
+        elif end in ("exception", "interrupt"):
+            error: type[BaseException] = Oops if end == "exception" else KeyboardInterrupt
+            with pytest.raises(error):
+                with lake.transaction(QUEUED[features]) as txn:
+                    add(txn, "x")
+                    txn.read("y")
+                    raise error
+        elif end == "verb":
+            with lake.transaction(QUEUED[features]) as txn:
+                with pytest.raises(lv.InvalidOperation):
+                    txn.update("x", {"nowhere": "1"}, "true")
+                with pytest.raises(lv.InvalidOperation):
+                    txn.append("y", [{"nowhere": 1}])
+        else:
+            with pytest.raises(lv.ConflictError):
+                with lake.transaction(QUEUED[features]) as txn:
+                    assert txn.read("x", where="id = 0")["balance"].to_pylist() == [100]
+                    with lake.transaction() as faster:
+                        add(faster, "x", 10)
+                    add(txn, "y")
+        assert left_over(lake, "x", "y") == []
+        assert balance(lake, "y") == 100
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_verb_that_raises_leaves_the_transaction_in_its_places(
+    memory_place: Place, features: str
+) -> None:
+    with memory_place.connect() as lake:
+        with lake.transaction(QUEUED[features]) as txn:
+            add(txn, "x")
+            with pytest.raises(lv.InvalidOperation):
+                txn.update("x", {"nowhere": "1"}, "true")
+            assert tickets(lake, "x") == [1]
+            add(txn, "x")
+        assert balance(lake, "x") == 102
+        assert left_over(lake, "x") == []
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_read_only_transaction_takes_no_place(local_place: Place, features: str) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        before = contents(local_place.root)
+        with lake.transaction(QUEUED[features], read_only=True) as txn:
+            assert txn.read("x").num_rows == txn.sql("SELECT * FROM y").num_rows == 3  # type: ignore[union-attr]
+            assert contents(local_place.root) == before
+        assert contents(local_place.root) == before
+
+
+MISSPELT: dict[str, Callable[[lv.Transaction], object]] = {
+    "read": lambda txn: txn.read("oders"),
+    "sql": lambda txn: txn.sql("SELECT * FROM oders"),
+    "append": lambda txn: txn.append("oders", accounts(1)),
+    "update": lambda txn: add(txn, "oders"),
+    "delete": lambda txn: txn.delete("oders", "true"),
+    "overwrite": lambda txn: txn.overwrite("oders", accounts(1)),
+    "upsert": lambda txn: txn.upsert("oders", accounts(1), "id"),
+    "drop": lambda txn: txn.drop_table("oders"),
+    "alter": lambda txn: txn.alter("oders", set_properties={"a": "b"}),
+    "insert": lambda txn: txn.sql("INSERT INTO x SELECT * FROM oders"),
+    "merge": lambda txn: txn.sql(
+        "MERGE INTO x USING oders o ON x.id = o.id WHEN MATCHED THEN DELETE"
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", MISSPELT)
+@pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
+def test_a_misspelt_name_leaves_nothing_behind(
+    local_place: Place, features: str, verb: str
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        lake._client.ensure_safe_store()
+        before = contents(local_place.root)
+        with lake.transaction(QUEUED[features]) as txn:
+            with pytest.raises(lv.TableNotFound, match="oders"):
+                MISSPELT[verb](txn)
+            assert not any("oders" in key for key in contents(local_place.root))
+        assert contents(local_place.root) == before
+
+
+def test_read_and_then_written_is_a_second_place_behind_the_first(memory_place: Place) -> None:
+    with memory_place.connect() as lake:
+        with lake.transaction(R | CT) as txn:
+            txn.read("x")
+            txn.read("x", where="id = 1")
+            assert tickets(lake, "x") == [1]
+            add(txn, "x")
+            assert tickets(lake, "x") == [1, 2]
+            txn.append("x", accounts(1))
+            txn.delete("x", "id = 2")
+            assert tickets(lake, "x") == [1, 2]
+        assert left_over(lake, "x") == []
+        with lake.transaction(R | CT) as txn:
+            txn.append("x", accounts(1))
+            txn.append("x", accounts(1))
+            assert tickets(lake, "x") == [1]
+        assert left_over(lake, "x") == []
+
+
+# -- waiting ----------------------------------------------------------------------
+
+USES: dict[str, Callable[[lv.Transaction, int], object]] = {
+    "read": lambda txn, row: txn.read("x", where=f"id = {row}"),
+    "append": lambda txn, row: txn.append("x", [{"id": 100 + row, "balance": 0}]),
+    "write": lambda txn, row: add(txn, "x", row=row),
+}
+
+
+@pytest.mark.parametrize("behind", USES)
+@pytest.mark.parametrize("ahead", USES)
+@pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
+def test_reads_pass_reads_appends_pass_appends_and_all_else_waits(
+    memory_place: Place, features: str, ahead: str, behind: str
+) -> None:
+    told = Told()
+    with (
+        memory_place.connect(settings=QUICK) as one,
+        memory_place.connect(settings=QUICK, on_event=told) as two,
+    ):
+        first = one.transaction(QUEUED[features])
+        USES[ahead](first, 0)
+        first.append("y", accounts(1))
+        second = two.transaction(QUEUED[features])
+        USES[behind](second, 1)
+        second.append("z", accounts(1))
+        if ahead == behind != "write":
+            second.commit()
+            assert told.of("waiting") == []
+            assert first.commit().global_version == second.result.global_version + 1  # type: ignore[union-attr, operator]
+        else:
+            with beside(second.commit) as end:
+                event = told.wait("waiting")
+                assert event.txn_id == second.id
+                assert event.detail["holders"] == [first.id]
+                assert event.detail["table"] == "x"
+                assert first.id in event.message
+                assert not end.done()
+                version = first.commit().global_version
+                assert version is not None
+                assert end.result(PATIENCE_SECONDS).global_version == version + 1
+            assert [event.detail["holders"] for event in told.of("waiting")] == [[first.id]]
+        assert left_over(one, "x", "y", "z") == []
+
+
+def test_a_waiter_goes_on_as_soon_as_the_one_before_it_has_ended(place: Place) -> None:
+    bank(place)
+    for end in ("commit", "abort"):
+        told = Told()
+        with (
+            place.connect(settings=QUICK) as one,
+            place.connect(settings=QUICK, on_event=told) as two,
+        ):
+            first = one.transaction(R | CT | I)
+            add(first, "x")
+            second = two.transaction(R | CT | I)
+            add(second, "x", 10)
+            with beside(second.commit) as ended:
+                told.wait("waiting")
+                getattr(first, end)()
+                started = time.monotonic()
+                ended.result(PATIENCE_SECONDS)
+                # Far below the lease, which is what it would take for a dead one.
+                assert time.monotonic() - started < QUICK.lease_seconds / 3
+            assert left_over(one, "x") == []
+            assert "stale" not in kinds(told.events)
+    with place.connect() as lake:
+        assert balance(lake, "x") == 121
+
+
+def test_who_is_behind_works_logically_and_redoes_nothing(memory_place: Place) -> None:
+    told = Told()
+    with (
+        memory_place.connect(settings=QUICK) as one,
+        memory_place.connect(settings=QUICK, on_event=told) as two,
+    ):
+        first = one.transaction(R | CT | I)
+        add(first, "x")
+        second = two.transaction(R | CT | I)
+        for _ in range(3):
+            result = add(second, "x", 10)
+        with beside(second.commit):
+            told.wait("waiting")
+            first.commit()
+        assert balance(one, "x") == 131
+        assert result.rows_updated == 1
+        assert "redo" not in kinds(told.events)
+        assert "retry" not in kinds(told.events)
+
+
+def test_a_long_queue_is_served_in_the_order_of_its_places(memory_place: Place) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(6) as pool:
+        tolds = [Told() for _ in range(6)]
+        lakes = [
+            stack.enter_context(memory_place.connect(settings=QUICK, on_event=told))
+            for told in tolds
+        ]
+        txns = [lake.transaction(R | CT) for lake in lakes]
+        for txn in txns:
+            add(txn, "x")
+        assert tickets(lakes[0], "x") == [1, 2, 3, 4, 5, 6]
+        ends = [pool.submit(txn.commit) for txn in txns[1:]]
+        for told in tolds[1:]:
+            told.wait("waiting")
+        first = txns[0].commit()
+        versions = [end.result(PATIENCE_SECONDS).global_version for end in ends]
+        assert versions == [first.global_version + place for place in range(1, 6)]  # type: ignore[operator]
+        assert balance(lakes[0], "x") == 106
+        assert left_over(lakes[0], "x") == []
+
+
+@pytest.mark.parametrize("seconds", [0, 0.15])
+def test_a_wait_that_is_over_commits_optimistically_and_loses_nothing(
+    memory_place: Place, seconds: float
+) -> None:
+    told = Told()
+    with (
+        memory_place.connect(settings=QUICK) as one,
+        memory_place.connect(settings=QUICK, on_event=told) as two,
+    ):
+        first = one.transaction(R | CT | I)
+        in_another_thread(lambda: add(first, "x"))
+        started = time.monotonic()
+        with two.transaction(R | CT | I, wait_timeout_seconds=seconds) as second:
+            add(second, "x", 10)
+        assert time.monotonic() - started >= seconds
+        assert "shift" not in kinds(told.events)
+        assert tickets(one, "x") == [1]
+        assert balance(one, "x") == 110
+        first.commit()  # redone
+        assert balance(one, "x") == 111
+        assert left_over(one, "x") == []
+
+
+def test_how_long_to_wait_is_a_setting_as_well(memory_place: Place) -> None:
+    impatient = lv.Settings(wait_timeout_seconds=0.05, wait_poll_seconds=0.01)
+    with memory_place.connect() as one, memory_place.connect(settings=impatient) as two:
+        first = one.transaction(R | CT)
+        in_another_thread(lambda: add(first, "x"))
+        with two.transaction(R | CT) as second:
+            add(second, "x")
+        assert balance(one, "x") == 101
+        first.abort()
+
+
+def test_transactions_without_the_feature_neither_wait_nor_are_waited_for(
+    memory_place: Place,
+) -> None:
+    with memory_place.connect(settings=QUICK) as one, memory_place.connect() as two:
+        queued = one.transaction(R | CT | I)
+        add(queued, "x")
+        for features in (lv.Feature.NONE, R, R | I):
+            with two.transaction(features) as quick:
+                quick.append("x", [{"id": 7, "balance": 0}])
+        queued.commit()
+        open_one = two.transaction()
+        add(open_one, "x")
+        with one.transaction(R | CT | I) as queued:
+            add(queued, "x")
+        open_one.commit()
+        assert balance(one, "x") == 103
+
+
+def test_two_that_cross_over_two_tables_both_commit_and_the_younger_gives_way(
+    memory_place: Place,
+) -> None:
+    tolds = Told(), Told()
+    with (
+        memory_place.connect(settings=QUICK, on_event=tolds[0]) as one,
+        memory_place.connect(settings=QUICK, on_event=tolds[1]) as two,
+    ):
+        older = one.transaction(R | CT | I)
+        younger = two.transaction(R | CT | I)
+        while younger.id < older.id:  # begun within one millisecond
+            younger = two.transaction(R | CT | I)
+        add(older, "x", 1)
+        add(younger, "y", 10)
+        add(older, "y", 1)
+        add(younger, "x", 10)
+        with beside(older.commit) as end:
+            tolds[0].wait("waiting")
+            younger.commit()
+            assert end.done() or end.result(PATIENCE_SECONDS)
+        assert "shift" in kinds(tolds[1].events)
+        assert "shift" not in kinds(tolds[0].events)
+        assert older.result.global_version < younger.result.global_version  # type: ignore[union-attr, operator]
+        assert balance(one, "x") == balance(one, "y") == 111
+        assert left_over(one, "x", "y") == []
+
+
+# -- what is read ------------------------------------------------------------------
+
+
+def move(lake: lv.Lake) -> None:
+    """One transaction that changes both tables."""
+    with lake.transaction() as txn:
+        add(txn, "x", -10)
+        add(txn, "y", 10)
+
+
+def read(txn: lv.Transaction, table: str) -> int:
+    (found,) = txn.read(table, where="id = 0")["balance"].to_pylist()
+    assert isinstance(found, int)
+    return found
+
+
+@pytest.mark.parametrize("features", ["CT", "R|CT"])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_without_isolation_each_table_is_the_newest_when_first_used_and_stays_as_it_was(
+    place: Place, features: str, read_only: bool
+) -> None:
+    bank(place)
+    with place.connect() as lake, place.connect() as other:
+        with lake.transaction(QUEUED[features], read_only=read_only) as txn:
+            assert read(txn, "x") == 100
+            move(other)
+            assert read(txn, "y") == 110, "the newest"
+            assert read(txn, "x") == 100, "repeatable"
+            move(other)
+            assert (read(txn, "x"), read(txn, "y")) == (100, 110)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_with_isolation_all_tables_are_of_one_moment(place: Place, read_only: bool) -> None:
+    bank(place)
+    with place.connect() as lake, place.connect() as other:
+        with lake.transaction(R | CT | I, read_only=read_only) as txn:
+            assert read(txn, "x") == 100
+            move(other)
+            assert (read(txn, "x"), read(txn, "y")) == (100, 100)
+
+
+@pytest.mark.parametrize("features", ["CT", "R|CT"])
+def test_what_was_read_of_an_older_moment_can_not_be_written_upon(
+    memory_place: Place, features: str
+) -> None:
+    with memory_place.connect() as lake, memory_place.connect() as other:
+        txn = lake.transaction(QUEUED[features])
+        seen = read(txn, "x")
+        move(other)
+        assert read(txn, "y") == 110
+        txn.update("z", {"balance": seen}, "id = 0")
+        with pytest.raises(lv.ConflictError, match="x"):
+            txn.commit()
+        txn.abort()
+        assert left_over(lake, "x", "y", "z") == []
+        assert balance(lake, "z") == 100
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_own_writes_are_read(memory_place: Place, features: str) -> None:
+    with memory_place.connect() as lake:
+        with lake.transaction(QUEUED[features]) as txn:
+            add(txn, "x", 5)
+            assert read(txn, "x") == 105
+            txn.append("x", [{"id": 9, "balance": 9}])
+            assert txn.sql("SELECT count(*) AS n FROM x").to_pylist() == [{"n": 4}]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        ("R|CT", "R|CT"),
+        ("R|CT|I", "R|CT|I"),
+        ("R|CT", "R|I"),
+        ("R|CT|I", "R|I"),
+        ("R|CT", "R|CT|I"),
+    ],
+    ids="-".join,
+)
+@pytest.mark.parametrize("way", ["redone", "run again"])
+def test_no_update_is_lost_whoever_meets_whom(
+    memory_place: Place, mix: tuple[str, str], way: str
+) -> None:
+    every = {**QUEUED, "R|I": R | I}
+
+    def work(features: str) -> None:
+        def once(txn: lv.Transaction) -> None:
+            if way == "redone":
+                add(txn, "x")
+                add(txn, "y", row=1)
+            else:
+                seen = read(txn, "x"), txn.read("y", where="id = 1")["balance"].to_pylist()[0]
+                txn.update("x", {"balance": seen[0] + 1}, "id = 0")
+                txn.update("y", {"balance": seen[1] + 1}, "id = 1")
+
+        with memory_place.connect(settings=QUICK) as lake:
+            for _ in range(3):
+                lake.run(once, features=every[features], attempts=100)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, mix * 2))
+    with memory_place.connect() as lake:
+        assert (balance(lake, "x"), balance(lake, "y", 1)) == (112, 112)
+        assert left_over(lake, "x", "y") == []
+        assert head_of(memory_place).reserved == ()
+
+
+# -- with everything else ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_an_idempotency_key_commits_once(memory_place: Place, features: str) -> None:
+    ran = []
+
+    def once(txn: lv.Transaction) -> None:
+        ran.append(txn.id)
+        add(txn, "x")
+        add(txn, "y")
+
+    with memory_place.connect() as lake, memory_place.connect() as other:
+        lake.run(once, features=QUEUED[features], idempotency_key="k")
+        assert other.run(once, features=QUEUED[features], idempotency_key="k") is None
+        with pytest.raises(lv.AlreadyCommitted):
+            with other.transaction(QUEUED[features], idempotency_key="k"):
+                raise AssertionError("the body must not run")
+        assert len(ran) == 1
+        assert (balance(lake, "x"), balance(lake, "y")) == (101, 101)
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_every_verb_works_in_a_queue(place: Place, features: str) -> None:
+    bank(place)
+    with place.connect() as lake:
+        with lake.transaction(QUEUED[features]) as txn:
+            txn.create_table("made", accounts(2))
+            txn.alter("x", add_columns=pa.schema([("note", pa.string())]))
+            txn.update("x", {"note": "'n'"}, "true")
+            txn.merge(
+                "y", [{"id": 0, "balance": 7}], "source.id = target.id"
+            ).when_matched_update_all().execute()
+            txn.upsert("y", [{"id": 50, "balance": 50}], "id")
+            txn.sql("INSERT INTO made SELECT id + 10, balance FROM y")
+            txn.sql("DELETE FROM made WHERE id = 1")
+            txn.overwrite("y", [{"id": 1, "balance": 1}], where="id = 1")
+            txn.drop_table("z")
+            assert tickets(lake, "made") == [1]
+        assert left_over(lake, "made", "x", "y", "z") == []
+        state = lake.snapshot()
+        assert sorted(state.read("made")["id"].to_pylist()) == [0, 10, 11, 12, 60]
+        assert state.read("x")["note"].to_pylist() == ["n"] * 3
+        assert sorted(state.read("y")["balance"].to_pylist()) == [1, 7, 50, 100]
+        with pytest.raises(lv.TableNotFound):
+            state.read("z")
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_a_table_that_two_create_at_once_is_created_once(
+    memory_place: Place, features: str
+) -> None:
+    told = Told()
+    with (
+        memory_place.connect(settings=QUICK) as one,
+        memory_place.connect(settings=QUICK, on_event=told) as two,
+    ):
+        first, second = one.transaction(QUEUED[features]), two.transaction(QUEUED[features])
+        first.create_table("made", accounts(1))
+        second.create_table("made", accounts(2))
+
+        def is_refused() -> bool:
+            with pytest.raises(lv.TableExists):
+                second.commit()
+            return True
+
+        with beside(is_refused) as end:
+            told.wait("waiting")
+            first.commit()
+            assert end.result(PATIENCE_SECONDS)
+        second.abort()
+        assert left_over(one, "made") == []
+        assert one.snapshot().read("made").num_rows == 1
+
+
+@pytest.mark.parametrize("features", QUEUED)
+def test_decided_is_enough_to_give_the_places_back(local_place: Place, features: str) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        with lake.transaction(QUEUED[features], wait="decided") as txn:
+            add(txn, "x")
+            add(txn, "y")
+        assert txn.result is not None
+        assert txn.result.versions is None
+        assert left_over(lake, "x", "y") == []
+        assert balance(lake, "x") == 101
+    assert local_place.seen("x")[0]["balance"] == 101
+
+
+@pytest.mark.parametrize("features", ["R|CT", "R|CT|I"])
+def test_who_resumes_a_transaction_stands_in_its_places(place: Place, features: str) -> None:
+    bank(place)
+    told = Told()
+    with (
+        place.connect(settings=QUICK) as one,
+        place.connect(settings=QUICK) as two,
+        place.connect(settings=QUICK, on_event=told) as three,
+    ):
+        first = one.transaction(QUEUED[features])
+        add(first, "x")
+        txn_id = first.id
+        first.save()
+        resumed = two.resume(txn_id)
+        assert (tickets(two, "x"), tickets(two, "y")) == ([1], [])
+        add(resumed, "y")
+        assert (tickets(two, "x"), tickets(two, "y")) == ([1], [1])
+        third = three.transaction(QUEUED[features])
+        add(third, "x", 10)
+        with beside(third.commit) as end:
+            assert told.wait("waiting").detail["holders"] == [txn_id]
+            with pytest.raises(lv.TransactionAborted, match="resumed"):
+                first.save()
+            first.abort()
+            assert tickets(two, "x") == [1, 2], "the old owner frees nothing that is not its own"
+            assert not end.done()
+            resumed.commit()
+        assert tickets(one, "x") == tickets(one, "y") == []
+        assert f"_lakevilla/txns/{txn_id}.json" not in records(one)
+        assert (balance(one, "x"), balance(one, "y")) == (111, 101)
+
+
+def test_a_saved_transaction_leaves_nothing_when_it_commits(memory_place: Place) -> None:
+    with memory_place.connect() as lake:
+        with lake.transaction(R | CT, durability="every_op") as txn:
+            add(txn, "x")
+            add(txn, "y")
+            assert len(records(lake)) == 3
+        assert left_over(lake, "x", "y") == []
+
+
+# -- run again ------------------------------------------------------------------------
+
+
+def test_a_re_run_keeps_its_id_and_its_places(place: Place) -> None:
+    bank(place)
+    seen = []
+    with place.connect(settings=QUICK) as lake, place.connect() as other:
+
+        def losing(txn: lv.Transaction) -> str:
+            value = read(txn, "x")
+            add(txn, "y")
+            seen.append((txn.id, value, tickets(lake, "x"), tickets(lake, "y"), len(records(lake))))
+            if len(seen) < 3:
+                with other.transaction() as faster:
+                    add(faster, "x")
+            txn.update("x", {"balance": value * 2}, "id = 0")
+            return "done"
+
+        assert lake.run(losing, features=R | CT | I) == "done"
+        assert len({txn_id for txn_id, *_ in seen}) == 1
+        assert [value for _, value, *_ in seen] == [100, 101, 102]
+        # The ticket to write comes when it first writes, and stays from then on.
+        assert [x for _, _, x, _, _ in seen] == [[1], [1, 2], [1, 2]]
+        assert [(y, count) for *_, y, count in seen] == [([1], 1)] * 3
+        assert balance(lake, "x") == 204
+        assert lake.outcome(seen[0][0]).state == "committed"
+        assert left_over(lake, "x", "y") == []
+
+
+def test_whoever_runs_again_stays_first(memory_place: Place) -> None:
+    told = Told()
+    attempts = []
+    with (
+        memory_place.connect(settings=QUICK) as one,
+        memory_place.connect(settings=QUICK, on_event=told) as two,
+        memory_place.connect() as optimistic,
+    ):
+        second = two.transaction(R | CT | I)
+
+        def losing(txn: lv.Transaction) -> None:
+            attempts.append(txn.id)
+            value = read(txn, "x")
+            txn.update("x", {"balance": value + 1}, "id = 0")
+            if len(attempts) == 1:
+                add(second, "x", 10)  # placed between the two attempts
+                with optimistic.transaction() as faster:
+                    add(faster, "x", 100)
+
+        one.run(losing, features=R | CT | I)
+        assert attempts[0] == attempts[1]
+        assert len(attempts) == 2
+        second.commit()
+        assert balance(one, "x") == 211
+        assert left_over(one, "x") == []
+
+
+def test_places_are_given_back_when_the_attempts_are_used_up(memory_place: Place) -> None:
+    with memory_place.connect(settings=QUICK) as lake, memory_place.connect() as other:
+        ids = []
+
+        def losing(txn: lv.Transaction) -> None:
+            value = read(txn, "x")
+            with other.transaction() as faster:
+                add(faster, "x")
+            txn.update("x", {"balance": value}, "id = 0")
+            ids.append(txn.id)
+
+        with pytest.raises(lv.ConflictError):
+            lake.run(losing, features=R | CT | I, attempts=2)
+        assert len(set(ids)) == 1
+        assert left_over(lake, "x") == []
+        assert lake.outcome(ids[0]).state == "aborted"
+        assert balance(lake, "x") == 102
+
+
+def test_places_are_given_back_when_the_function_raises_in_a_re_run(memory_place: Place) -> None:
+    with memory_place.connect(settings=QUICK) as lake, memory_place.connect() as other:
+        seen = []
+
+        def losing(txn: lv.Transaction) -> None:
+            seen.append(read(txn, "x"))
+            if len(seen) == 2:
+                raise Oops
+            with other.transaction() as faster:
+                add(faster, "x")
+            add(txn, "y")
+
+        with pytest.raises(Oops):
+            lake.run(losing, features=R | CT | I)
+        assert seen == [100, 101]
+        assert left_over(lake, "x", "y") == []
+
+
+def test_a_transaction_that_keeps_losing_is_let_go_first_by_optimistic_ones(place: Place) -> None:
+    bank(place)
+    escalating = lv.Settings(
+        escalate_after=2,
+        wait_poll_seconds=0.02,
+        wait_poll_cap_seconds=0.05,
+        retry_base_seconds=0.005,
+    )
+    tolds = Told(), Told()
+    begun = threading.Event()
+    reserved, ids = [], []
+    with (
+        place.connect(settings=escalating, on_event=tolds[0]) as lake,
+        place.connect(settings=QUICK, on_event=tolds[1]) as other,
+    ):
+
+        def faster() -> lv.CommitResult:
+            txn = other.transaction()
+            add(txn, "x")
+            begun.wait(PATIENCE_SECONDS)
+            return txn.commit()
+
+        with ThreadPoolExecutor(1) as pool:
+
+            def long(txn: lv.Transaction) -> None:
+                ids.append(txn.id)
+                value = read(txn, "x")
+                txn.update("y", {"balance": value}, "id = 0")
+                if len(ids) < 3:
+                    with other.transaction() as quick:
+                        add(quick, "x")
+                    return
+                end = pool.submit(faster)
+                begun.set()
+                tolds[1].wait("waiting")
+                reserved.append(head_of(place).reserved)
+                # Who writes elsewhere, or only reads, is not held up.
+                with other.transaction() as elsewhere:
+                    add(elsewhere, "z")
+                with other.transaction(read_only=True) as reader:
+                    read(reader, "x")
+                assert not end.done()
+                ends.append(end)
+
+            ends: list[object] = []
+            lake.run(long)
+            (end,) = ends
+            assert end.result(PATIENCE_SECONDS).global_version  # type: ignore[attr-defined]
+        assert len(ids) == 3
+        assert len(set(ids)) == 1
+        (event,) = tolds[0].of("escalation")
+        assert set(event.detail["tables"]) == {"x", "y"}  # type: ignore[call-overload]
+        ((reservation,),) = reserved
+        assert (reservation.txn, set(reservation.tables)) == (ids[-1], {"x", "y"})
+        assert tolds[1].of("waiting")[0].detail["holders"] == [ids[-1]]
+        assert head_of(place).reserved == ()
+        assert left_over(lake, "x", "y", "z") == []
+        assert balance(lake, "y") == 102
+        assert balance(lake, "x") == 103
+
+
+def test_an_escalated_transaction_commits_under_a_storm_that_it_would_not_survive(
+    memory_place: Place,
+) -> None:
+    """Each attempt takes longer than three commits of the others, for as long as it takes."""
+    settings = lv.Settings(
+        escalate_after=2,
+        wait_poll_seconds=0.01,
+        wait_poll_cap_seconds=0.02,
+        retry_base_seconds=0.001,
+    )
+    done = threading.Event()
+    committed = threading.Semaphore(0)
+
+    def storm() -> None:
+        with memory_place.connect(settings=settings) as lake:
+            while not done.is_set():
+                lake.run(add, "x", 1, attempts=1000)
+                committed.release()
+
+    with ThreadPoolExecutor(1) as pool, memory_place.connect(settings=settings) as lake:
+        end = pool.submit(storm)
+        escalated = Told()
+        with memory_place.connect(settings=settings, on_event=escalated) as long_lake:
+
+            def long(txn: lv.Transaction) -> None:
+                value = read(txn, "x")
+                if not escalated.of("escalation"):
+                    while committed.acquire(blocking=False):
+                        pass  # what was committed before the read is nobody's conflict
+                    for _ in range(3):
+                        assert committed.acquire(timeout=PATIENCE_SECONDS)
+                txn.update("y", {"balance": value}, "id = 0")
+
+            try:
+                long_lake.run(long, attempts=6)
+            finally:
+                done.set()
+        end.result(PATIENCE_SECONDS)
+        assert len(escalated.of("escalation")) == 1
+        assert head_of(memory_place).reserved == ()
+        assert left_over(lake, "x", "y") == []
+
+
+def test_a_reservation_goes_when_its_holder_fails_for_good(memory_place: Place) -> None:
+    settings = dataclasses.replace(QUICK, escalate_after=1)
+    with memory_place.connect(settings=settings) as lake, memory_place.connect() as other:
+        seen = []
+
+        def losing(txn: lv.Transaction) -> None:
+            seen.append(read(txn, "x"))
+            if len(seen) == 2:
+                raise Oops
+            with other.transaction() as faster:
+                add(faster, "x")
+            add(txn, "y")
+
+        with pytest.raises(Oops):
+            lake.run(losing)
+        assert left_over(lake, "x", "y") == []
+        # Void without its holder's record: nobody waits, and the next commit drops it.
+        started = time.monotonic()
+        with other.transaction() as next_one:
+            add(next_one, "x")
+        assert time.monotonic() - started < 5
+        with other.transaction() as next_one:
+            add(next_one, "x")
+        assert head_of(memory_place).reserved == ()
+
+
+def test_the_first_attempt_of_a_default_transaction_places_nothing(memory_place: Place) -> None:
+    with memory_place.connect() as lake:
+        seen = lake.run(lambda txn: (read(txn, "x"), add(txn, "y"), left_over(lake, "x", "y"))[2])
+        assert seen == []
+
+
+# -- options ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "seconds", [-1, -0.001, float("nan"), float("-inf"), True, "5", b"5", [5]], ids=repr
+)
+def test_a_wait_that_makes_no_sense_is_refused(memory_place: Place, seconds: object) -> None:
+    with memory_place.connect() as lake:
+        for begin in (
+            lambda: lake.transaction(R | CT, wait_timeout_seconds=seconds),  # type: ignore[arg-type]
+            lambda: lake.run(lambda txn: None, wait_timeout_seconds=seconds),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="wait_timeout_seconds must be a number"):
+                begin()
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 0.0, 5, 7.5, float("inf")])
+def test_a_wait_may_be_none_or_any_number_of_seconds(
+    memory_place: Place, seconds: float | None
+) -> None:
+    with memory_place.connect() as lake:
+        with lake.transaction(R | CT, wait_timeout_seconds=seconds) as txn:
+            add(txn, "x")
+
+
+def test_a_commit_whose_head_was_lost_keeps_its_places_and_commits(memory_place: Place) -> None:
+    """A lost race in the queue costs what it costs without one."""
+    with memory_place.connect() as lake, memory_place.connect() as other:
+
+        def rival() -> None:
+            with other.transaction() as txn:
+                add(txn, "x", 10)
+
+        txn = lake.transaction(R | CT | I)
+        add(txn, "x")
+        with interrupted(lake, is_head, rival):
+            assert txn.commit().retries == 2
+        assert balance(lake, "x") == 111
+        assert left_over(lake, "x") == []

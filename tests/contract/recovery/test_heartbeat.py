@@ -1,0 +1,400 @@
+"""The heartbeat renews what lives long, and nothing else; it never keeps a process alive."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.codec import decode
+from lakevilla.store.wrapped import WrappedStore
+from lakevilla.sublogs.record import TxnRecord, record_key
+from lakevilla.transaction.state.record import change_record
+from tests.fixtures.s3 import S3Server
+from tests.support.places import Place, make_place
+
+QUEUED = lv.Feature.R | lv.Feature.CT | lv.Feature.I
+LEASE = 0.15
+SOON = 20.0
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    place = make_place("local", request)
+    with place.connect() as lake, lake.transaction() as txn:
+        txn.create_table("orders", pa.table({"id": [1, 2], "qty": [10, 20]}))
+    return place
+
+
+class Watched(WrappedStore):
+    """Tells of every replacement of a transaction's record; ``failing`` replaces answers."""
+
+    def __init__(self, lake: lv.Lake) -> None:
+        super().__init__(lake._client.runner.store)
+        self.changed = threading.Condition()
+        self.writes: dict[str, int] = {}
+        self.failing: Callable[[], Failure | None] = lambda: None
+        lake._client.runner.store = self
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if not key.startswith("_lakevilla/txns/"):
+            return super().put(key, body, condition)
+        failure = self.failing()
+        outcome = failure or super().put(key, body, condition)
+        if isinstance(outcome, Refused):
+            return outcome  # it is written again
+        with self.changed:
+            self.writes[key] = self.writes.get(key, 0) + 1
+            self.changed.notify_all()
+        return outcome
+
+    def until_written(self, txn: str, more: int = 1) -> None:
+        """Wait until the record has been written ``more`` times from now on."""
+        key = record_key(txn)
+        with self.changed:
+            wanted = self.writes.get(key, 0) + more
+            assert self.changed.wait_for(lambda: self.writes.get(key, 0) >= wanted, SOON)
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what a thread does without telling."""
+    give_up = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+@contextmanager
+def leased(place: Place, lease_seconds: float = LEASE) -> Iterator[tuple[lv.Lake, Watched]]:
+    with place.connect(settings=lv.Settings(lease_seconds=lease_seconds)) as lake:
+        lake._client.ensure_safe_store()
+        yield lake, Watched(lake)
+
+
+def begin(lake: lv.Lake) -> lv.Transaction:
+    txn = lake.transaction(QUEUED)
+    txn.update("orders", {"qty": "qty + 1"}, "id = 1")
+    return txn
+
+
+def record(place: Place, txn: str) -> TxnRecord:
+    key = record_key(txn)
+    return decode(key, (Path(place.root) / key).read_bytes(), TxnRecord)
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "lakevilla-heartbeat"]
+
+
+def test_a_record_is_renewed_as_long_as_its_transaction_lives(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        before = record(place, txn.id)
+        watched.until_written(txn.id, 3)
+        after = record(place, txn.id)
+        # The first of the three may have been stored when `before` was read, and counted after.
+        assert after.heartbeat >= before.heartbeat + 2
+        assert (after.claim, after.tickets, after.tables) == (
+            before.claim,
+            txn._executor.state.standing.queue.tickets,  # type: ignore[union-attr]
+            ("orders",),
+        )
+        # Another test's may be about to end; none of them keeps the process alive.
+        assert threads()
+        assert all(thread.daemon for thread in threads())
+        txn.commit()
+        assert lake.snapshot().read("orders", where="id = 1")["qty"].to_pylist() == [11]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_the_thread_ends_with_the_last_transaction(place: Place, end: str) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        watched.until_written(txn.id)
+        getattr(txn, end)()
+        until(lambda: not threads())
+        assert not (Path(place.root) / record_key(txn.id)).exists()
+        # And there is another when there is need of one.
+        txn = begin(lake)
+        watched.until_written(txn.id)
+        txn.abort()
+
+
+def test_a_transaction_that_was_dropped_is_not_renewed_any_more(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        dropped = txn.id
+        watched.until_written(dropped)
+        with pytest.warns(ResourceWarning, match="was dropped and neither"):
+            del txn
+        gc.collect()
+        until(lambda: not threads())
+        assert (Path(place.root) / record_key(dropped)).exists()
+        # Its place goes after a lease, and whoever is behind it goes on.
+        with lake.transaction(QUEUED, wait_timeout_seconds=SOON) as other:
+            other.update("orders", {"qty": "0"}, "id = 1")
+        assert not list((Path(place.root) / "orders/_lakevilla/markers").glob("*.json"))
+
+
+def test_short_transactions_ask_nothing_of_the_store_for_it(place: Place) -> None:
+    with leased(place, lease_seconds=30.0) as (lake, watched):
+        for _ in range(3):
+            begin(lake).commit()
+        assert set(watched.writes.values()) == {1}
+        assert len(threads()) == 1
+
+
+def test_closing_the_lake_stops_it(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        watched.until_written(txn.id)
+        assert threads()
+    assert not threads()
+
+
+def test_a_store_that_fails_for_a_while_is_asked_again(place: Place) -> None:
+    settings = lv.Settings(lease_seconds=LEASE, retry_limit=1)
+    with place.connect(settings=settings) as lake:
+        lake._client.ensure_safe_store()
+        watched = Watched(lake)
+        txn = begin(lake)
+        watched.failing = lambda: Failure("503 slow down", ambiguous=False, throttled=True)
+        watched.until_written(txn.id, 3)
+        watched.failing = lambda: Failure("timeout")  # what became of it is unknown
+        watched.until_written(txn.id, 2)
+
+        def broken() -> Failure | None:
+            raise OSError("a bug in the store's client")
+
+        watched.failing = broken
+        until(lambda: len(threads()) == 1)
+        before = record(place, txn.id).heartbeat
+        watched.failing = lambda: None
+        watched.until_written(txn.id, 2)
+        assert record(place, txn.id).heartbeat > before
+        txn.commit()
+
+
+def test_what_run_keeps_for_another_attempt_is_renewed(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        attempts = []
+
+        def lose_once(txn: lv.Transaction) -> None:
+            attempts.append(txn.id)
+            txn.read("orders")
+            if len(attempts) == 1:
+                with place.connect() as other:
+                    other.run(lambda theirs: theirs.update("orders", {"qty": "5"}, "id = 2"))
+            else:
+                watched.until_written(txn.id, 2)
+            txn.update("orders", {"qty": "qty + 1"}, "id = 1")
+
+        lake.run(lose_once, features=QUEUED)
+        assert len(attempts) == 2
+        assert attempts[0] == attempts[1]
+
+
+def test_a_failed_transaction_that_is_kept_is_renewed(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = lake.transaction(QUEUED)
+        txn._executor.keeps_place = True  # as ``run`` has it
+        txn.read("orders")
+        txn.update("orders", {"qty": "qty + 1"}, "id = 1")
+        with place.connect() as other:
+            other.run(lambda theirs: theirs.update("orders", {"qty": "5"}, "id = 1"))
+        with pytest.raises(lv.ConflictError):
+            txn.commit()
+        assert txn.state == "failed"
+        watched.until_written(txn.id, 2)
+        txn.abort()
+
+
+def test_a_running_event_loop_is_not_touched(place: Place) -> None:
+    async def work() -> int:
+        loop = asyncio.get_running_loop()
+        assert loop is not None
+        tasks = asyncio.all_tasks()
+        with leased(place) as (lake, watched):
+            txn = begin(lake)
+            # Blocks the loop, as any synchronous call does: the heartbeat goes on beside it.
+            watched.until_written(txn.id, 2)
+            assert asyncio.all_tasks() == tasks
+            await asyncio.to_thread(watched.until_written, txn.id, 2)
+            txn.commit()
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(work()) == 1
+
+
+def test_a_transaction_and_its_heartbeat_replace_one_record(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        met = []
+
+        def save_first() -> None:
+            """The transaction is faster, just before the heartbeat's own write."""
+            if threading.current_thread().name == "lakevilla-heartbeat" and len(met) < 3:
+                met.append(record(place, txn.id).heartbeat)
+                watched.failing = lambda: None
+                lake._client.runner.run(change_record(txn._executor.state))
+                watched.failing = save_first
+
+        watched.failing = save_first
+        until(lambda: len(met) == 3)
+        for _ in range(3):
+            watched.until_written(txn.id)
+            txn.save()
+        txn.commit()
+        assert txn.state == "committed"
+        assert not (Path(place.root) / record_key(txn.id)).exists()
+
+
+def test_a_forked_child_renews_its_own_and_not_its_parents(place: Place) -> None:
+    with leased(place) as (lake, watched):
+        txn = begin(lake)
+        watched.until_written(txn.id)
+        gc.collect()  # a database that nobody uses any more ends badly where its threads are not
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                theirs = watched.writes[record_key(txn.id)]
+                assert not threads()
+                own = begin(lake)
+                watched.until_written(own.id, 2)
+                own.abort()
+                assert watched.writes[record_key(txn.id)] == theirs
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        assert status == 0
+        watched.until_written(txn.id, 2)
+        txn.commit()
+
+
+# -- other processes ------------------------------------------------------------
+
+CLIENT = """
+import sys, threading
+import lakevilla as lv
+
+root, lease, what = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+lake = lv.connect(root, settings=lv.Settings(lease_seconds=lease, wait_timeout_seconds=20))
+txn = lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I)
+if what == "read":
+    txn.read("orders", where="id = 1")
+txn.update("orders", {"qty": "qty + 1"}, "id = 1")
+print(txn.id, flush=True)
+if what == "leave":
+    sys.exit(0)
+sys.stdin.readline()
+try:
+    txn.commit()
+    print("committed", flush=True)
+except lv.ConflictError:
+    print("conflict", flush=True)
+    txn.abort()
+"""
+
+
+def client(place: Place, what: str, lease: float = LEASE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CLIENT, place.root, str(lease), what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+
+
+def test_a_process_with_an_open_transaction_ends_at_once(place: Place) -> None:
+    process = client(place, "leave", lease=30.0)
+    assert process.stdout is not None
+    assert process.stdout.readline().strip()
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=SOON)
+    assert process.returncode == 0
+    assert errors == ""
+    assert time.monotonic() - began < 5.0  # a third of the lease is 10 s
+
+
+BUSY = """
+import json, sys, threading
+import lakevilla as lv
+
+lake = lv.connect(sys.argv[1], storage_options=json.loads(sys.argv[2]))
+txns = [lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I) for _ in range(3)]
+lake._client._heartbeat._third_seconds = 0.0  # a renewal is under way at any moment
+for txn in txns:
+    txn.append("orders", {"id": [1]})
+seen = lake._client.runner.requests.snapshot().put
+while lake._client.runner.requests.snapshot().put < seen + 10:
+    threading.Event().wait(0.01)
+"""
+
+
+def test_a_process_that_ends_in_the_middle_of_renewals_does_not_crash(
+    s3_root: str, s3_server: S3Server
+) -> None:
+    place = Place(s3_root, s3_server.storage_options)
+    place.write("orders", [{"id": 1}])
+    for _ in range(3):
+        process = subprocess.run(
+            [sys.executable, "-c", BUSY, place.root, json.dumps(place.storage_options)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            timeout=60,
+            check=False,
+        )
+        assert (process.returncode, process.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("what", "told"), [("write", "committed"), ("read", "conflict")])
+def test_a_client_that_slept_past_its_lease_can_do_no_harm(
+    place: Place, what: str, told: str
+) -> None:
+    process = client(place, what, lease=0.5)
+    assert process.stdout is not None
+    sleeper = process.stdout.readline().strip()
+    assert record(place, sleeper).lease_seconds == 0.5
+    process.send_signal(signal.SIGSTOP)
+    events: list[lv.Event] = []
+    with place.connect(settings=lv.Settings(lease_seconds=0.5), on_event=events.append) as lake:
+        with lake.transaction(QUEUED, wait_timeout_seconds=SOON) as txn:
+            txn.update("orders", {"qty": "qty + 100"}, "id = 1")
+        assert "stale" in [event.kind for event in events]
+        process.send_signal(signal.SIGCONT)
+        output, errors = process.communicate("go on\n", timeout=SOON)
+        assert (output.split(), errors) == ([told], "")
+        wanted = 111 if told == "committed" else 110
+        assert lake.snapshot().read("orders", where="id = 1")["qty"].to_pylist() == [wanted]
+        assert not list((Path(place.root) / "orders/_lakevilla/markers").glob("*.json"))
+
+
+def test_no_renewal_is_taken_for_the_transactions_own_failure(place: Place) -> None:
+    """An aborted owner learns of it at its own next step, not from the heartbeat's thread."""
+    with leased(place) as (lake, _):
+        txn = begin(lake)
+        with place.connect() as other:
+            other.abort(txn.id)
+        until(lambda: not threads())
+        assert txn.state == "open"
+        with pytest.raises(lv.TransactionAborted):
+            txn.commit()

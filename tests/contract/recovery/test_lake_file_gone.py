@@ -1,0 +1,104 @@
+"""``lake.json`` and markers deleted by another client's clean-up (hazard 40)."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from tests.contract.recovery.test_head_lost import filled, head_of
+from tests.support.places import Place, make_place
+from tests.support.tables import values
+
+
+@pytest.fixture(params=["local", "iceberg"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return make_place(request.param, request)
+
+
+def clean_up(place: Place, table: str) -> None:
+    """What ``vacuum`` and ``remove_orphan_files`` of Trino delete: the hidden directory too."""
+    shutil.rmtree(Path(place.root, table, "_lakevilla"))
+
+
+def test_the_doctor_names_it_and_recover_brings_it_back(place: Place) -> None:
+    filled(place)
+    clean_up(place, "a")
+    with place.connect() as lake:
+        (told,) = lake.doctor().findings
+        assert (told.severity, told.kind, told.table) == ("error", "lake_file", "a")
+        assert told.key == "a/_lakevilla/lake.json"
+        assert "recover" in told.message
+        report = lake.recover()
+        assert report.ok
+        assert [(f.kind, f.table) for f in report.findings] == [("lake_file", "a")]
+        assert lake.doctor().findings == ()
+        assert lake.recover().findings == ()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda txn: txn.append("a", [{"id": 9}]),
+        lambda txn: txn.update("a", {"id": "id + 10"}, where="id = 1"),
+    ],
+    ids=["append", "update"],
+)
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, ~lv.Feature.NONE])
+def test_nothing_is_torn_when_it_goes_beneath_running_clients(
+    place: Place, work: Callable[[lv.Transaction], object], features: lv.Feature
+) -> None:
+    filled(place)
+    with place.connect() as lake, place.connect() as reader:
+        bound = reader.snapshot()
+        assert values(bound.read("a")) == [1, 2, 3]
+        with lake.transaction(features) as txn:
+            work(txn)
+            clean_up(place, "a")
+            txn.append("sales/b", [{"id": 9}])
+        assert values(bound.read("a")) == [1, 2, 3]
+        assert values(lake.snapshot().read("sales/b")) == [1, 2, 3, 9]
+        assert values(lake.snapshot().read("a")) in ([1, 2, 3, 9], [2, 3, 11])
+        assert sorted(row["id"] for row in place.seen("a")) == values(lake.snapshot().read("a"))
+
+
+def test_no_second_lake_keeps_the_table(place: Place, tmp_path: Path) -> None:
+    filled(place)
+    clean_up(place, "a")
+    second = Place(str(tmp_path / "second"), format=place.format)
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.append("a", [{"id": 4}]))
+        assert lake.recover().ok
+        with second.connect() as other, pytest.raises(lv.InvalidOperation, match="belongs to"):
+            other.register("mine", place.uri("a"))
+    # One that came before ``recover`` is told of, on both sides.
+    clean_up(place, "a")
+    with second.connect() as other, place.connect() as lake:
+        other.register("mine", place.uri("a"))
+        (told,) = [f for f in lake.recover().findings if f.kind != "published"]
+        assert (told.severity, told.kind, told.table) == ("error", "lake_file", "a")
+        assert second.root in told.message
+        assert not lake.doctor().ok
+
+
+def test_a_table_that_is_let_go_meanwhile_gets_no_claim_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(place)
+    from lakevilla.tables import claims
+
+    original = claims.claim_table
+    clean_up(place, "a")
+    with place.connect() as lake, place.connect() as other:
+
+        def late(*args: object, **options: object) -> object:
+            other.unregister("a")
+            return original(*args, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(claims, "claim_table", late)
+        assert lake.recover().ok
+    assert head_of(place)["tables"]["a"]["dropped"]
+    assert not Path(place.root, "a/_lakevilla/lake.json").exists()

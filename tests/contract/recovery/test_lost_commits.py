@@ -1,0 +1,154 @@
+"""A commit that is decided and not published, and whose object is gone for good (note 19)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.support.places import Place, fill
+from tests.support.stores import Closed, interrupted, is_entry
+from tests.support.tables import accounts, add, contents
+
+
+@pytest.fixture
+def place(shared_place: Place) -> Place:
+    fill(shared_place, {"bank": accounts(4), "other": accounts(1)})
+    with shared_place.connect() as lake:
+        lake.register({"bank": "bank", "other": "other"})
+    return shared_place
+
+
+def left(lake: lv.Lake) -> tuple[str, Path]:
+    """Two commits of which nothing is published in ``bank``, and the object of the first."""
+    inner = lake._client.runner.store
+    lake._client.runner.store = Closed(inner, is_entry("bank"))
+    with lake.transaction() as first:
+        add(first, 1, 5)
+        first.append("other", [{"id": 8, "balance": 8}])
+    with lake.transaction() as second:
+        add(second, 1, 7)
+        add(second, 2, 7)
+        second.append("bank", [{"id": 9, "balance": 9}])
+    lake._client.runner.store = inner
+    (found,) = (Path(lake.root) / "_lakevilla" / "commits").glob(f"{first.id}-*.json")
+    return first.id, found
+
+
+def voids(report: lv.Report) -> list[lv.Finding]:
+    return [finding for finding in report.findings if finding.kind == "voided"]
+
+
+def everywhere(place: Place, table: str = "bank") -> dict[int, int]:
+    """What a new client, and one without LakeVilla, see of a table: the same, once each."""
+    with place.connect() as lake:
+        ours = lake.snapshot().read(table).sort_by("id").to_pylist()
+    assert ours == place.seen(table)
+    assert len({row["id"] for row in ours}) == len(ours)
+    return {row["id"]: row["balance"] for row in ours}
+
+
+def goes_on(place: Place) -> None:
+    """Nothing is left to be done, and a commit is published."""
+    with place.connect() as lake:
+        assert lake.recover().ok
+        with lake.transaction() as txn:
+            add(txn, 0, 1)
+        assert txn.result is not None
+        assert txn.result.versions is not None
+        assert txn.result.versions["bank"] is not None
+
+
+def test_recover_makes_it_void_and_tells_and_what_is_behind_it_goes_on(place: Place) -> None:
+    with place.connect() as lake:
+        lost, found = left(lake)
+    found.unlink()
+    key = found.relative_to(place.root).as_posix()
+    before = contents(place.root)
+    with place.connect() as lake:
+        # Those who only come by leave it to whoever may have a copy.
+        with pytest.raises(lv.CorruptObject, match="lakevilla recover") as caught:
+            lake.run(lambda txn: add(txn, 0, 1))
+        assert caught.value.key == key
+        assert key in {finding.key for finding in lake.doctor().findings}
+        assert contents(place.root) == before
+        report = lake.recover()
+    (void,) = voids(report)
+    assert not report.ok
+    assert (void.severity, void.table, void.txn_id, void.key) == ("error", "bank", lost, key)
+    goes_on(place)
+    assert everywhere(place) == {0: 101, 1: 107, 2: 107, 3: 100, 9: 9}
+    assert everywhere(place, "other") == {0: 100, 8: 8}, "there it was published"
+
+
+def test_a_client_that_has_it_in_memory_publishes_it_and_nothing_is_void(place: Place) -> None:
+    """Its entry comes before the one with which recovery would end it."""
+    with place.connect() as owner, place.connect() as helper:
+        _, found = left(owner)
+        found.unlink()
+        with interrupted(helper, is_entry("bank"), owner.recover):
+            report = helper.recover()
+        assert voids(report) == []
+    goes_on(place)
+    assert everywhere(place) == {0: 101, 1: 112, 2: 107, 3: 100, 9: 9}
+
+
+def test_a_client_that_has_it_in_memory_comes_too_late_to_publish_it(place: Place) -> None:
+    """Its entry was under way; refused, it finds that nothing fits, and nothing comes twice."""
+    reports = []
+    with place.connect() as owner, place.connect() as helper:
+        lost, found = left(owner)
+        found.unlink()
+        with interrupted(owner, is_entry("bank"), lambda: reports.append(helper.recover())):
+            owner.recover()
+        assert [void.txn_id for void in voids(reports[0])] == [lost]
+    goes_on(place)
+    assert everywhere(place) == {0: 101, 1: 107, 2: 107, 3: 100, 9: 9}
+
+
+def test_recovery_that_ends_halfway_is_taken_up(place: Place) -> None:
+    """Its entry is in the log and HEAD is as it was; that entry is enough for the next one."""
+    with place.connect() as lake:
+        lost, found = left(lake)
+    found.unlink()
+    with place.connect() as helper:
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        with (
+            pytest.raises(KeyboardInterrupt),
+            interrupted(helper, lambda key: key == "_lakevilla/HEAD.json", stop),
+        ):
+            helper.recover()
+    with place.connect() as lake:
+        assert [void.txn_id for void in voids(lake.recover())] == [lost]
+    goes_on(place)
+    assert everywhere(place) == {0: 101, 1: 107, 2: 107, 3: 100, 9: 9}
+
+
+def test_a_table_that_it_was_to_make_is_not_made(place: Place) -> None:
+    with place.connect() as lake:
+        lake.unregister("bank")
+    for path in sorted(Path(place.uri("bank")).rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    Path(place.uri("bank")).rmdir()
+    schema = pa.schema([("id", pa.int64()), ("balance", pa.int64())])
+    with place.connect() as lake:
+        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        with lake.transaction() as txn:
+            txn.create_table("bank", schema)
+            txn.append("other", [{"id": 8, "balance": 8}])
+    (found,) = (Path(place.root) / "_lakevilla" / "commits").glob(f"{txn.id}-*.json")
+    found.unlink()
+    with place.connect() as lake:
+        (void,) = voids(lake.recover())
+        assert void.txn_id == txn.id
+        assert lake.recover().ok
+        lake.create_table("bank", schema)
+        with lake.transaction() as later:
+            later.append("bank", [{"id": 1, "balance": 1}])
+    assert everywhere(place) == {1: 1}
+    assert everywhere(place, "other") == {0: 100, 8: 8}

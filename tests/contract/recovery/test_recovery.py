@@ -1,0 +1,751 @@
+"""Saving, resuming, ending and cleaning up: what survives its process, and what must not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.lake import Lake
+from lakevilla.client.client import LakeClient
+from lakevilla.clock import SystemClock
+from lakevilla.global_log.head import overfull
+from lakevilla.store.backends.local import LocalStore
+from tests.support.places import Place
+from tests.support.stores import interrupted, is_entry, is_head
+from tests.support.tables import contents, kinds, values
+
+OLD = lv.Settings(max_age_seconds=0)
+HEAD = "_lakevilla/HEAD.json"
+
+
+class Gone(BaseException):
+    """A client that dies where it stands: nothing of its own code runs any more."""
+
+
+def die() -> None:
+    raise Gone
+
+
+def dies(place: Place, where: Callable[[str], bool], body: Callable[[lv.Transaction], Any]) -> str:
+    """Run a transaction whose client is gone before its first PUT of such a key; its id."""
+    client = place.connect()
+    txn = client.transaction()
+    body(txn)
+    with pytest.raises(Gone), interrupted(client, where, die):
+        txn.commit()
+    return txn.id
+
+
+def both(txn: lv.Transaction) -> None:
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.update("stock", {"left": '"left" - 5'}, "sku = 'apple'")
+
+
+def state(place: Place) -> tuple[bool, bool]:
+    """Which half of ``both`` the logs show."""
+    ordered = any(row["id"] == 5 for row in place.seen("orders"))
+    taken = any(row["left"] == 45 for row in place.seen("stock"))
+    return ordered, taken
+
+
+# ---------------------------------------------------------------- save and resume
+
+
+def _save_and_die(root: str, pipe: Any) -> None:
+    lake = lv.connect(root)
+    txn = lake.transaction(metadata={"by": "the first"})
+    seen = txn.read("orders", where="id = 1")
+    txn.update("stock", {"left": '"left" - 5'}, f"sku = '{seen['sku'][0]}'")
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.save()
+    txn.append("orders", {"id": [6], "qty": [6]})  # not saved any more
+    pipe.send(txn.id)
+
+
+def test_a_saved_transaction_is_resumed_and_committed_by_another_process(
+    lake: lv.Lake, shop: Place
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_save_and_die, args=(shop.root, there))
+    process.start()
+    txn_id = here.recv()
+    process.join()
+    assert [f.txn_id for f in lake.doctor().findings if f.kind == "saved"] == [txn_id]
+    with lake.resume(txn_id) as txn:
+        assert txn.id == txn_id
+        assert values(txn.read("orders")) == [1, 2, 3, 4, 5]
+        txn.append("orders", {"id": [7], "qty": [7]})
+    assert txn.result is not None
+    assert txn.result.id == txn_id
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
+    assert state(shop) == (True, True)
+    with pytest.raises(lv.AlreadyCommitted) as caught:
+        lake.resume(txn_id)
+    assert caught.value.result is not None
+    assert caught.value.result.global_version == txn.result.global_version
+    assert lake.outcome(txn_id).state == "committed"
+    assert [f for f in lake.doctor().findings if f.kind == "saved"] == []
+
+
+def test_a_resumed_transaction_still_conflicts_with_what_it_had_read(
+    lake: lv.Lake, shop: Place
+) -> None:
+    txn = lake.transaction()
+    txn.read("orders", where="id = 1")
+    txn.append("stock", {"sku": ["fig"], "left": [5]})
+    txn.save()
+    lake.run(lambda other: other.update("orders", {"qty": "99"}, "id = 1"))
+    with shop.connect() as second, pytest.raises(lv.ConflictError):
+        second.resume(txn.id).commit()
+    assert len(shop.seen("stock")) == 3
+
+
+def test_a_resumed_transaction_redoes_what_is_in_conflict(lake: lv.Lake, shop: Place) -> None:
+    txn = lake.transaction()
+    txn.update("orders", {"qty": "qty + 1"}, "true")
+    txn.save()
+    lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
+    with shop.connect() as second:
+        second.resume(txn.id).commit()
+    assert [row["qty"] for row in shop.seen("orders")] == [11, 21, 31, 41, 6]
+
+
+def test_every_operation_is_saved_if_asked_for(lake: lv.Lake, shop: Place) -> None:
+    txn = lake.transaction(durability="every_op")
+    txn.append("orders", {"id": [5], "qty": [5]})
+    txn.append("orders", {"id": [6], "qty": [6]})
+    with shop.connect() as second, second.resume(txn.id) as resumed:
+        assert len(resumed.operations) == 2
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_tables_that_were_created_and_dropped_are_saved_too(lake: lv.Lake, shop: Place) -> None:
+    txn = lake.transaction(durability="every_op")
+    txn.create_table("fresh", {"id": [1]})
+    with shop.connect() as second, second.resume(txn.id) as resumed:
+        assert resumed.read("fresh").num_rows == 1
+        resumed.abort()
+    txn = lake.transaction(durability="every_op")
+    txn.drop_table("stock")
+    with shop.connect() as second, second.resume(txn.id):
+        pass
+    assert {table.name for table in lake.tables()} == {"orders"}
+
+
+def test_a_merge_from_memory_is_redone_by_the_process_that_resumes_it(
+    lake: lv.Lake, shop: Place
+) -> None:
+    big = pa.table({"id": range(20_000), "qty": range(1, 20_001)})
+    txn = lake.transaction()
+    merge = txn.merge("orders", big, "source.id = target.id")
+    merge.when_matched_update({"qty": "target.qty + source.qty"}).execute()
+    txn.save()
+    lake.run(lambda other: other.append("orders", {"id": [5], "qty": [5]}))
+    with shop.connect() as second:
+        second.resume(txn.id).commit()
+    assert [row["qty"] for row in shop.seen("orders")] == [12, 23, 34, 45, 11]
+
+
+@pytest.mark.parametrize("first", ["owner", "resumer"])
+def test_of_an_owner_and_a_resumer_one_commits(lake: lv.Lake, shop: Place, first: str) -> None:
+    owner = lake.transaction()
+    both(owner)
+    owner.save()
+    with shop.connect() as other:
+        resumer = other.resume(owner.id)
+        winner, loser = (owner, resumer) if first == "owner" else (resumer, owner)
+        winner.commit()
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            loser.commit()
+    assert state(shop) == (True, True)
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5]
+    assert lake.outcome(owner.id).state == "committed"
+
+
+@pytest.mark.parametrize("moment", ["commit-object", "head"])
+def test_an_owner_at_its_commit_point_and_a_resumer_do_not_both_commit(
+    lake: lv.Lake, shop: Place, moment: str
+) -> None:
+    where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
+    owner = lake.transaction()
+    both(owner)
+    owner.save()
+    owner.append("orders", {"id": [6], "qty": [6]})
+    with shop.connect() as other:
+        with interrupted(lake, where, lambda: other.resume(owner.id).commit()):
+            with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+                owner.commit()
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5]
+    assert state(shop) == (True, True)
+
+
+def test_of_two_resumers_one_commits(lake: lv.Lake, shop: Place) -> None:
+    txn = lake.transaction()
+    both(txn)
+    txn.save()
+    with shop.connect() as one, shop.connect() as two:
+        first, second = one.resume(txn.id), two.resume(txn.id)
+        with interrupted(one, is_head, second.commit):
+            with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+                first.commit()
+        # The first saver has lost its place too.
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            txn.save()
+            txn.commit()
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5]
+    assert state(shop) == (True, True)
+
+
+def test_only_what_was_saved_can_be_resumed(lake: lv.Lake) -> None:
+    txn = lake.transaction()
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.TransactionNotFound, match=txn.id):
+        lake.resume(txn.id)
+    txn.save()
+    txn.abort()
+    with pytest.raises((lv.TransactionNotFound, lv.TransactionAborted)):
+        lake.resume(txn.id)
+
+
+# ----------------------------------------------------------- abort and outcome
+
+
+def test_an_aborted_transaction_of_another_client_can_never_commit(
+    lake: lv.Lake, shop: Place
+) -> None:
+    events: list[lv.Event] = []
+    txn = lake.transaction()
+    both(txn)
+    txn.save()
+    with shop.connect(on_event=events.append) as operator:
+        operator.abort(txn.id)
+        operator.abort(txn.id)
+        assert operator.outcome(txn.id) == lv.Outcome("aborted")
+        with pytest.raises(lv.TransactionAborted):
+            operator.resume(txn.id)
+    assert "abort" in kinds(events)
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert state(shop) == (False, False)
+    assert lake.outcome(txn.id).state == "aborted"
+
+
+def test_a_committed_transaction_cannot_be_aborted(lake: lv.Lake, shop: Place) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    with shop.connect() as operator, pytest.raises(lv.InvalidOperation, match="has committed"):
+        operator.abort(txn.id)
+    assert lake.outcome(txn.id).result == txn.result or lake.outcome(txn.id).state == "committed"
+
+
+def test_asking_for_the_outcome_ends_an_undecided_transaction(lake: lv.Lake, shop: Place) -> None:
+    txn = lake.transaction()
+    both(txn)
+    with shop.connect() as other:
+        with interrupted(lake, is_head, lambda: other.outcome(txn.id)):
+            with pytest.raises(lv.TransactionAborted):
+                txn.commit()
+        assert other.outcome(txn.id).state == "aborted"
+    assert state(shop) == (False, False)
+
+
+def test_the_outcome_of_what_nobody_knows_is_aborted_and_stays_so(lake: lv.Lake) -> None:
+    unknown = lake.transaction().id
+    assert lake.outcome(unknown).state == "aborted"
+    assert lake.outcome(unknown).state == "aborted"
+
+
+# -------------------------------------------------------------------- recovery
+
+
+def test_a_decided_transaction_of_a_dead_client_is_published_by_whoever_recovers(
+    lake: lv.Lake, shop: Place
+) -> None:
+    txn_id = dies(shop, is_entry("stock"), both)
+    assert state(shop) != (True, True)
+    report = lake.doctor()
+    assert not report.ok
+    assert {(f.kind, f.table) for f in report.findings} >= {("unpublished", "stock")}
+    # LakeVilla's readers see all of it already.
+    assert values(lake.snapshot().read("orders")) == [1, 2, 3, 4, 5]
+    first = lake.recover()
+    assert first.ok
+    assert {f.txn_id for f in first.findings} == {txn_id}
+    assert state(shop) == (True, True)
+    before = contents(shop.root)
+    assert lake.recover() == lv.Report(True)
+    assert contents(shop.root) == before
+    assert lake.doctor() == lv.Report(True)
+    assert lake.outcome(txn_id).state == "committed"
+
+
+def test_the_next_writer_publishes_what_a_dead_client_has_decided(
+    lake: lv.Lake, shop: Place
+) -> None:
+    dies(shop, is_entry("stock"), both)
+    lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
+    lake.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
+    assert state(shop) == (True, True)
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 6]
+
+
+# -------------------------------------------------------------------------- gc
+
+
+def test_gc_deletes_what_dead_clients_have_left_and_nothing_that_lives(
+    lake: lv.Lake, shop: Place
+) -> None:
+    whole = contents(shop.root)
+    dies(shop, is_head, both)
+    saved = lake.transaction()
+    saved.append("orders", {"id": [8], "qty": [1]})
+    saved.save()
+    orphans = {k for k in contents(shop.root) if k not in whole}
+    assert {key.split("/")[0] for key in orphans} == {"_lakevilla", "orders", "stock"}
+    # Nothing is old enough yet.
+    assert lake.gc().findings == ()
+    with shop.connect(settings=OLD) as late:
+        before = contents(shop.root)
+        told = late.gc(dry_run=True)
+        assert contents(shop.root) == before
+        assert {f.key for f in told.findings} == orphans
+        done = late.gc()
+        assert {f.key for f in done.findings} == orphans
+        left = contents(shop.root)
+        assert left.keys() == whole.keys()
+        assert late.gc() == lv.Report(True)
+        # Time has passed, so the floor in HEAD has risen; nothing else is different.
+        assert {**contents(shop.root), HEAD: b""} == {**left, HEAD: b""}
+    assert shop.seen("orders") == shop.seen("orders", 2)
+    with pytest.raises(lv.TransactionAborted):
+        saved.commit()
+
+
+def within(place: Place) -> None:
+    """A table of LakeVilla inside the directory of another one, which deltalake has made later."""
+    with place.connect() as lake:
+        lake.create_table("sales/orders", {"id": [1, 2]})
+    place.write("sales", [{"id": 10}])
+    with place.connect() as lake:
+        lake.register("sales")
+
+
+def test_gc_leaves_the_files_of_a_table_inside_of_another_ones_directory(shop: Place) -> None:
+    within(shop)
+    with shop.connect(settings=OLD) as lake:
+        with lake.transaction() as txn:
+            txn.append("sales", {"id": [11]})
+            txn.append("sales/orders", {"id": [3]})
+        lake.gc()
+    with shop.connect() as fresh:
+        assert values(fresh.snapshot().read("sales/orders")) == [1, 2, 3]
+        assert values(fresh.snapshot().read("sales")) == [10, 11]
+
+
+def test_data_of_a_dropped_table_is_deleted_without_that_of_a_table_inside(shop: Place) -> None:
+    within(shop)
+    with shop.connect() as lake:
+        lake.drop_table("sales", delete_data=True)
+    with shop.connect() as fresh:
+        assert values(fresh.snapshot().read("sales/orders")) == [1, 2]
+        with pytest.raises(lv.TableNotFound):
+            fresh.snapshot().read("sales")
+
+
+def test_a_table_is_not_created_where_the_vacuum_of_another_would_delete_it(shop: Place) -> None:
+    with shop.connect() as lake:
+        lake.create_table("sales", {"id": [1]})
+        with pytest.raises(lv.InvalidOperation, match=r"sales/orders would lie inside .* sales"):
+            lake.create_table("sales/orders", {"id": [1]})
+        lake.drop_table("sales")
+        with pytest.raises(lv.InvalidOperation, match="sales, which was dropped"):
+            lake.create_table("sales/orders", {"id": [1]})
+        lake.register("sales")
+        lake.drop_table("sales", delete_data=True)
+        lake.create_table("sales/orders", {"id": [1]})
+
+
+def test_gc_leaves_a_decided_commit_that_is_not_published_yet(lake: lv.Lake, shop: Place) -> None:
+    dies(shop, is_entry("stock"), both)
+    with shop.connect(settings=lv.Settings(max_age_seconds=0, outcome_retention_seconds=0)) as late:
+        late.gc()
+        late.gc()
+        assert late.recover().ok
+    assert state(shop) == (True, True)
+
+
+@pytest.mark.parametrize("moment", ["head", "commit-object"])
+def test_a_committer_that_sleeps_while_gc_runs_is_fenced_and_not_half_deleted(
+    lake: lv.Lake, shop: Place, moment: str
+) -> None:
+    where = is_head if moment == "head" else lambda key: key.startswith("_lakevilla/commits/")
+    txn = lake.transaction()
+    both(txn)
+    txn.read("orders")  # its data files are stored
+
+    def clean() -> None:
+        with shop.connect(settings=OLD) as other:
+            other.gc()
+
+    with interrupted(lake, where, clean), pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert state(shop) == (False, False)
+    # Run again, it has an id above the floor and files of its own.
+    lake.run(both)
+    assert state(shop) == (True, True)
+
+
+def test_a_committer_that_sleeps_between_decision_and_publishing_is_left_alone_by_gc(
+    lake: lv.Lake, shop: Place
+) -> None:
+    def clean() -> None:
+        with shop.connect(settings=OLD) as other:
+            other.gc()
+
+    with interrupted(lake, is_entry("stock"), clean), lake.transaction() as txn:
+        both(txn)
+    assert txn.result is not None
+    assert state(shop) == (True, True)
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, off by some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return super().now() + self.seconds
+
+
+def shifted(place: Place, seconds: float, **settings: Any) -> Lake:
+    return Lake(
+        LakeClient(
+            place.root,
+            LocalStore(place.root),
+            settings=lv.Settings(**settings),
+            clock=ShiftedClock(seconds),
+        )
+    )
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_a_client_whose_clock_is_behind_the_floor_takes_an_id_above_it(
+    lake: lv.Lake, shop: Place, warm: bool
+) -> None:
+    behind = shifted(shop, -10 * 24 * 3600.0)
+    if warm:
+        behind.snapshot().read("orders")
+    with shop.connect(settings=OLD) as other:
+        other.gc()
+    with behind.transaction() as txn:
+        both(txn)
+    assert state(shop) == (True, True)
+    assert behind.outcome(txn.id).state == "committed"
+    assert lake.outcome(txn.id).state == "committed"
+
+
+def test_a_client_whose_clock_is_ahead_fences_nobody_who_commits_later(
+    lake: lv.Lake, shop: Place
+) -> None:
+    shifted(shop, 10 * 24 * 3600.0).gc()
+    lake.run(both)
+    assert state(shop) == (True, True)
+    times = [commit.timestamp_ms for commit in lake._client.context.held.head.commits]  # type: ignore[union-attr]
+    assert times == sorted(times)
+
+
+def test_what_is_past_its_retention_is_never_called_aborted(lake: lv.Lake, shop: Place) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    late = shifted(shop, 8 * 24 * 3600.0)
+    late.gc()
+    # HEAD's short list may hold it for longer than it must.
+    assert late.outcome(txn.id).state in ("committed", "expired")
+    assert late.outcome(shifted(shop, -3600.0).transaction().id).state == "expired"
+    assert state(shop) == (True, True)
+
+
+# ------------------------------------------------------------- idempotency keys
+
+
+def load(txn: lv.Transaction) -> None:
+    txn.append("orders", {"id": [5], "qty": [5]})
+
+
+def count(place: Place) -> int:
+    return sum(row["id"] == 5 for row in place.seen("orders"))
+
+
+@pytest.mark.parametrize("key", ["load-2024-02-29", ("loader", 7)], ids=repr)
+def test_a_key_commits_once_in_every_process(lake: lv.Lake, shop: Place, key: Any) -> None:
+    with lake.transaction(idempotency_key=key) as txn:
+        load(txn)
+    for _ in range(2):
+        with shop.connect() as other:
+            with pytest.raises(lv.AlreadyCommitted) as caught:
+                with other.transaction(idempotency_key=key):
+                    pytest.fail("the body ran")
+            assert caught.value.kind == "already_committed"
+            assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
+            told = other.outcome(idempotency_key=key)
+            assert told.state == "committed"
+    assert count(shop) == 1
+
+
+def test_a_version_not_above_the_last_one_is_done_already(lake: lv.Lake, shop: Place) -> None:
+    for version in (3, 5):
+        lake.run(load, idempotency_key=("loader", version))
+    for version in (0, 3, 4, 5):
+        with pytest.raises(lv.AlreadyCommitted):
+            with lake.transaction(idempotency_key=("loader", version)) as txn:
+                load(txn)
+    lake.run(load, idempotency_key=("other", 1))
+    assert count(shop) == 3
+    assert shop.delta("orders").transaction_version("loader") == 5
+
+
+def test_a_key_of_a_failed_transaction_is_free_again(lake: lv.Lake, shop: Place) -> None:
+    with pytest.raises(ValueError, match="no"), lake.transaction(idempotency_key="k") as txn:
+        load(txn)
+        raise ValueError("no")
+    lake.run(load, idempotency_key="k")
+    assert count(shop) == 1
+
+
+def test_a_key_is_remembered_after_gc(lake: lv.Lake, shop: Place) -> None:
+    lake.run(load, idempotency_key="plain")
+    lake.run(load, idempotency_key=("loader", 7))
+    with shop.connect(settings=OLD) as other:
+        other.gc()
+        for key in ("plain", ("loader", 7)):
+            assert other.run(lambda txn: pytest.fail("it ran"), idempotency_key=key) is None
+    # A plain key is kept for the retention, an application's version for ever.
+    late = shifted(shop, 8 * 24 * 3600.0)
+    late.gc()
+    late.gc()
+    assert late.run(lambda txn: pytest.fail("it ran"), idempotency_key=("loader", 7)) is None
+    late.run(load, idempotency_key="plain")
+    assert count(shop) == 3
+
+
+@pytest.mark.parametrize("key", ["k", ("loader", 7)], ids=repr)
+def test_a_key_used_again_while_its_first_user_sleeps_commits_once(
+    lake: lv.Lake, shop: Place, key: Any
+) -> None:
+    """The second waits for a lease, aborts the first, and goes on; the first finds out."""
+
+    def second() -> None:
+        with shop.connect(settings=lv.Settings(lease_seconds=0.2)) as other:
+            other.run(load, idempotency_key=key)
+
+    with interrupted(lake, is_head, second):
+        with pytest.raises(lv.TransactionAborted), lake.transaction(idempotency_key=key) as txn:
+            load(txn)
+    assert count(shop) == 1
+    assert lake.outcome(txn.id).state == "aborted"
+    assert lake.outcome(idempotency_key=key).state == "committed"
+
+
+def test_a_key_of_a_client_that_died_decided_is_done(lake: lv.Lake, shop: Place) -> None:
+    client = shop.connect()
+    with pytest.raises(Gone), interrupted(client, is_entry("orders"), die):
+        client.run(load, idempotency_key="k")
+    assert lake.run(lambda txn: pytest.fail("it ran"), idempotency_key="k") is None
+    lake.recover()
+    assert count(shop) == 1
+
+
+def test_the_outcome_of_a_key_that_nobody_used_is_expired(lake: lv.Lake) -> None:
+    assert lake.outcome(idempotency_key="never").state == "expired"
+
+
+# ------------------------------------------------------------------ long history
+
+
+def test_a_transaction_commits_after_hundreds_of_commits_have_gone_to_pages(
+    shop: Place,
+) -> None:
+    """70 commits fill no page, 210 fill two: one id commits once whatever lies between."""
+    with shop.connect() as lake, shop.connect() as writer:
+        lake.run(lambda txn: txn.append("stock", {"sku": ["fig"], "left": [1]}))
+        writer.create_table("noise", {"n": [0]})
+        sleepers = [lake.transaction() for _ in range(3)]
+        for number, txn in enumerate(sleepers):
+            txn.read("orders", where=f"id = {number + 1}")
+            txn.append("stock", {"sku": [f"late{number}"], "left": [1]})
+        saved = lake.transaction()
+        both(saved)
+        saved.save()
+        known: str | None = None
+
+        def go_on(until: int) -> None:
+            nonlocal known
+            while writer.snapshot().version < until:
+                with writer.transaction(wait="decided" if until % 7 else "published") as txn:
+                    txn.append("noise", {"n": [1]})
+                known = known or txn.id
+            writer.close()
+
+        go_on(70)
+        sleepers[0].commit()
+        go_on(210)
+        assert len(list((Path(shop.root) / "_lakevilla" / "pages").iterdir())) >= 1
+        sleepers[1].commit()
+        writer.run(lambda txn: txn.update("orders", {"qty": "99"}, "id = 3"))
+        with pytest.raises(lv.ConflictError):
+            sleepers[2].commit()
+        with shop.connect() as other:
+            other.resume(saved.id).commit()
+            assert other.outcome(saved.id).state == "committed"
+            assert known is not None
+            assert other.outcome(known).state == "committed"
+        with pytest.raises((lv.AlreadyCommitted, lv.TransactionAborted)):
+            saved.commit()
+        assert {row["sku"] for row in shop.seen("stock")} >= {"late0", "late1"}
+        assert "late2" not in {row["sku"] for row in shop.seen("stock")}
+        assert state(shop) == (True, True)
+
+
+# ---------------------------------------------------------------------- doctor
+
+
+def copied(place: Place, to: Path) -> Place:
+    shutil.copytree(place.root, to)
+    return Place(str(to))
+
+
+def test_a_copied_lake_is_read_only_until_it_is_adopted(
+    lake: lv.Lake, shop: Place, tmp_path: Path
+) -> None:
+    dies(shop, is_entry("stock"), both)
+    copy = copied(shop, tmp_path / "copy")
+    with copy.connect() as there:
+        assert values(there.snapshot().read("orders")) == [1, 2, 3, 4, 5]
+        before = contents(copy.root)
+        for write in (
+            lambda: there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]})),
+            there.recover,
+            there.gc,
+            lambda: there.register("orders"),
+        ):
+            with pytest.raises(lv.InvalidOperation, match="adopt"):
+                write()
+        assert contents(copy.root) == before
+        assert "moved" in {finding.kind for finding in there.doctor().findings}
+        there.doctor(adopt=True)
+        assert there.doctor() == lv.Report(True)
+        assert state(copy) == (True, True)
+        there.run(lambda txn: txn.append("orders", {"id": [6], "qty": [1]}))
+        assert [row["id"] for row in copy.seen("orders")] == [1, 2, 3, 4, 5, 6]
+        there.doctor(adopt=True)
+    # The lake that was copied goes on as if nothing had happened.
+    lake.recover()
+    lake.run(lambda txn: txn.append("orders", {"id": [7], "qty": [1]}))
+    assert [row["id"] for row in shop.seen("orders")] == [1, 2, 3, 4, 5, 7]
+
+
+def test_the_doctor_tells_of_a_table_that_others_have_deleted_or_made_anew(
+    lake: lv.Lake, shop: Place
+) -> None:
+    shutil.rmtree(Path(shop.root) / "stock")
+    with shop.connect() as other:
+        assert {(f.kind, f.table) for f in other.doctor().findings} & {
+            ("table_lost", "stock"), ("table_not_found", "stock"), ("corrupt_object", "stock")
+        }  # fmt: skip
+    shop.write("stock", [{"sku": "new", "left": 1}])
+    with shop.connect() as other:
+        assert {(f.kind, f.table) for f in other.doctor().findings} == {("table_lost", "stock")}
+        other.unregister("stock")
+        other.register("stock")
+        # What was decided on the lost table is void; that stays told.
+        assert {f.severity for f in other.doctor().findings} <= {"warning"}
+        assert other.snapshot().read("stock").to_pylist() == [{"sku": "new", "left": 1}]
+
+
+def test_a_lake_without_a_head_is_healthy_and_empty(shop: Place) -> None:
+    with shop.connect() as lake:
+        assert lake.doctor().ok
+        for report in (lake.recover(), lake.gc()):
+            assert report.ok
+            assert [finding.kind for finding in report.findings] == ["empty"]
+        assert lake.tables() == []
+
+
+def test_what_may_have_committed_in_forgotten_history_is_expired_whatever_a_clock_says(
+    lake: lv.Lake, shop: Place
+) -> None:
+    with lake.transaction() as txn:
+        both(txn)
+    for number in range(130):  # so many that HEAD no longer lists the first
+        lake.run(load, metadata={"number": str(number)})
+    undecided = lake.transaction()
+    undecided.read("orders")
+    late = shifted(shop, 8 * 24 * 3600.0)
+    late.gc()
+    late.gc()
+    for client in (late, shifted(shop, -(24 * 3600.0)), shop.connect()):
+        assert client.outcome(txn.id).state == "expired"
+        # Begun after all that was forgotten: the history that is kept tells all.
+        assert client.outcome(undecided.id).state == "aborted"
+        with pytest.raises(lv.InvalidOperation, match="not known"):
+            client.abort(txn.id)
+
+
+def test_a_transaction_that_commits_by_its_own_entry_cannot_be_aborted_or_settled(
+    lake: lv.Lake,
+) -> None:
+    txn = lake.transaction(lv.Feature.R)
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.InvalidOperation, match="own log entry"):
+        lake.abort(txn.id)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="own log entry"):
+        lake.outcome(txn.id)
+    txn.save()  # from here on it commits through HEAD
+    lake.abort(txn.id)
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
+
+
+def test_recovering_and_cleaning_where_no_lake_is_writes_nothing(tmp_path: Path) -> None:
+    misspelt = tmp_path / "misspelt"
+    lake = lv.connect(str(misspelt))
+    for report in (lake.recover(), lake.gc(dry_run=True), lake.gc()):
+        assert report.ok
+        assert [finding.kind for finding in report.findings] == ["empty"]
+    assert not misspelt.exists()
+
+
+def test_an_id_that_was_seen_is_kept_even_behind_the_floor(lake: lv.Lake, shop: Place) -> None:
+    behind = shifted(shop, -10 * 24 * 3600.0)
+    with shop.connect(settings=OLD) as other:
+        other.register("orders")
+        other.gc()
+    txn = behind.transaction()
+    seen = txn.id
+    txn.append("orders", {"id": [5], "qty": [5]})
+    with pytest.raises(lv.TransactionAborted):
+        txn.commit()
+    assert txn.id == seen
+    assert lake.outcome(seen).state == "aborted"
+    behind.run(lambda txn: txn.append("orders", {"id": [5], "qty": [5]}))
+
+
+def test_a_dry_run_of_gc_writes_nothing_even_when_head_is_full(lake: lv.Lake, shop: Place) -> None:
+    lake.run(load)
+    while lake._client.context.held is None or not overfull(lake._client.context.held.head):
+        lake.run(load)
+    before = contents(shop.root)
+    late = shifted(shop, 8 * 24 * 3600.0)
+    assert late.gc(dry_run=True).ok
+    assert contents(shop.root) == before
+    late.gc()  # for real its oldest commits leave HEAD
+    assert any(key.startswith("_lakevilla/pages/") for key in contents(shop.root).keys() - before)

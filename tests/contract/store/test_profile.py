@@ -1,0 +1,43 @@
+"""A profile of boto3 gives the command line its credentials."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lakevilla.cli.app import app
+from tests.fixtures.s3 import S3Server
+
+
+def run(*arguments: str, status: int = 0) -> Any:
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout or result.stderr)
+
+
+def test_a_profile_gives_the_credentials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, s3_root: str, s3_server: S3Server
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "credentials").write_text(
+        f"[etl]\naws_access_key_id = {s3_server.access_key}\n"
+        f"aws_secret_access_key = {s3_server.secret_key}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    at = [
+        s3_root,
+        "--option", f"AWS_ENDPOINT_URL={s3_server.endpoint}",
+        "--option", "AWS_ALLOW_HTTP=true",
+        "--option", "AWS_REGION=us-east-1",
+    ]  # fmt: skip
+    run("create", *at, "t", "id:int", "--profile", "etl")
+    assert [row["name"] for row in run("tables", *at, "--profile", "etl")] == ["t"]
+    error = run("tables", *at, "--profile", "elt", status=2)["message"]
+    assert "--profile 'elt'" in error
+    assert "etl" in error.partition("there are")[2]

@@ -1,0 +1,121 @@
+"""What README and docs/ show is run as written, page by page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.docs.pages import LANGUAGES, ROOT, SITE, needs, run_page
+from tests.fixtures.s3 import S3Server
+
+BLOCK = re.compile(r"^```(\w*)$(?:.*?)^```$", re.MULTILINE | re.DOTALL)
+
+#: Blocks in these are shown only: source of the project, and diagrams.
+SHOWN = {"mermaid", ""}
+
+
+def blocks(page: Path) -> list[str]:
+    return BLOCK.findall(page.read_text())
+
+
+#: Design notes quote code; README is pasted into an interpreter besides, by
+#: tests/interop/test_examples.py.
+RUN = [
+    page
+    for page in SITE
+    if "design" not in page.parts and set(blocks(page)) & {"python", "sql", "console"}
+]
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the wheel of this checkout."""
+    directory = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def run(page: Path, directory: Path, dist: Path, **given: object) -> None:
+    assert run_page(page, directory, dist, given) > 0, f"{page} has blocks, and none was run"
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.daily(None)
+@pytest.mark.parametrize("page", [p for p in RUN if needs(p) is None], ids=named)
+def test_a_page_runs_from_top_to_bottom(
+    page: Path, dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, tmp_path, dist)
+
+
+@pytest.mark.daily(1)  # one server a day
+@pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "s3"], ids=named)
+def test_a_page_about_buckets_runs_on_one(
+    page: Path,
+    dist: Path,
+    tmp_path: Path,
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in s3_server.storage_options.items():
+        monkeypatch.setenv(name, value)
+    # It keeps the keys that it has found, and those were another server's.
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    run(page, tmp_path, dist)
+
+
+@pytest.mark.daily(None)
+@pytest.mark.parametrize("page", [p for p in RUN if needs(p) == "spark"], ids=named)
+def test_a_page_about_spark_runs_in_a_session(
+    page: Path,
+    dist: Path,
+    tmp_path: Path,
+    spark: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, tmp_path, dist, spark=spark)
+
+
+def test_every_block_is_in_a_language_that_is_run_or_says_that_it_is_not() -> None:
+    for page in SITE:
+        if "design" in page.parts:
+            continue
+        unknown = set(blocks(page)) - {*LANGUAGES, *SHOWN, "json"}
+        assert not unknown, f"{named(page)} has blocks in {unknown}, which nothing runs"
+
+
+def test_what_is_skipped_tells_its_reason() -> None:
+    for page in SITE:
+        for found in re.findall(r"<!-- skip: (.*?)-->", page.read_text()):
+            assert re.match(r'(next|start) "\w.+"|end', found), f"{named(page)}: {found}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "```python\nassert 1 == 2\n```",
+        "```python\nprint(1)\n```\n\n```text\n2\n```",
+        "```console\n$ echo 1\n2\n```",
+        "```console\n$ lakevilla nonsense\n```",
+        "```console\n$ pip install 'lakevilla[nonsense]'\n```",
+        "```console\n$ make nonsense\n```",
+    ],
+)
+def test_a_page_that_is_wrong_fails(wrong: str, tmp_path: Path, dist: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(wrong)
+    with pytest.raises(AssertionError):
+        run_page(page, tmp_path, dist, {})

@@ -1,0 +1,247 @@
+"""Transactions of two clients, step by step at random, against a plain model: dicts.
+
+Each transaction keeps what it did. All that it has read must be there in one state of the lake
+since its first use (a later one is taken where that changes nothing that was read), with its own
+writes. When it commits, doing all of it again on the state of that moment must give what it read,
+and from then on that is the state: commits in their order are a serial execution. A conflict is
+only right if somebody else has committed since.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.testing.planted.every import PLANTED
+
+#: `make test-all`: 500 runs of 30 steps.
+RUNS, BLOCK, STEPS = int(os.environ.get("LAKEVILLA_EXAMPLES", "100")), 25, 60
+TABLES = {"a": "delta", "b": "iceberg"}
+#: Id to value, of each table.
+State = dict[str, dict[int, int]]
+#: Predicates in SQL and as what they mean; ``n`` is drawn.
+WHERE: dict[str, Callable[[int, int, int], bool]] = {
+    "id = :n": lambda id, v, n: id == n,
+    "v >= :n": lambda id, v, n: v >= n,
+    "v < :n or id > :n": lambda id, v, n: v < n or id > n,
+    "id % 3 = :n % 3": lambda id, v, n: id % 3 == n % 3,
+}
+_lakes = count()
+UPKEEP = ("gc", "recover", "optimize", "connect")
+#: As often as they stand there.
+ACTIONS = (
+    *("read", "read", "read", "read", "update", "update", "append", "delete", "upsert"),
+    *("commit", "commit", "commit", "commit"),
+    *("abort", "forget", "upkeep"),
+)
+
+
+def copied(state: State) -> State:
+    return {table: dict(rows) for table, rows in state.items()}
+
+
+def found(state: State, table: str, where: tuple[str, int]) -> dict[int, int]:
+    holds, n = WHERE[where[0]], where[1]
+    return {id: v for id, v in state[table].items() if holds(id, v, n)}
+
+
+@dataclass
+class Running:
+    """A transaction, the number of the state of its first use, and what it did since."""
+
+    txn: lv.Transaction
+    checks_reads: bool
+    #: Then a conflict may be with ``optimize``.
+    by_rules: bool
+    began: int
+    first: int | None = None
+    writes: bool = False
+    #: Each changes a state, and says whether it would read there what it has read.
+    steps: list[Callable[[State], bool]] = field(default_factory=list)
+
+    def write(self, change: Callable[[State], None]) -> None:
+        self.writes = True
+        self.steps.append(lambda state: change(state) is None)
+
+    def replayed(self, state: State) -> tuple[State, bool]:
+        """The state after it, and whether it would read on it what it has read."""
+        after, same = copied(state), True
+        for step in self.steps:
+            same &= step(after)
+        return after, same
+
+
+class Serial:
+    """What two clients do, drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.root = f"memory://serial-{os.getpid()}-{next(_lakes)}"
+        self.lakes = [lv.connect(self.root) for _ in range(2)]
+        self.states: list[State] = [{table: {20: 5} for table in TABLES}]
+        self.ids = count(21)
+        self.running: dict[int, Running] = {}
+        self.ended: Counter[str] = Counter()
+        for table, format in TABLES.items():
+            data = pa.table({"id": [20], "v": [5]})
+            self.lakes[0].create_table(table, data, format=format)
+
+    @property
+    def commits(self) -> int:
+        return len(self.states) - 1
+
+    def close(self) -> None:
+        for lake in self.lakes:
+            lake.close()
+
+    def at(self, slot: int) -> Running:
+        one = self.running[slot]
+        if one.first is None:
+            one.first = self.commits
+        return one
+
+    # ------------------------------------------------------------ transactions
+
+    def step(self) -> None:
+        what, slot = self.random.choice(ACTIONS), self.random.randrange(3)
+        table = self.random.choice(list(TABLES))
+        if what == "upkeep":
+            self.keep_up(self.lakes[slot % 2], self.random.choice(UPKEEP), table)
+        elif slot not in self.running:
+            self.running[slot] = self.begun(self.lakes[slot % 2])
+        else:
+            one = self.running[slot]
+            if one.first is None:
+                one.first = self.commits
+            getattr(self, what)(slot, one, table)
+
+    def predicate(self) -> tuple[str, int]:
+        return self.random.choice(sorted(WHERE)), self.random.randrange(10)
+
+    def begun(self, lake: lv.Lake) -> Running:
+        isolation = self.random.choice(["serializable", "serializable", "snapshot"])
+        validation = self.random.choice(["precise", "precise", "rules"])
+        txn = lake.transaction(isolation=isolation, validation=validation)
+        return Running(txn, isolation == "serializable", validation == "rules", self.commits)
+
+    def read(self, slot: int, one: Running, table: str) -> None:
+        where = self.predicate()
+        rows = one.txn.read(table, where=where[0], params={"n": where[1]}).to_pylist()
+        seen = {row["id"]: row["v"] for row in rows}
+        assert len(seen) == len(rows)
+        one.steps.append(lambda state: found(state, table, where) == seen)
+        assert any(one.replayed(state)[1] for state in self.states[one.first :])
+
+    def append(self, slot: int, one: Running, table: str) -> None:
+        new = {next(self.ids): self.random.randrange(10) for _ in range(self.random.randint(1, 3))}
+        one.txn.append(table, [{"id": id, "v": v} for id, v in new.items()])
+        one.write(lambda state: state[table].update(new))
+
+    def update(self, slot: int, one: Running, table: str) -> None:
+        where, more = self.predicate(), self.random.randint(1, 4)
+        one.txn.update(table, {"v": "v + :more"}, where[0], params={"n": where[1], "more": more})
+
+        def again(state: State) -> None:
+            state[table].update({id: v + more for id, v in found(state, table, where).items()})
+
+        one.write(again)
+
+    def delete(self, slot: int, one: Running, table: str) -> None:
+        where = self.predicate()
+        one.txn.delete(table, where[0], params={"n": where[1]})
+
+        def again(state: State) -> None:
+            for id in found(state, table, where):
+                del state[table][id]
+
+        one.write(again)
+
+    def upsert(self, slot: int, one: Running, table: str) -> None:
+        new = {self.random.randrange(10): self.random.randrange(10) for _ in range(3)}
+        one.txn.upsert(table, [{"id": id, "v": v} for id, v in new.items()], "id")
+        one.write(lambda state: state[table].update(new))
+
+    def commit(self, slot: int, one: Running, table: str) -> None:
+        del self.running[slot]
+        after, same = one.replayed(self.states[-1])
+        try:
+            one.txn.commit()
+        except lv.ConflictError:
+            assert one.by_rules or self.commits > one.began, "nobody else has committed"
+            self.ended["conflict"] += 1
+            return
+        self.ended["committed"] += 1
+        self.ended["others between"] += self.commits > one.first
+        if one.writes:
+            assert same or not one.checks_reads, "what it has read was no longer true"
+            self.states.append(after)
+        self.everybody_reads_the_state()
+
+    def abort(self, slot: int, one: Running, table: str) -> None:
+        self.running.pop(slot).txn.abort()
+
+    def forget(self, slot: int, one: Running, table: str) -> None:
+        del self.running[slot]
+
+    def keep_up(self, lake: lv.Lake, what: str, table: str) -> None:
+        if what == "optimize":
+            lake.table(table).optimize()
+        elif what == "connect":
+            self.lakes[self.lakes.index(lake)] = lv.connect(self.root)
+        else:
+            assert (lake.gc() if what == "gc" else lake.recover()).ok
+        self.everybody_reads_the_state()
+
+    def everybody_reads_the_state(self) -> None:
+        snapshot = self.random.choice(self.lakes).snapshot()
+        for table, rows in self.states[-1].items():
+            seen = snapshot.read(table).to_pylist()
+            assert sorted((r["id"], r["v"]) for r in seen) == sorted(rows.items())
+
+
+def run(seed: int) -> Counter[str]:
+    one = Serial(seed)
+    try:
+        for _ in range(STEPS):
+            one.step()
+    except Exception as error:
+        error.add_note(f"seed {seed}")
+        raise
+    finally:
+        one.close()
+    return one.ended
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(0, RUNS, BLOCK))
+def test_commits_in_their_order_are_a_serial_execution(first: int) -> None:
+    ended = sum((run(seed) for seed in range(first, min(first + BLOCK, RUNS))), Counter())
+    # Transactions that never meet would show nothing.
+    assert ended["conflict"] > BLOCK / 10
+    assert ended["others between"] > BLOCK / 3
+
+
+@pytest.mark.daily(1)
+@pytest.mark.parametrize(
+    "bug",
+    ["reads_not_validated", "redo_keeps_stale_files", "extended_without_a_look"],
+)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    with PLANTED[bug].plant():
+        assert any(is_wrong(seed) for seed in range(100))
+
+
+def is_wrong(seed: int) -> bool:
+    try:
+        run(seed)
+    except AssertionError:
+        return True
+    return False

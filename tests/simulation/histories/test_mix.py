@@ -1,0 +1,36 @@
+"""All kinds of transactions, and clients without LakeVilla, at once on the same tables."""
+
+from collections import Counter
+from itertools import combinations_with_replacement
+
+import pytest
+
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.meetings import meeting
+from lakevilla.testing.histories.plan import EVERYONE, SERIALIZABLE, draw, draw_mix
+
+SEEDS = 60
+#: None stands for a client without LakeVilla; there is one, so it never meets its like.
+PAIRS = {meeting(*pair) for pair in combinations_with_replacement((*EVERYONE, None), 2)}
+PAIRS -= {meeting(None, None)}
+
+
+@pytest.mark.daily(3, of="campaigns")
+@pytest.mark.timeout(600)
+def test_every_invariant_holds_whoever_meets_whom_on_a_table():
+    met, levels = Counter(), set()
+    for seed in range(SEEDS):
+        outcome = campaign.run(seed, plan=draw_mix(seed))
+        met += outcome.meetings
+        levels |= set(outcome.plan.levels)
+    assert {pair: met[pair] for pair in PAIRS if met[pair] < 10} == {}
+    # In histories of several levels too.
+    assert len(levels) > 5
+
+
+def test_the_histories_of_every_run_draw_the_mix_too():
+    plans = [draw(seed) for seed in range(2000)]
+    mixed = [plan for plan in plans if plan.features == EVERYONE]
+    assert len(mixed) > 150
+    assert all(plan.foreign for plan in mixed)
+    assert sum(plan.levels != (SERIALIZABLE,) for plan in mixed) > 50

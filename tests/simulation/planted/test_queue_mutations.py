@@ -1,0 +1,68 @@
+"""The named tests of the queues find the bugs that are planted in them."""
+
+import pytest
+
+from lakevilla.testing.planted.every import PLANTED
+from tests.simulation.queues import test_queues as queues
+from tests.support.simulated.commits import RCT, RCTI
+
+#: For each planted bug the tests that must fail with it, as functions of nothing.
+CATCHERS = {
+    "both_give_way": lambda: [
+        queues.test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(3, seed, RCTI)
+        for seed in range(4)
+    ],
+    "edges_without_tickets": lambda: [
+        queues.test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
+            RCTI, seed
+        )
+        for seed in range(4)
+    ],
+    "edges_written_after_reading": (
+        queues.test_edges_are_written_before_the_records_of_others_are_read
+    ),
+    "failed_is_not_renewed": lambda: (
+        queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCTI)
+    ),
+    "places_given_back_too_early": lambda: (
+        queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
+    ),
+    "rerun_counts_as_ended": lambda: (
+        queues.test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(RCTI)
+    ),
+    "rerun_with_a_new_ticket": lambda: (
+        queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCTI)
+    ),
+    "reservation_ignored": lambda: (
+        queues.test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(True)
+    ),
+    "reservation_outlives_its_commit": lambda: (
+        queues.test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(True)
+    ),
+    "stale_not_swept": lambda: (
+        queues.test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(RCT)
+    ),
+    "state_before_marker": (
+        queues.test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken
+    ),
+    "time_out_shifts": lambda: (
+        queues.test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(
+            RCTI
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CATCHERS))
+def test_planted_bug_is_caught_by_its_test(name):
+    with PLANTED[name].plant(), pytest.raises(AssertionError):
+        CATCHERS[name]()
+
+
+def test_every_planted_bug_of_the_queues_has_its_test():
+    here = {
+        name
+        for name, mutation in PLANTED.items()
+        if mutation.plant.__wrapped__.__module__ == "lakevilla.testing.planted.queues"
+    }
+    assert here == set(CATCHERS) | {n for n in here if PLANTED[n].for_histories}

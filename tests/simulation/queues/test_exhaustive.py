@@ -1,0 +1,125 @@
+"""Every crash point of a queued commit, and two that cross over two tables in every way."""
+
+import os
+from functools import partial
+
+import pytest
+
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.settings import Settings
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import (
+    crash_both_everywhere,
+    crash_everywhere,
+    crash_twice_everywhere,
+    interleavings,
+    interleavings_with_a_crash,
+)
+from tests.support.sampling import today
+from tests.support.simulated.commits import RCT, RCTI, TABLES, alone, balances, lake, transfer
+
+SOAK = "LAKEVILLA_SOAK" in os.environ
+QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
+
+#: A lease ends within few looks, so that a run stays short.
+SETTINGS = Settings(lease_seconds=4.0, wait_poll_seconds=1.0)
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def one_transfer(features, faults, schedule):
+    simulation = lake(faults, schedule, settings=SETTINGS)
+    program = partial(transfer, features=features)
+    simulation.add("owner", program, restart=recover)
+    return simulation
+
+
+def two_transfers(features, faults, schedule):
+    """They cross: each takes its place where the other one goes next."""
+    simulation = lake(faults, schedule, settings=SETTINGS)
+    simulation.add("one", lambda client: transfer(client, "a", "b", 1, features))
+    simulation.add("two", lambda client: transfer(client, "b", "a", 10, features))
+    return simulation
+
+
+def check(simulation):
+    """Whoever lived has committed; whoever died has wholly, or not at all; no place is left."""
+    store = simulation.store
+    alone(simulation, recover, "other")
+    invariants.every_marker_ends(store, TABLES)
+    found = balances(simulation)
+    committed = {client.name for client in simulation.clients if client.result == "committed"}
+    lived = {client.name for client in simulation.clients if client.status == "done"}
+    assert {name for name in lived if not name.endswith("'")} <= committed
+    moved = 100 - found["a"][0]
+    assert found["b"][0] == 100 + moved
+    assert found["a"][1] == found["b"][1] == 100
+    amounts = {"owner": 1, "one": 1, "two": -10}
+    sure = sum(amounts[name] for name in committed)
+    died = [a for name, a in amounts.items() if name not in committed]
+    sums = {sure}
+    for amount in died:
+        sums |= {total + amount for total in sums}
+    assert moved in sums
+    invariants.every_table_is_readable(store, TABLES)
+    invariants.no_id_commits_twice(store, TABLES)
+    invariants.tables_follow_head(store, TABLES)
+    invariants.all_or_nothing(store, TABLES)
+    simulation.now += 3 * 24 * 3600
+    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    invariants.every_marker_ends(store, TABLES)
+    assert not [key for key in store.objects if key.startswith("_lakevilla/txns/")]
+    invariants.no_orphan_files(store, TABLES)
+    assert balances(simulation) == found
+
+
+@QUEUED
+def test_crash_at_any_request_of_a_queued_commit_leaves_all_or_nothing_and_no_place(features):
+    runs = crash_everywhere(partial(one_transfer, features), check, "owner")
+    # The plain commit's; and record, lists, markers, lists again, and their deletes.
+    assert runs >= 24 * 4
+
+
+@pytest.mark.daily(1, of="crashes of two in any place")
+@QUEUED
+def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(features):
+    every = 1 if SOAK else 60
+    build = partial(one_transfer, features)
+    runs = crash_twice_everywhere(build, check, "owner", every=every, first=today().toordinal())
+    assert runs > 1000 / every
+
+
+@pytest.mark.daily(1, of="crashes of two in any place")
+@QUEUED
+def test_of_two_that_cross_both_may_crash_anywhere(features):
+    every = 1 if SOAK else 13
+    build = partial(two_transfers, features)
+    first = today().toordinal()  # others each day
+    runs = crash_both_everywhere(build, check, ("one", "two"), every=every, first=first)
+    assert runs > 5000 / every
+
+
+#: Far more than there are.
+EVERY = 1_000_000
+
+
+@QUEUED
+def test_two_that_cross_both_commit_in_every_interleaving(features):
+    """All in which no turn, or one (``make soak``: two), is taken away from a client."""
+    build = partial(two_transfers, features)
+    runs = interleavings(build, check, limit=EVERY, preemptions=2 if SOAK else 1)
+    assert 200 < runs < EVERY
+
+
+@pytest.mark.daily(1, of="crashes of two in any place")
+@QUEUED
+def test_of_two_that_cross_one_survives_every_crash_of_the_other(features):
+    """At each of its requests, in four ways; ``make soak``: in all of those interleavings."""
+    limit = EVERY if SOAK else 5
+    build = partial(two_transfers, features)
+    runs = interleavings_with_a_crash(build, check, "one", limit=limit, preemptions=1)
+    assert runs >= 120 * min(limit, 50)

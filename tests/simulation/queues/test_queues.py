@@ -1,0 +1,538 @@
+"""Queues among simulated clients: scenarios 8 to 11 of the design's model, and its deadlocks."""
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import AlreadyCommitted, ConflictError, ForeignConflict, TransactionAborted
+from lakevilla.global_log.repo import load_head
+from lakevilla.maintenance import recovery
+from lakevilla.settings import Settings
+from lakevilla.store.effects import Get, Sleep, sleep
+from lakevilla.sublogs.operations import Guard
+from lakevilla.sublogs.record import record_key
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.queue.places import leave
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.record import renew
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.read_write import append, execute
+from tests.support.simulated.commits import (
+    RCT,
+    RCTI,
+    RI,
+    Member,
+    Process,
+    Runner,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+    simulation_client,
+)
+
+HEAD = "HEAD.json"
+FOUR = ("a", "b", "c", "d")
+QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
+
+
+def settled(simulation, *tables):
+    """After recovery: the balances, with every invariant of the logs held."""
+    tables = tables or ("a", "b")
+    alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
+    invariants.every_table_is_readable(simulation.store, tables)
+    invariants.no_id_commits_twice(simulation.store, tables)
+    invariants.tables_follow_head(simulation.store, tables)
+    invariants.all_or_nothing(simulation.store, tables)
+    invariants.every_marker_ends(simulation.store, tables)
+    return balances(simulation, *tables)
+
+
+def increment(table="a", amount=1, features=RI):
+    def program(client):
+        txn = begin(client, features)
+        yield from add_to(txn, table, amount)
+        return (yield from commit(txn))
+
+    return program
+
+
+def increment_body(table="a", amount=1):
+    def body(txn):
+        yield from add_to(txn, table, amount)
+
+    return body
+
+
+def set_from_read(table="a", amount=1, *, pause=0.0):
+    """Adds to what it has read itself: were another's update lost, the sum would tell."""
+
+    def body(txn):
+        seen = yield from read(txn, table, "id = 0")
+        yield from sleep(pause)
+        yield from add_to(txn, table, amount)
+        return seen
+
+    return body
+
+
+def two_steps(first, second, *, pause=2.0, amount=1):
+    """One table, a pause in which others take their places, and the next table."""
+
+    def body(txn):
+        yield from add_to(txn, first, amount)
+        yield from sleep(pause)
+        yield from add_to(txn, second, amount)
+
+    return body
+
+
+# ------------------------------------------------------------------ 8
+
+
+@QUEUED
+def test_scenario_8_queued_and_isolated_transactions_lose_no_update(features):
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client, features)
+        yield from read(txn, "a", "id = 0")
+        yield from add_to(txn, "a", 5)
+        return (yield from commit(txn))
+
+    queued = Process(simulation, program, "queued").until(HEAD)
+    alone(simulation, increment("a", 7), "isolated")
+    with pytest.raises(ConflictError):
+        queued.finish()
+    assert balances(simulation)["a"][0] == 107
+
+
+@QUEUED
+def test_scenario_8_queued_update_that_an_isolated_one_overtakes_is_redone(features):
+    simulation = lake()
+    queued = Process(simulation, increment("a", 5, features), "queued").until(HEAD)
+    alone(simulation, increment("a", 7), "isolated")
+    queued.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+@pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
+def test_scenario_8_recoverable_transaction_in_between_is_reported_where_the_table_is_not_guarded(
+    features,
+):
+    simulation = lake()
+    first = Process(simulation, increment("a", 5, features), "first").until("a/_delta_log")
+    alone(simulation, increment("a", 7, Feature.R), "plain")
+    with pytest.raises(ForeignConflict):
+        first.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+@pytest.mark.parametrize("features", [RCT, RI, RCTI], ids=["R|CT", "R|I", "R|CT|I"])
+def test_scenario_8_recoverable_transaction_loses_nothing_unseen_on_a_guarded_table(features):
+    simulation = lake()
+
+    def guard(client):
+        txn = begin(client)
+        yield from execute(txn, Guard("a", True), "guard")
+        return (yield from commit(txn))
+
+    alone(simulation, guard, "operator")
+    first = Process(simulation, increment("a", 5, features), "first").until("a/_delta_log")
+    alone(simulation, increment("a", 7, Feature.R), "plain")
+    first.finish()  # no ForeignConflict: the other one has come through HEAD
+    assert settled(simulation)["a"][0] == 112
+
+
+# ------------------------------------------------------------------ deadlocks
+
+
+@QUEUED
+@pytest.mark.parametrize("members", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(members, seed, features):
+    simulation = lake(tables=FOUR, seed=seed)
+    tables = FOUR[:members]
+    ring = [
+        Member(simulation, f"m{n}", two_steps(tables[n], tables[(n + 1) % members]), features)
+        for n in range(members)
+    ]
+    simulation.run()
+    assert [member.result for member in ring] == ["committed"] * members
+    shifts = [event for member in ring for event in member.kinds("shift")]
+    youngest = max(member.ids[0] for member in ring)
+    assert [event.txn_id for event in shifts] == [youngest]
+    assert not any(event.detail == {} for m in ring for event in m.kinds("waiting"))
+    # Long before anybody's patience or lease was over.
+    assert max(member.ended for member in ring) < simulation.settings.lease_seconds
+    found = settled(simulation, *FOUR)
+    assert [found[table][0] for table in tables] == [102] * members
+
+
+@QUEUED
+def test_ring_that_only_transitive_dependencies_show_is_broken_by_its_youngest(features):
+    # Nobody in it waits for somebody who waits for him: m0 -> m1 -> m2 -> m3 -> m0.
+    # The bystander is younger than all and waits for one of them; it is in no ring.
+    simulation = lake(tables=FOUR)
+    ring = [
+        Member(simulation, f"m{n}", two_steps(FOUR[n], FOUR[(n + 1) % 4], pause=3.0), features)
+        for n in range(4)
+    ]
+    late = increment_body("a", 10)
+    bystander = Member(simulation, "bystander", late, features, after=4.0)
+    simulation.run()
+    assert [member.result for member in [*ring, bystander]] == ["committed"] * 5
+    assert bystander.kinds("waiting")
+    shifts = [e.txn_id for member in [*ring, bystander] for e in member.kinds("shift")]
+    assert shifts == [max(member.ids[0] for member in ring)]
+    assert settled(simulation, *FOUR)["a"][0] == 112
+
+
+# ------------------------------------------------------------------ 9
+
+
+@QUEUED
+def test_scenario_9_finished_transaction_that_two_waiters_still_name_makes_no_cycle(features):
+    simulation = lake()
+
+    def both(txn):
+        yield from add_to(txn, "a", 1)
+        yield from add_to(txn, "b", 1)
+
+    def slow(txn):
+        yield from both(txn)
+        yield from sleep(6.0)
+
+    holder = Member(simulation, "holder", slow, features)
+    one = Member(simulation, "one", both, features, after=1.0)
+    two = Member(simulation, "two", both, features, after=3.0)
+    simulation.run()
+    assert [m.result for m in (holder, one, two)] == ["committed"] * 3
+    # The second has named the first and the holder, and the holder ended first.
+    assert holder.ended < one.ended < two.ended
+    assert {holder.ids[0], one.ids[0]} == set(two.kinds("waiting")[0].detail["holders"])
+    assert not one.kinds("shift")
+    assert not two.kinds("shift")
+    assert settled(simulation)["a"][0] == 103
+
+
+@QUEUED
+@pytest.mark.parametrize("seed", range(4))
+def test_scenario_9_one_that_has_shifted_and_is_still_named_behind_it_does_not_shift_again(
+    features, seed
+):
+    simulation = lake(seed=seed)
+    old = Member(simulation, "old", two_steps("a", "b", pause=5.0), features)
+    young = Member(simulation, "young", two_steps("b", "a", pause=5.0), features, after=2.0)
+
+    def behind(txn):
+        yield from sleep(2.5)
+        yield from add_to(txn, "b", 1)
+
+    # Older than the one that gives way, and behind it.
+    named = Member(simulation, "named", behind, features, after=1.0)
+    simulation.run()
+    members = (old, young, named)
+    assert [m.result for m in members] == ["committed"] * 3
+    # It was named by the one behind it, for which it waits since.
+    assert young.ids[0] in named.kinds("waiting")[0].detail["holders"]
+    assert [event.txn_id for m in members for event in m.kinds("shift")] == [young.ids[0]]
+    assert settled(simulation)["b"][0] == 103
+
+
+# ------------------------------------------------------------------ 10
+
+
+@QUEUED
+def test_scenario_10_when_all_waits_time_out_at_once_nobody_shifts_and_no_update_is_lost(features):
+    simulation = lake(settings=Settings(wait_timeout_seconds=5.0))
+    holder = Member(simulation, "holder", two_steps("a", "b", pause=60.0), features)
+    waiters = [Member(simulation, f"w{n}", increment_body(), features, after=2.0) for n in range(4)]
+    simulation.run()
+    assert [m.result for m in (holder, *waiters)] == ["committed"] * 5
+    for member in waiters:
+        assert [e.detail for e in member.kinds("waiting")][-1] == {}
+        assert not member.kinds("shift")
+        assert member.ended < 30.0
+    assert settled(simulation)["a"][0] == 105
+
+
+@QUEUED
+def test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(features):
+    simulation = lake()
+    first = Member(simulation, "first", set_from_read(pause=10.0), features)
+    second = Member(simulation, "second", increment_body(), features, after=2.0)
+    simulation.add("optimist", lambda client: later(client, 5.0))
+    simulation.run()
+    assert (first.result, second.result) == ("committed", "committed")
+    assert len(first.ids) == 2
+    assert len(set(first.ids)) == 1
+    # Whoever came after it has waited until it was through.
+    assert first.ended < second.ended
+    assert not any(e.detail == {} for e in second.kinds("waiting"))
+    assert settled(simulation)["a"][0] == 112
+
+
+@QUEUED
+def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(features):
+    simulation = lake()
+    # Its caller takes longer than a lease to run it again; its heartbeat goes on.
+    body = set_from_read(pause=10.0)
+    first = Member(simulation, "first", body, features, rest=100.0)
+    second = Member(simulation, "second", increment_body(), features, after=2.0)
+    simulation.add("optimist", lambda client: later(client, 5.0))
+    simulation.run()
+    assert (first.result, second.result) == ("committed", "committed")
+    assert 110.0 < first.ended < second.ended
+    assert not second.kinds("stale")
+
+
+@QUEUED
+def test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(features):
+    simulation = lake()
+    told = []
+
+    def twice(client):
+        runner = Runner(client)
+        body = set_from_read(pause=10.0)
+        told.append((yield from runner.run(body, features, key=KeyUse("k", None))))
+        try:
+            told.append((yield from runner.run(body, features, key=KeyUse("k", None))))
+        except AlreadyCommitted:
+            told.append("done already")
+
+    simulation.add("keyed", twice)
+    simulation.add("optimist", lambda client: later(client, 5.0))
+    simulation.run()
+    assert told == ["committed", "done already"]
+    assert settled(simulation)["a"][0] == 111
+
+
+@QUEUED
+def test_places_of_dead_owners_are_given_up_after_one_lease_and_not_one_each(features):
+    simulation = lake()
+
+    def die(client):
+        txn = begin(client, features)
+        yield from add_to(txn, "a", 100)
+
+    for number in range(8):
+        alone(simulation, die, f"dead {number}")
+    waiter = Member(simulation, "waiter", increment_body(), features)
+    simulation.run()
+    assert waiter.result == "committed"
+    lease = simulation.settings.lease_seconds
+    assert lease < waiter.ended < 1.5 * lease
+    assert len(waiter.kinds("stale")) == 8
+    # Their markers are gone for those who come next, before anybody recovers.
+    assert not [key for key in simulation.store.objects if "/markers/" in key]
+    assert settled(simulation)["a"][0] == 101
+
+
+def test_edges_are_written_before_the_records_of_others_are_read():
+    simulation = lake()
+    holder = Process(simulation, two_steps_of("a", "b"), "holder").until("HEAD.json")
+    waiter = Process(simulation, increment("a", 1, RCTI), "waiter")
+    waiter.until("_lakevilla/txns")  # the record that comes before the first marker
+    mine = waiter.next.key
+    waiter.step()
+    seen = []
+    while not waiter.done and not isinstance(waiter.next, Sleep):
+        request, _ = waiter.step()
+        if "/txns/" in getattr(request, "key", ""):
+            seen.append((type(request).__name__, request.key == mine))
+    # Of those who close a cycle the last to write sees all of it.
+    assert seen[:2] == [("Put", True), ("Get", False)]
+    holder.finish()
+    waiter.finish()
+    assert settled(simulation)["a"][0] == 102
+
+
+def two_steps_of(first, second):
+    def program(client):
+        txn = begin(client, RCTI)
+        yield from two_steps(first, second)(txn)
+        return (yield from commit(txn))
+
+    return program
+
+
+def later(client, seconds, amount=10):
+    yield from sleep(seconds)
+    yield from increment("a", amount)(client)
+
+
+def storm(client, until, context):
+    """Short optimistic commits on one table, one after the other."""
+    simulation = client.simulation
+    count = 0
+    while simulation.now < until():
+        txn = begin(client, RI, context)
+        try:
+            yield from add_to(txn, "a", 1)
+            yield from commit(txn)
+            count += 1
+        except (ConflictError, TransactionAborted):
+            yield from abort(txn)
+        yield from sleep(0.2)
+    return count
+
+
+@pytest.mark.parametrize("escalates", [True, False])
+def test_scenario_10_escalated_transaction_beats_endless_optimistic_ones(escalates):
+    settings = Settings(escalate_after=3 if escalates else 1000)
+    simulation = lake(settings=settings)
+    # What it reads is what the others write, and it takes its time.
+    long = Member(simulation, "long", set_from_read(pause=5.0), RI, attempts=8)
+
+    def until():
+        return 300.0 if long.ended is None else long.ended + 2.0
+
+    for number in range(3):
+        simulation.add(f"s{number}", lambda client: storm(client, until, context_of(client)))
+    simulation.run()
+    short = sum(client.result for client in simulation.clients[1:])
+    if escalates:
+        assert long.result == "committed"
+        assert len(long.ids) == 4
+        assert len(set(long.ids)) == 1
+        assert len(long.kinds("escalation")) == 1
+        held = alone(simulation, lambda client: load_head(), "asker")
+        assert held.head.reserved == ()
+        assert settled(simulation)["a"] == {0: 101 + short, 1: 100}
+    else:
+        assert isinstance(long.result, ConflictError)
+        assert settled(simulation)["a"] == {0: 100 + short, 1: 100}
+
+
+@QUEUED
+def test_scenario_10_hung_owner_whose_heartbeat_lives_is_aborted_by_an_operator(features):
+    simulation = lake()
+    hung = Member(simulation, "hung", two_steps("a", "b", pause=2000.0), features, attempts=1)
+    patient = {"after": 2.0, "wait_timeout_seconds": 1500.0}
+    waiter = Member(simulation, "waiter", increment_body(), features, **patient)
+
+    def operator(client):
+        yield from sleep(200.0)
+        # Its lease is long over, were it not for its heartbeat.
+        assert waiter.ended is None
+        yield from recovery.abort(context_of(client), hung.ids[0])
+
+    simulation.add("operator", operator)
+    simulation.run()
+    assert waiter.result == "committed"
+    assert waiter.ended < 260.0
+    assert not waiter.kinds("stale")
+    assert isinstance(hung.result, TransactionAborted)
+    assert record_key(hung.ids[0]) not in simulation.store.objects
+    assert settled(simulation) == {"a": {0: 101, 1: 100}, "b": {0: 100, 1: 100}}
+
+
+# ------------------------------------------------------------------ 11
+
+
+def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_committed_upon():
+    simulation = lake()
+
+    def reader(client):
+        txn = begin(client, RCT)  # not bound to one state of the lake
+        yield from read(txn, "a")
+        seen = yield from read(txn, "b")
+        assert 7 in seen
+        yield from add_to(txn, "b", 1)
+        return (yield from commit(txn))
+
+    half = Process(simulation, reader, "reader")
+    # It has its place in a, and the state of a; and nothing yet of b.
+    half.until("b/_lakevilla/markers")
+
+    def appender(client):
+        txn = begin(client, RCT, wait_timeout_seconds=0.0)
+        for table in ("a", "b"):
+            yield from add_row(txn, table)
+        return (yield from commit(txn))
+
+    alone(simulation, appender, "appender")
+    with pytest.raises(ConflictError):
+        half.finish()
+    found = balances(simulation)
+    assert 7 in found["a"]
+    assert 7 in found["b"]
+    assert found["b"][0] == 100
+
+
+def add_row(txn, table):
+    rows = pa.table({"id": [7], "balance": [0], "items": [""]}, schema=SCHEMA)
+    yield from append(txn, table, rows.to_reader())
+
+
+@QUEUED
+@pytest.mark.parametrize("patience", [0.0, 300.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_refused(
+    features, patience, seed
+):
+    simulation = lake(seed=seed)
+
+    def crosswise(source, target):
+        def body(txn):
+            seen = yield from read(txn, source)
+            yield from sleep(2.0)
+            if 7 not in seen:
+                yield from add_row(txn, target)
+
+        return body
+
+    patient = {"wait_timeout_seconds": patience}
+    one = Member(simulation, "one", crosswise("a", "b"), features, **patient)
+    two = Member(simulation, "two", crosswise("b", "a"), features, **patient)
+    simulation.run()
+    assert (one.result, two.result) == ("committed", "committed")
+    # Serially the second sees the first's row, and adds none: one was refused and run again.
+    assert sorted(len(m.ids) for m in (one, two)) == [1, 2]
+    found = settled(simulation)
+    assert (7 in found["a"]) + (7 in found["b"]) == 1
+
+
+def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
+    """Else the operation would be done on an outdated state, and again at the commit."""
+    simulation = lake()
+
+    def late(client):
+        txn = begin(client, RCTI)
+        yield from add_to(txn, "a", 1)
+        yield from add_to(txn, "b", 1)
+        yield from commit(txn)
+        return txn.work.redos
+
+    one = Process(simulation, late, "late").until("b/_lakevilla/markers")
+    # Decided meanwhile and not published: HEAD alone tells of it.
+    Process(simulation, increment("b"), "rival").until("b/_delta_log")
+    assert one.finish() == 0
+    assert settled(simulation) == {"a": {0: 101, 1: 100}, "b": {0: 102, 1: 100}}
+
+
+@pytest.mark.parametrize("lands", ["before the deletion", "after it"])
+def test_a_renewal_that_ends_after_the_record_was_deleted_does_not_bring_it_back(lands):
+    simulation = lake()
+    client = simulation_client(simulation, "one")
+    txn = begin(client, RCTI)
+    run_now(simulation.store, add_to(txn, "a", 1))
+    renewal = renew(txn)
+    request = next(renewal)
+    if lands == "before the deletion":
+        answer = simulation.store.apply(request)
+    run_now(simulation.store, leave(txn))
+    if lands == "after it":
+        answer = simulation.store.apply(request)
+    with pytest.raises(StopIteration) as ended:
+        renewal.send(answer)
+        renewal.send(simulation.store.apply(Get(request.key)))
+    assert ended.value.value is True
+    assert txn.standing.record is None
+    assert not txn.standing.ousted

@@ -1,0 +1,151 @@
+"""Every crash point of a commit, and the interleavings of two commits up to a bound.
+
+Of two Delta tables, and of a Delta and an Iceberg table: each has more requests of its own
+there (manifests, a manifest list, the hint), and none of them may count before HEAD.
+"""
+
+import os
+from functools import partial
+
+import pytest
+
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import (
+    crash_everywhere,
+    crash_twice_everywhere,
+    interleavings,
+)
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from tests.support.sampling import today
+from tests.support.simulated.commits import TABLES, add_to, alone, balances, begin, lake, transfer
+
+SOAK = "LAKEVILLA_SOAK" in os.environ
+#: How many interleavings of two clients of Delta tables; ``make test-all`` sets 10,000.
+SCHEDULES = int(os.environ.get("LAKEVILLA_SCHEDULES", "20000" if SOAK else "100"))
+#: Of a lake of both formats, whose requests are more and slower.
+SCHEDULES_OF_BOTH = SCHEDULES if SOAK else 50
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+#: The tables that are Iceberg tables; all others are Delta tables.
+LAKES = pytest.mark.parametrize("iceberg", [(), ("b",)], ids=["delta", "mixed"])
+
+
+def one_transfer(iceberg, faults, schedule):
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    simulation.add("owner", transfer, restart=recover)
+    return simulation
+
+
+def check_all_or_nothing(simulation: Simulation):
+    """Recovered by another client: both tables or none, once and for all, and nothing left over."""
+    store = simulation.store
+    alone(simulation, recover, "other")
+    found = balances(simulation)
+    moved = 100 - found["a"][0]
+    assert moved in (0, 1)
+    assert found["b"][0] == 100 + moved
+    assert found["a"][1] == found["b"][1] == 100
+    invariants.every_table_is_readable(store, TABLES)
+    invariants.no_id_commits_twice(store, TABLES)
+    invariants.all_or_nothing(store, TABLES)
+    invariants.recovery_twice_is_recovery_once(
+        store, lambda: recovery.recover(context_of(simulation.clients[0]))
+    )
+    simulation.now += 3 * 24 * 3600
+    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    head = "_lakevilla/HEAD.json" in store.objects
+    if head:
+        invariants.no_orphan_files(store, TABLES)
+    assert balances(simulation) == found
+
+
+@LAKES
+def test_crash_at_any_request_of_a_commit_leaves_all_or_nothing(iceberg):
+    runs = crash_everywhere(partial(one_transfer, iceberg), check_all_or_nothing, "owner")
+    # HEAD; per table a list, reads and a probe; files, commit object, HEAD, entries.
+    assert runs >= 15 * 4
+
+
+#: First crashes that are followed by each second one: all of a Delta lake, in so many tests,
+#: and of a lake of both formats (where there are 120, for a minute each) another one each day.
+OF_DELTA, OF_BOTH = 11, 120
+PAIRS = [pytest.param((), OF_DELTA, n, id=f"delta-{n}") for n in range(OF_DELTA)] + [
+    pytest.param(("b",), 1 if SOAK else OF_BOTH, today().toordinal(), id="mixed")
+]
+
+
+@pytest.mark.daily(1, of="crashes of two in any place")
+@pytest.mark.timeout(0 if SOAK else 300)
+@pytest.mark.parametrize(("iceberg", "every", "first"), PAIRS)
+def test_crash_of_the_process_that_recovers_leaves_all_or_nothing(iceberg, every, first):
+    build = partial(one_transfer, iceberg)
+    runs = crash_twice_everywhere(build, check_all_or_nothing, "owner", every=every, first=first)
+    assert runs > 1000 / every
+
+
+def two_transfers(iceberg, faults, schedule):
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    simulation.add("one", lambda client: transfer(client, "a", "b", 1))
+    simulation.add("two", lambda client: transfer(client, "b", "a", 10))
+    return simulation
+
+
+def check_both(simulation: Simulation):
+    alone(simulation, recover, "other")
+    one, two = (client.result == "committed" for client in simulation.clients)
+    assert one or two
+    found = balances(simulation)
+    assert found["a"][0] == 100 - 1 * one + 10 * two
+    assert found["b"][0] == 100 + 1 * one - 10 * two
+    invariants.tables_follow_head(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+
+
+@LAKES
+@pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
+def test_two_commits_interleaved_in_every_way_lose_nothing(iceberg):
+    limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
+    build = partial(two_transfers, iceberg)
+    assert interleavings(build, check_both, limit=limit, preemptions=3) == limit
+
+
+def decide(client):
+    """A transfer that its owner leaves to others to publish."""
+    txn = begin(client)
+    yield from add_to(txn, "a", -1)
+    yield from add_to(txn, "b", 1)
+    yield from commit(txn, publish=False)
+
+
+def two_publishers(iceberg, faults, schedule):
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    alone(simulation, decide, "owner")
+    simulation.add("one", recover)
+    simulation.add("two", recover)
+    return simulation
+
+
+def check_published_once(simulation: Simulation):
+    store = simulation.store
+    found = balances(simulation)
+    assert (found["a"][0], found["b"][0]) == (99, 101)
+    invariants.every_table_is_readable(store, TABLES)
+    invariants.no_id_commits_twice(store, TABLES)
+    invariants.all_or_nothing(store, TABLES)
+
+
+@LAKES
+@pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
+def test_two_publishers_interleaved_in_every_way_publish_once(iceberg):
+    limit = SCHEDULES_OF_BOTH if iceberg else SCHEDULES
+    build = partial(two_publishers, iceberg)
+    assert interleavings(build, check_published_once, limit=limit, preemptions=3) == limit

@@ -1,0 +1,256 @@
+"""Decided commits whose files somebody cleans up: kept, or void and told (note 19; hazard 38)."""
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import TransactionAborted
+from lakevilla.maintenance import doctor, recovery, vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.store.effects import sleep
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
+from lakevilla.testing.tables import delta_cleaner, delta_writer, iceberg_writer
+from lakevilla.testing.tables.reader import table_rows
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.verbs import read_write
+from tests.support.simulated.commits import (
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+)
+
+DAY = 24 * 3600
+FORMATS = {"delta": delta_writer, "iceberg": iceberg_writer}
+
+
+def made(kind):
+    return lake(iceberg=TABLES if kind == "iceberg" else ())
+
+
+def append(txn, table, number):
+    rows = pa.table({"id": [number], "balance": [100], "items": [""]}, schema=SCHEMA)
+    return (yield from read_write.append(txn, table, rows.to_reader()))
+
+
+def appends_and_updates(client):
+    """Appends a row and changes it at once: the file that it appended is in no change."""
+    txn = begin(client)
+    yield from append(txn, "a", 7)
+    yield from add_to(txn, "a", 5, 7)
+    yield from add_to(txn, "a", 5, 0)
+    yield from commit(txn)
+
+
+def appends(client):
+    txn = begin(client)
+    yield from append(txn, "a", 7)
+    yield from commit(txn)
+
+
+def left_behind(simulation, program, kind, name="process"):
+    """A transaction that is decided and that its owner never publishes."""
+    Process(simulation, program, name).until("a/_delta_log" if kind == "delta" else "a/metadata/v")
+
+
+def recovered(simulation):
+    report = alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    # Nothing is blocked: a fresh client commits to each table, and is published.
+    alone(simulation, one_to_each, "fresh")
+    invariants.all_or_nothing(simulation.store, TABLES)
+    again = alone(simulation, lambda client: recovery.recover(context_of(client)), "again")
+    assert again.ok, again
+    return report
+
+
+def one_to_each(client):
+    txn = begin(client)
+    for table in TABLES:
+        yield from append(txn, table, 99)
+    result = yield from commit(txn)
+    assert None not in result.versions.values()
+
+
+def voided(report):
+    return [finding for finding in report.findings if finding.kind == "voided"]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("who", ["gc", "vacuum"])
+def test_what_a_replay_begins_from_is_not_cleaned_up(kind, who):
+    simulation = made(kind)
+    left_behind(simulation, appends_and_updates, kind)
+    simulation.now += 10 * DAY
+
+    def clean_up(client):
+        context = context_of(client)
+        if who == "gc":
+            yield from gc.gc(context)
+        else:
+            yield from vacuum.vacuum(context, "a", dry_run=False)
+
+    def changed(client):
+        assert (yield from FORMATS[kind].rewrite(client, "a", dict))
+
+    alone(simulation, clean_up, "cleaner")
+    alone(simulation, changed, "other")
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 7: 105, 99: 100}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_append_whose_file_another_client_has_deleted_is_void_and_told(kind):
+    simulation = made(kind)
+    left_behind(simulation, appends, kind)
+    files = [key for key in simulation.store.objects if key.startswith("a/")]
+    simulation.now += 10 * DAY
+    tidy = delta_cleaner.vacuum if kind == "delta" else iceberg_writer.remove_orphans
+    alone(simulation, lambda client: tidy(client, "a", 7 * DAY), "other")
+    deleted = set(files) - set(simulation.store.objects)
+    report = recovered(simulation)
+    (finding,) = voided(report)
+    assert not report.ok
+    assert finding.table == "a"
+    assert finding.txn_id in finding.message
+    assert any(key in finding.message for key in deleted)
+    assert "append" in finding.message
+    assert balances(simulation)["a"] == {0: 100, 1: 100, 99: 100}
+    # It stays in the history for who asks later.
+    later = alone(simulation, lambda client: doctor.doctor(context_of(client)), "doctor")
+    (told,) = voided(later)
+    assert told.severity == "warning"
+    assert told.txn_id == finding.txn_id
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("features", [Feature.R, Feature.R | Feature.I], ids=["entry", "HEAD"])
+@pytest.mark.parametrize("days", [0, 10])
+def test_an_open_transaction_looks_for_its_files_before_it_commits(kind, features, days):
+    """Open longer than another client's retention, it is undone; a young one asks for nothing."""
+    simulation = made(kind)
+    tidy = delta_cleaner.vacuum if kind == "delta" else iceberg_writer.remove_orphans
+
+    def stays_open(client):
+        txn = begin(client, features)
+        yield from append(txn, "a", 7)
+        yield from read(txn, "a")  # what was appended is stored now
+        yield from sleep(days * DAY)
+        yield from tidy(client, "a", 7 * DAY)
+        if not days:
+            return (yield from commit(txn))
+        with pytest.raises(TransactionAborted, match=r"a/.* was removed by another client"):
+            yield from commit(txn)
+
+    alone(simulation, stays_open, "owner")
+    assert recovered(simulation).ok
+    assert (7 in balances(simulation)["a"]) == (not days)
+
+
+def test_commits_behind_one_that_is_void_go_on():
+    simulation = lake()
+    left_behind(simulation, appends, "delta")
+
+    def behind(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from append(txn, "a", 8)
+        yield from commit(txn)
+
+    # Each is decided on top of the one before; none is published.
+    keys = set(simulation.store.objects)
+    left_behind(simulation, behind, "delta", "behind")
+    fresh = [key for key in set(simulation.store.objects) - keys if key.endswith(".parquet")]
+    assert len(fresh) == 2
+    simulation.now += 10 * DAY
+    gone = next(f for f in sorted(keys) if f.startswith("a/lv-h-") and _is_pending(simulation, f))
+    simulation.store.delete(gone)
+    (finding,) = voided(recovered(simulation))
+    assert gone in finding.message
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 8: 100, 99: 100}
+
+
+def _is_pending(simulation, key):
+    named = b"".join(
+        found.body for k, found in simulation.store.objects.items() if "/_delta_log/" in k
+    )
+    return key.rpartition("/")[2].encode() not in named
+
+
+def test_an_update_whose_new_file_is_gone_is_made_again():
+    simulation = lake()
+
+    def updates(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from commit(txn)
+
+    left_behind(simulation, updates, "delta")
+    simulation.now += 10 * DAY
+    alone(simulation, lambda client: delta_cleaner.vacuum(client, "a", 7 * DAY), "other")
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 99: 100}
+
+
+def test_an_update_of_a_file_of_the_table_that_is_gone_is_void_and_told():
+    """The table is damaged whatever becomes of the commit; what is behind it goes on."""
+    simulation = lake()
+
+    def updates(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 5)
+        yield from commit(txn)
+
+    left_behind(simulation, updates, "delta")
+    assert all(row["balance"] == 100 for row in table_rows(simulation.store, "a"))
+
+    def changed(client):
+        assert (yield from delta_writer.rewrite(client, "a", dict))
+
+    alone(simulation, changed, "other")
+    rewritten = max(
+        (found.modified_seconds, key)
+        for key, found in simulation.store.objects.items()
+        if key.startswith("a/") and key.endswith(".parquet")
+    )[1]
+    kept = simulation.store.objects.pop(rewritten)
+    report = alone(simulation, lambda client: recovery.recover(context_of(client)), "recoverer")
+    (finding,) = voided(report)
+    assert rewritten in finding.message
+    simulation.store.objects[rewritten] = kept
+    assert voided(recovered(simulation)) == []
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_what_a_commit_has_read_may_be_cleaned_up_before_it_is_replayed(kind):
+    """Then nobody can tell whether its reads still hold: told so, and nothing waits."""
+    simulation = made(kind)
+
+    def reads_and_appends(client):
+        txn = begin(client)
+        yield from read(txn, "a", "id = 0")
+        yield from append(txn, "a", 7)
+        yield from add_to(txn, "a", 5, 1)
+        yield from commit(txn)
+
+    read_before = [
+        key
+        for key in simulation.store.objects
+        if key.startswith("a/") and key.endswith(".parquet") and "_delta_log" not in key
+    ]
+    left_behind(simulation, reads_and_appends, kind)
+
+    def changed(client):
+        assert (yield from FORMATS[kind].rewrite(client, "a", dict))
+
+    alone(simulation, changed, "other")
+    for key in read_before:
+        del simulation.store.objects[key]
+    assert voided(recovered(simulation)) == []
+    assert balances(simulation)["a"] == {0: 100, 1: 105, 7: 100, 99: 100}

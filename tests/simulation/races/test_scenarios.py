@@ -1,0 +1,639 @@
+"""Races that model checking the design has found, each played out request by request."""
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    ConflictError,
+    ForeignConflict,
+    TransactionAborted,
+    VersionNotFound,
+)
+from lakevilla.global_log import head
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.publishing import outcome
+from lakevilla.settings import Settings
+from lakevilla.store.base import Refused
+from lakevilla.store.effects import Get
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import COLUMNS, SCHEMA, context_of
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_cleaner, delta_writer
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs import read_write, save
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.past import bind_to_past
+from lakevilla.transaction.verbs.read_write import append
+from tests.support.simulated.commits import (
+    RI,
+    TABLES,
+    Process,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+    simulation_client,
+    transfer,
+)
+
+HEAD = "HEAD.json"
+DAY = 24 * 3600
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def collect(client):
+    return gc.gc(context_of(client))
+
+
+def settled(simulation):
+    """After recovery: the balances, with every invariant of the logs held."""
+    alone(simulation, recover, "recoverer")
+    invariants.every_table_is_readable(simulation.store, TABLES)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+    invariants.tables_follow_head(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    return balances(simulation)
+
+
+def one_update(amount, table="a", number=0, features=RI):
+    def program(client):
+        txn = begin(client, features)
+        yield from add_to(txn, table, amount, number)
+        return (yield from commit(txn))
+
+    return program
+
+
+# ------------------------------------------------------------------ 1
+
+
+def test_delayed_head_replacement_lands_after_its_client_was_told_that_it_is_unknown():
+    simulation = lake()
+    ids = []
+
+    def owner(client):
+        txn = begin(client)
+        ids.append(txn.id)
+        yield from add_to(txn, "a", -1)
+        yield from add_to(txn, "b", 1)
+        yield from commit(txn)
+
+    process = Process(simulation, owner).until(HEAD)
+    delayed = process.next
+    while not process.done:
+        process.lose() if process.next == delayed else process.step()
+    assert isinstance(process.result, CommitOutcomeUnknown)
+    told = alone(simulation, lambda client: outcome.outcome(context_of(client), ids[0]), "asker")
+    assert told.state == "aborted"
+    assert isinstance(simulation.store.apply(delayed), Refused)
+    assert settled(simulation)["a"] == {0: 100, 1: 100}
+
+
+def test_delayed_entry_of_a_helper_lands_after_another_has_published():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    delayed = process.lose()
+    alone(simulation, recover, "helper")
+    assert isinstance(simulation.store.apply(delayed), Refused)
+    assert process.finish().versions is not None
+    assert settled(simulation)["a"][0] == 105
+
+
+# ------------------------------------------------------------------ 2
+
+
+def test_committer_that_slept_through_gc_finds_itself_fenced():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until(HEAD)
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    with pytest.raises(TransactionAborted):
+        process.finish()
+    assert settled(simulation)["a"][0] == 100
+    alone(simulation, collect, "collector again")
+    invariants.no_orphan_files(simulation.store, TABLES)
+
+
+def test_committer_whose_files_are_stored_and_whose_id_another_has_aborted():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("_lakevilla/commits")
+    txn = process.next.key.split("/")[-1][:36]
+    alone(simulation, lambda client: outcome.fence(context_of(client), txn), "operator")
+    with pytest.raises(TransactionAborted):
+        process.finish()
+    assert settled(simulation)["a"][0] == 100
+
+
+# ------------------------------------------------------------------ 3
+
+
+def saved(simulation):
+    """A transaction that was saved; its owner, about to commit, and its id."""
+    ids = []
+
+    def owner(client):
+        txn = begin(client)
+        ids.append(txn.id)
+        yield from add_to(txn, "a", -1)
+        yield from add_to(txn, "b", 1)
+        yield from save.save(txn)
+        try:
+            return (yield from commit(txn))
+        except (AlreadyCommitted, TransactionAborted):
+            yield from save.forget(txn)
+            yield from abort(txn)
+            raise
+
+    return Process(simulation, owner, "owner").until("_lakevilla/commits"), ids[0]
+
+
+def resumer(txn):
+    def program(client):
+        resumed = yield from save.resume(context_of(client), txn, client.name)
+        return (yield from commit(resumed))
+
+    return program
+
+
+def test_owner_and_resumer_of_one_transaction_commit_it_once_and_keep_its_files():
+    simulation = lake()
+    owner, txn = saved(simulation)
+    assert alone(simulation, resumer(txn), "resumer").id == txn
+    with pytest.raises((AlreadyCommitted, TransactionAborted)):
+        owner.finish()
+    assert settled(simulation)["a"][0] == 99
+
+
+def test_two_resumers_of_one_transaction_commit_it_once():
+    simulation = lake()
+    _, txn = saved(simulation)
+    one = Process(simulation, resumer(txn), "one").until(HEAD)
+    two = Process(simulation, resumer(txn), "two")
+    two.finish()
+    with pytest.raises((AlreadyCommitted, TransactionAborted)):
+        one.finish()
+    assert settled(simulation) == {"a": {0: 99, 1: 100}, "b": {0: 101, 1: 100}}
+
+
+def test_owner_with_a_lost_answer_and_a_resumer_commit_once():
+    simulation = lake()
+    owner, txn = saved(simulation)
+    owner.until(HEAD)
+    simulation.store.apply(owner.lose())
+    with pytest.raises(AlreadyCommitted):
+        alone(simulation, resumer(txn), "resumer")
+    assert owner.finish().id == txn
+    assert settled(simulation)["a"][0] == 99
+
+
+# ------------------------------------------------------------------ 4
+
+
+def test_foreign_append_takes_the_number_between_decision_and_publishing():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    row = {"id": 7, "balance": 1, "items": ""}
+    alone(simulation, lambda client: delta_writer.append(client, "a", [row]), "foreign")
+    assert process.finish().versions == {"a": 3}
+    assert settled(simulation)["a"] == {0: 105, 1: 100, 7: 1}
+
+
+def double(row):
+    return {**row, "balance": 2 * row["balance"]}
+
+
+def test_foreign_update_of_our_file_after_the_decision_is_reconciled_and_reported():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    # Another transaction is decided behind it and not published either.
+    behind = Process(simulation, one_update(7), "behind").until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    with pytest.raises(ForeignConflict):
+        behind.finish()
+    assert settled(simulation)["a"] == {0: 212, 1: 200}
+
+
+def test_foreign_update_under_an_observed_read_is_told():
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client)
+        found = yield from read(txn, "a", "id = 0")
+        yield from add_to(txn, "a", found[0])
+        return (yield from commit(txn))
+
+    process = Process(simulation, program).until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict, match="rows that it had read were changed"):
+        process.finish()
+    assert settled(simulation)["a"][0] == 300
+
+
+def test_who_has_read_a_pending_commit_conflicts_with_the_foreign_change_under_it():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+
+    def reader(client):
+        txn = begin(client)
+        found = yield from read(txn, "a", "id = 0")
+        assert found == {0: 105}
+        yield from add_to(txn, "b", found[0])
+        return (yield from commit(txn))
+
+    late = Process(simulation, reader, "reader").until(HEAD)
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    with pytest.raises(ConflictError):
+        late.finish()
+    assert settled(simulation)["b"][0] == 100
+
+
+def restored_after_it_was_reconciled():
+    """Balances after RESTORE has brought a file back that a helper had found gone."""
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    helper = Process(simulation, recover, "helper").until(HEAD)
+    alone(simulation, lambda client: delta_writer.restore(client, "a", 1), "restorer")
+    with contextlib.suppress(ForeignConflict):
+        process.finish()
+    helper.finish()
+    alone(simulation, one_update(0, "b"), "next")
+    return settled(simulation)["a"]
+
+
+def test_file_that_restore_brings_back_counts_as_gone():
+    assert restored_after_it_was_reconciled() == {0: 105, 1: 100}
+
+
+def test_last_entry_alone_does_not_tell_what_is_unfit():
+    with PLANTED["unfit_by_last_entry"].plant():
+        try:
+            found = restored_after_it_was_reconciled()
+        except AssertionError:
+            return
+    assert found != {0: 105, 1: 100}
+
+
+# ------------------------------------------------------------------ 5
+
+
+def test_entries_between_a_helpers_base_and_the_tip_are_cleaned_up():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    alone(simulation, one_update(1, number=1), "next")  # publishes both
+
+    def clean(client):
+        yield from delta_writer.append(client, "a", [{"id": 8, "balance": 0, "items": ""}])
+        yield from delta_cleaner.write_checkpoint(client, "a")
+        simulation.now += DAY
+        yield from delta_cleaner.clean_log(client, "a", 3600)
+
+    alone(simulation, clean, "cleaner")
+    process.finish()
+    assert settled(simulation)["a"] == {0: 105, 1: 101, 8: 0}
+
+
+def clean(simulation):
+    """Another client writes on, and a day later old entries are gone."""
+
+    def program(client):
+        for number in (8, 9):
+            yield from delta_writer.append(client, "a", [{"id": number, "balance": 0, "items": ""}])
+        yield from delta_cleaner.write_checkpoint(client, "a")
+        simulation.now += DAY
+        yield from delta_cleaner.clean_log(client, "a", 3600)
+
+    alone(simulation, program, "cleaner")
+
+
+def test_writer_whose_tip_was_cleaned_up_lists_the_log_anew():
+    simulation = lake()
+    process = Process(simulation, one_update(5, features=Feature.NONE)).until("a/lv-l")
+    clean(simulation)
+    process.finish()
+    assert balances(simulation)["a"] == {0: 105, 1: 100, 8: 0, 9: 0}
+
+
+def test_entry_that_was_created_where_clean_up_has_been_is_not_acknowledged():
+    simulation = lake()
+    process = Process(simulation, one_update(5, features=Feature.NONE)).until("a/_delta_log")
+    clean(simulation)
+    with pytest.raises(CommitOutcomeUnknown):
+        process.finish()
+    assert balances(simulation)["a"] == {0: 100, 1: 100, 8: 0, 9: 0}
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+def test_commit_that_waits_for_a_table_which_was_made_anew_is_void_there(entries):
+    simulation = lake()
+    Process(simulation, transfer).until("a/_delta_log")  # decided; and its owner dies
+    row = {"id": 7, "balance": 1, "items": ""}
+
+    def make_anew(client):
+        yield from delta_writer.drop_and_recreate(client, "a", COLUMNS, [row])
+        for _ in range(entries - 1):
+            yield from delta_writer.append(client, "a", [])
+
+    alone(simulation, make_anew, "foreign")
+    alone(simulation, one_update(5, "b"), "next")
+    alone(simulation, recover, "recoverer")
+    assert balances(simulation) == {"a": {7: 1}, "b": {0: 106, 1: 100}}
+
+
+# ------------------------------------------------------------------ 6
+
+
+def test_reader_first_touches_a_table_that_has_entered_the_lake_since():
+    simulation = lake(tables=("a", "b", "c"), warm=False)
+    alone(simulation, one_update(0, "a"), "first")
+
+    def reader(client):
+        txn = begin(client, read_only=True)
+        yield from read(txn, "a")
+        yield from read(txn, "c")
+
+    process = Process(simulation, reader).until("c/_lakevilla", Get)
+    alone(simulation, lambda client: transfer(client, "a", "c"), "writer")
+    with pytest.raises(ConflictError):
+        process.finish()
+
+
+def test_reader_bound_before_the_lake_began_sees_nothing_of_it():
+    simulation = lake(warm=False)
+
+    def reader(client):
+        txn = begin(client, read_only=True)
+        one = yield from read(txn, "a")
+        two = yield from read(txn, "b")
+        return one[0] + two[0]
+
+    # It has looked for a HEAD and for an owner of b, and then the lake begins.
+    process = Process(simulation, reader).until("b/_lakevilla/lake.json", Get)
+    process.step()
+    alone(simulation, transfer, "writer")
+    with pytest.raises(ConflictError):
+        process.finish()
+
+
+# ------------------------------------------------------------------ 7
+
+
+def test_table_dropped_under_a_decided_commit_does_not_stop_those_behind_it():
+    simulation = lake()
+    process = Process(simulation, transfer).until("a/_delta_log")
+
+    def drop(client):
+        txn = begin(client)
+        yield from read_write.drop(txn, "a")
+        return (yield from commit(txn))
+
+    alone(simulation, drop, "dropper")
+    process.finish()
+    alone(simulation, one_update(5, "b"), "next")
+    alone(simulation, recover, "recoverer")
+    assert balances(simulation, "b")["b"][0] == 106
+
+
+# ------------------------------------------------------------------ 8
+
+
+def test_isolated_and_recoverable_transactions_lose_no_update_unreported():
+    simulation = lake()
+    isolated = Process(simulation, one_update(5), "isolated").until("a/_delta_log")
+    alone(simulation, one_update(7, features=Feature.R), "recoverable")
+    with pytest.raises(ForeignConflict):
+        isolated.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+def test_recoverable_transaction_that_an_isolated_one_has_overtaken_is_redone():
+    simulation = lake()
+    plain = Process(simulation, one_update(7, features=Feature.R), "plain").until("a/_delta_log")
+    alone(simulation, one_update(5), "isolated")
+    plain.finish()
+    assert settled(simulation)["a"][0] == 112
+
+
+# ----------------------------------------------------------- 11, second half
+
+
+def test_of_two_that_read_what_the_other_writes_one_is_refused():
+    simulation = lake()
+
+    def crosswise(source, target):
+        def program(client):
+            txn = begin(client)
+            found = yield from read(txn, source, "id = 0")
+            yield from add_to(txn, target, found[0])
+            return (yield from commit(txn))
+
+        return program
+
+    one = Process(simulation, crosswise("a", "b"), "one").until(HEAD)
+    Process(simulation, crosswise("b", "a"), "two").finish()
+    with pytest.raises(ConflictError):
+        one.finish()
+    assert settled(simulation)["b"][0] == 100
+
+
+# ------------------------------------------------------------------ 12
+
+
+def test_foreign_commit_during_an_upload_is_redone_on():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/lv-h")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    process.finish()
+    assert settled(simulation)["a"] == {0: 205, 1: 200}
+
+
+def test_without_the_probe_a_foreign_commit_during_an_upload_is_found_too_late():
+    simulation = lake()
+    with PLANTED["no_probe_before_validation"].plant():
+        process = Process(simulation, one_update(5)).until("a/lv-h")
+        alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+        with pytest.raises(ForeignConflict):
+            process.finish()
+
+
+def test_two_helpers_reconcile_at_once_and_leave_no_orphan():
+    simulation = lake()
+    process = Process(simulation, one_update(5)).until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", double), "foreign")
+    helpers = [Process(simulation, recover, name).until(HEAD) for name in ("one", "two")]
+    for helper in helpers:
+        helper.finish()
+    with pytest.raises(ForeignConflict):
+        process.finish()
+    assert settled(simulation)["a"] == {0: 205, 1: 200}
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    invariants.no_orphan_files(simulation.store, TABLES)
+
+
+# ------------------------------------------------------------------ 13
+
+
+def test_more_than_a_page_of_commits_between_start_and_commit():
+    simulation = lake()
+    process = Process(simulation, transfer).until(HEAD)
+    for number in range(2 * head.PAGE_LENGTH + 10):
+        alone(simulation, one_update(1, "b", 1), f"other {number}")
+    assert process.finish() == "committed"
+    found = settled(simulation)
+    assert found["a"][0] == 99
+    assert found["b"] == {0: 101, 1: 100 + 2 * head.PAGE_LENGTH + 10}
+
+
+def with_key(key, amount=5):
+    def program(client):
+        txn = begin(client, key=KeyUse(key, None))
+        yield from bind_to_head(txn)
+        yield from add_to(txn, "a", amount)
+        return (yield from commit(txn))
+
+    return program
+
+
+def test_idempotency_key_used_again_by_a_new_process_and_after_gc():
+    simulation = lake()
+    first = alone(simulation, with_key("k"), "first")
+    with pytest.raises(AlreadyCommitted) as caught:
+        alone(simulation, with_key("k"), "second")
+    assert caught.value.result.id == first.id
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    with pytest.raises(AlreadyCommitted):
+        alone(simulation, with_key("k"), "third")
+    assert settled(simulation)["a"][0] == 105
+
+
+def test_idempotency_key_used_again_while_its_first_user_sleeps():
+    simulation = lake()
+    sleeper = Process(simulation, with_key("k"), "sleeper").until(HEAD)
+    Process(simulation, with_key("k"), "second").finish()
+    with pytest.raises(TransactionAborted):
+        sleeper.finish()
+    assert settled(simulation)["a"][0] == 105
+
+
+# ------------------------------------------------------------------ 14
+
+
+def test_clock_behind_the_floor_gets_an_id_above_it():
+    simulation = lake()
+    simulation.now += 2 * DAY
+    alone(simulation, collect, "collector")
+    client = simulation_client(simulation, "late")
+    client.clock.offset_seconds = -3 * DAY
+    process = Process(simulation, one_update(5))
+    process.finish()
+
+    def late(_):
+        return one_update(5)(client)
+
+    alone(simulation, late, "late too")
+    assert settled(simulation)["a"][0] == 110
+
+
+def test_tip_of_before_a_suspend_is_not_relied_on():
+    simulation = lake()
+    client = simulation_client(simulation, "sleeper")
+    context = context_of(client)
+
+    def update(_):
+        txn = begin(client, Feature.R, context)
+        yield from add_to(txn, "a", 5)
+        return (yield from commit(txn))
+
+    alone(simulation, update, "before")
+
+    clean(simulation)
+    alone(simulation, update, "after")
+    assert balances(simulation)["a"] == {0: 110, 1: 100, 8: 0, 9: 0}
+
+
+# ------------------------------------------------------------------ the past
+
+
+def test_a_state_whose_pending_commit_is_forgotten_is_not_told_without_it():
+    """The entry that publishes it holds a later one as well, so the log tells no such state."""
+    simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
+
+    def adds(table, number):
+        def program(client):
+            txn = begin(client)
+            rows = pa.table({"id": [number], "balance": [0], "items": [""]}, schema=SCHEMA)
+            yield from append(txn, table, rows.to_reader())
+            return (yield from commit(txn))
+
+        return program
+
+    def rows_at(version):
+        def program(client):
+            txn = begin(client, read_only=True)
+            yield from bind_to_past(txn, version=version)
+            return (yield from read(txn, "a"))
+
+        return program
+
+    Process(simulation, adds("a", 7), "first").until("a/_delta_log")
+    simulation.now += 300
+    version = alone(simulation, adds("b", 8), "second").global_version
+    expected = {0: 100, 1: 100, 7: 0}
+    assert alone(simulation, rows_at(version), "reader") == expected
+    simulation.now += 100
+    alone(simulation, adds("a", 9), "third")
+    assert alone(simulation, rows_at(version), "reader after") == expected
+    simulation.now += 400
+    # The first lets go of what is published, the second of the history of that.
+    for number in range(2):
+        alone(simulation, collect, f"collector {number}")
+    with pytest.raises(VersionNotFound, match="forgotten"):
+        alone(simulation, rows_at(version), "late reader")
+
+
+def test_a_state_whose_pending_commit_was_replaced_and_is_forgotten_is_not_told_without_it():
+    """A client without LakeVilla came first, so its publishing is another commit's."""
+    simulation = lake(settings=Settings(outcome_retention_seconds=600.0))
+
+    def rows_at(version):
+        def program(client):
+            txn = begin(client, read_only=True)
+            yield from bind_to_past(txn, version=version)
+            return (yield from read(txn, "a"))
+
+        return program
+
+    Process(simulation, one_update(5), "first").until("a/_delta_log")
+    simulation.now += 300
+    version = alone(simulation, one_update(1, "b"), "second").global_version
+    assert alone(simulation, rows_at(version), "reader") == {0: 105, 1: 100}
+
+    def rewrite(client):
+        assert (yield from delta_writer.rewrite(client, "a", dict))
+
+    alone(simulation, rewrite, "other")
+    assert settled(simulation)["a"] == {0: 105, 1: 100}
+    simulation.now += 500
+    for number in range(2):
+        alone(simulation, collect, f"collector {number}")
+    with pytest.raises(VersionNotFound, match="forgotten"):
+        alone(simulation, rows_at(version), "late reader")

@@ -1,0 +1,123 @@
+"""Where the lakes of tests are: in memory, in a directory, on S3; of either format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import lakevilla as lv
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+from tests.fixtures.s3 import SERVERS
+from tests.support.stores import Closed, is_entry
+from tests.support.tables import Row, add, in_order
+
+
+@dataclass(frozen=True)
+class Place:
+    """A lake's root and the options that reach it; picklable, for tests with processes."""
+
+    root: str
+    storage_options: dict[str, str] = field(default_factory=dict)
+    format: Literal["delta", "iceberg"] = "delta"
+
+    def connect(self, **options: Any) -> lv.Lake:
+        """A client of its own: no caches shared with others."""
+        return lv.connect(self.root, storage_options=self.storage_options or None, **options)
+
+    @property
+    def seen_by_others(self) -> bool:
+        """Whether clients without LakeVilla can reach it."""
+        return not self.root.startswith("memory:")
+
+    def uri(self, table: str) -> str:
+        return f"{self.root}/{table}"
+
+    def write(self, table: str, rows: pa.Table | Sequence[Row], **options: Any) -> None:
+        """Create or append to a table as another client: deltalake, or pyiceberg."""
+        data = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
+        if self.format == "iceberg":
+            identifier = tuple(table.split("/"))
+            self.catalog().create_table_if_not_exists(identifier, data.schema).append(data)
+            return
+        options = {"mode": "append", **options}
+        write_deltalake(
+            self.uri(table), data, storage_options=self.storage_options or None, **options
+        )
+
+    def delta(self, table: str, version: int | None = None) -> DeltaTable:
+        """The table as deltalake opens it now."""
+        return DeltaTable(
+            self.uri(table), version=version, storage_options=self.storage_options or None
+        )
+
+    def catalog(self) -> ObjectStoreCatalog:
+        """The Iceberg tables of the place as pyiceberg opens them."""
+        return ObjectStoreCatalog("tests", warehouse=self.root)
+
+    def seen(self, table: str, version: int | None = None) -> list[dict[str, Any]]:
+        """The rows that another client reads."""
+        if self.format == "iceberg":
+            assert version is None, "pyiceberg knows snapshots, not versions"
+            opened = self.catalog().load_table(tuple(table.split("/")))
+            return in_order(opened.scan().to_arrow())
+        return in_order(self.delta(table, version).to_pyarrow_table())
+
+
+def make_place(kind: str, request: pytest.FixtureRequest) -> Place:
+    """A fresh lake of one kind: ``memory``, ``local``, ``s3``, or ``iceberg``.
+
+    The last is a local one whose tables are made as Iceberg tables unless a test says otherwise.
+    """
+    if kind == "iceberg":
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        for owner in (lv.Lake, lv.Transaction):
+            patch.setitem(owner.create_table.__kwdefaults__, "format", "iceberg")
+        return Place(str(request.getfixturevalue("tmp_path") / "lake"), format="iceberg")
+    if kind == "memory":
+        return Place(f"memory://{request.node.nodeid.replace('/', '-')}")
+    if kind == "local":
+        return Place(str(request.getfixturevalue("tmp_path") / "lake"))
+    # The quickest of them: tests of the store itself run on each.
+    server = request.getfixturevalue("s3_servers")[SERVERS[0]]
+    return Place(server.new_root(), server.storage_options)
+
+
+def skip_iceberg(request: pytest.FixtureRequest) -> None:
+    """Leave out what Delta tables alone have."""
+    if "iceberg" in request.node.callspec.id:
+        pytest.skip("of Delta tables alone")
+
+
+def skip_constraints(request: pytest.FixtureRequest) -> None:
+    """Leave out what adds a constraint to an Iceberg table: it has none."""
+    case = request.node.callspec.id
+    if "iceberg" in case and "constraint" in case:
+        pytest.skip("Iceberg has no constraints")
+
+
+def fill(place: Place, tables: Mapping[str, Sequence[Row]]) -> None:
+    """Make tables, by another client where one reaches the place, else in one transaction."""
+    if place.seen_by_others:
+        for name, rows in tables.items():
+            place.write(name, rows)
+        return
+    with place.connect() as lake, lake.transaction() as txn:
+        for name, rows in tables.items():
+            txn.create_table(name, pa.Table.from_pylist(list(rows)))
+
+
+def decide_and_leave(place: Place) -> str:
+    """A commit over both tables that its owner could not publish in ``bank``; its id."""
+    with place.connect() as lake:
+        lake._client.runner.store = Closed(lake._client.runner.store, is_entry("bank"))
+        with lake.transaction() as txn:
+            add(txn, 1, 5)
+            txn.append("other", [{"id": 8, "balance": 8}])
+        assert txn.result is not None
+        assert txn.result.versions == {"bank": None, "other": 1}
+    return txn.id

@@ -1,0 +1,103 @@
+"""What tests of queues look at: markers and records in the store, and what waiters are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import lakevilla as lv
+from lakevilla.global_log.head import Head
+from lakevilla.markers.repo import list_markers
+from lakevilla.store.effects import list_objects
+from lakevilla.sublogs.record import TXNS_PREFIX
+from tests.support.places import Place
+
+T = TypeVar("T")
+
+R, CT, I = lv.Feature.R, lv.Feature.CT, lv.Feature.I  # noqa: E741
+QUEUED = {"CT": CT, "R|CT": R | CT, "R|CT|I": R | CT | I}
+
+#: Looks often; a lease that nobody alive lets run out in a test.
+QUICK = lv.Settings(
+    lease_seconds=30.0,
+    wait_poll_seconds=0.02,
+    wait_poll_cap_seconds=0.05,
+    retry_base_seconds=0.005,
+    retry_cap_seconds=0.05,
+)
+
+#: What a waiter is given before a test takes it for stuck.
+PATIENCE_SECONDS = 60.0
+
+
+def tickets(lake: lv.Lake, table: str) -> list[int]:
+    """The numbers of the markers that lie at a table."""
+    return [one.number for one in lake._client.runner.run(list_markers(table))]
+
+
+def records(lake: lv.Lake) -> list[str]:
+    """What lies under the transactions' prefix: records and sublogs."""
+    return [info.key for info in lake._client.runner.run(list_objects(TXNS_PREFIX))]
+
+
+def left_over(lake: lv.Lake, *tables: str) -> list[str]:
+    """Whatever queues have left in the store."""
+    markers = [f"{table}: {number}" for table in tables for number in tickets(lake, table)]
+    return markers + records(lake)
+
+
+def head_of(place: Place) -> Head:
+    with place.connect() as lake:
+        held = lake._client.runner.run(lake._client.context.head())
+    assert held is not None
+    return held.head
+
+
+class Told:
+    """An ``on_event`` that remembers, and that another thread can wait for."""
+
+    def __init__(self) -> None:
+        self.events: list[lv.Event] = []
+        self._more = threading.Condition()
+
+    def __call__(self, event: lv.Event) -> None:
+        with self._more:
+            self.events.append(event)
+            self._more.notify_all()
+
+    def of(self, kind: str) -> list[lv.Event]:
+        with self._more:
+            return [event for event in self.events if event.kind == kind]
+
+    def wait(self, kind: str, is_it: Callable[[lv.Event], bool] = lambda event: True) -> lv.Event:
+        """The first event of a kind; blocks until it is told."""
+        found: list[lv.Event] = []
+
+        def told() -> bool:
+            found[:] = [event for event in self.events if event.kind == kind and is_it(event)]
+            return bool(found)
+
+        with self._more:
+            assert self._more.wait_for(told, PATIENCE_SECONDS), f"nobody was told of {kind}"
+        return found[0]
+
+
+@contextmanager
+def beside(work: Callable[[], T]) -> Iterator[Future[T]]:
+    """Run ``work`` in another thread; it has ended when the block is left."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        future = pool.submit(work)
+        yield future
+        future.result(PATIENCE_SECONDS)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def in_another_thread(work: Callable[[], T]) -> T:
+    """Do ``work`` in another thread, as another client would: no thread waits for itself."""
+    with beside(work) as ended:
+        return ended.result(PATIENCE_SECONDS)

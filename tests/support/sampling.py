@@ -1,0 +1,160 @@
+"""A day's share of the tests: what ``make test`` runs, and what of the rest there is time for.
+
+``--share day`` keeps all of ``tests/unit``; elsewhere an eighth of a function's parameter sets, one
+at least. The mark ``daily`` says otherwise: ``daily(5)`` keeps five, and ``daily(1, of="kills of a
+driver")`` one of all tests of that family, for tests that take long. Who is kept is told by the
+date: tests take turns, so that all of them are run within so many days as one share goes into
+them. ``--share rest`` is all others, in an order that the date shuffles, and ``--minutes`` ends it.
+
+``--day 2026-11-22`` repeats a day; it stands in the header of each run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import date
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+#: Of so many parameter sets of a function, one runs each day.
+ONE_OF = 8
+UNIT = Path(__file__).parents[1] / "unit"
+
+
+def today() -> date:
+    """The day of this run, for what is drawn by itself."""
+    return date.fromisoformat(os.environ["LAKEVILLA_DAY"])
+
+
+class Turn(NamedTuple):
+    """A test, the family whose turns it takes, and how many of those run a day (all if None)."""
+
+    test: str
+    family: str
+    daily: int | None
+
+
+def shuffled(tests: Iterable[str], salt: str = "") -> list[str]:
+    """An order that has nothing to do with names, and is the same in each process."""
+    return sorted(tests, key=lambda test: blake2b((salt + test).encode()).digest())
+
+
+def one_days(tests: Sequence[str], count: int, day: date) -> set[str]:
+    """``count`` of the tests; days that follow one another go through all of them."""
+    ring = shuffled(tests)
+    first = day.toordinal() * count
+    return {ring[(first + i) % len(ring)] for i in range(min(count, len(ring)))}
+
+
+def share(turns: Iterable[Turn], day: date) -> set[str]:
+    """The tests whose turn it is on this day."""
+    families: dict[str, list[Turn]] = defaultdict(list)
+    for turn in turns:
+        families[turn.family].append(turn)
+    chosen: set[str] = set()
+    for name, members in families.items():
+        counts = {turn.daily for turn in members}
+        if len(counts) > 1:
+            raise pytest.UsageError(f"tests of {name!r} disagree how many run a day: {counts}")
+        (daily,) = counts
+        tests = [turn.test for turn in members]
+        chosen |= set(tests) if daily is None else one_days(tests, daily, day)
+    return chosen
+
+
+def turns_of(items: Sequence[pytest.Item]) -> list[Turn]:
+    """As the marks say, or by the rule for all others."""
+    parameters: dict[str, int] = defaultdict(int)
+    for item in items:
+        parameters[_function(item)] += 1
+    return [_turn(item, parameters[_function(item)]) for item in items]
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _turn(item: pytest.Item, parameters: int) -> Turn:
+    function = _function(item)
+    mark = item.get_closest_marker("daily")
+    if mark is not None:
+        return Turn(item.nodeid, mark.kwargs.get("of", function), mark.args[0])
+    if item.path.is_relative_to(UNIT):
+        return Turn(item.nodeid, function, None)
+    return Turn(item.nodeid, function, -(-parameters // ONE_OF))
+
+
+# ------------------------------------------------------------------- pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sampling")
+    group.addoption(
+        "--share",
+        choices=("all", "day", "rest"),
+        default="all",
+        help="all tests, the day's share of them, or the rest",
+    )
+    group.addoption(
+        "--day",
+        type=date.fromisoformat,
+        # Workers inherit the environment: midnight may come between their starts.
+        default=os.environ.setdefault("LAKEVILLA_DAY", date.today().isoformat()),
+        help="the day whose share it is and whose seeds are drawn (LAKEVILLA_DAY; today)",
+    )
+    group.addoption(
+        "--minutes", type=float, default=None, help="begin no test after so many minutes"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "daily(count, of=family): so many of the function's parameter sets, or of the tests of "
+        "a family, run in a day's share",
+    )
+    day: date = config.getoption("--day")
+    os.environ["LAKEVILLA_DAY"] = day.isoformat()
+    # The tables and predicates of tests/property.
+    os.environ.setdefault("LAKEVILLA_ROWS_SEED", str(day.toordinal() * 1000))
+    minutes = config.getoption("--minutes")
+    if minutes is not None:
+        config.pluginmanager.register(Deadline(time.monotonic() + 60 * minutes))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    share = config.getoption("--share")
+    return f"share: {share}, of {config.getoption('--day')} (repeated by --day)"
+
+
+@pytest.hookimpl(trylast=True)  # what -m and -k leave out takes no turn
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, day = config.getoption("--share"), config.getoption("--day")
+    if part == "all":
+        return
+    chosen = share(turns_of(items), day)
+    runs = {True: part == "day", False: part == "rest"}
+    config.hook.pytest_deselected(items=[i for i in items if not runs[i.nodeid in chosen]])
+    items[:] = [item for item in items if runs[item.nodeid in chosen]]
+    if part == "rest":
+        order = shuffled((item.nodeid for item in items), salt=str(day))
+        places = {test: place for place, test in enumerate(order)}
+        # A group runs in one worker from the beginning, beside all others.
+        items.sort(key=lambda i: (i.get_closest_marker("xdist_group") is None, places[i.nodeid]))
+
+
+class Deadline:
+    """Lets no test begin once the time is up."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> bool | None:
+        return True if time.monotonic() >= self._at else None

@@ -1,0 +1,301 @@
+"""Tables, transactions and processes of which the exhaustive tests and the scenarios are made."""
+
+from lakevilla.errors import AlreadyCommitted, ConflictError, LakeVillaError, TransactionAborted
+from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.store.base import Unknown
+from lakevilla.store.effects import Await, List, Parallel, Put, Sleep, sleep
+from lakevilla.sublogs.operations import Update
+from lakevilla.testing.histories.attempts import COLUMNS, context_of
+from lakevilla.testing.tables import delta_writer, iceberg_writer
+from lakevilla.testing.tables.reader import run_now, table_rows
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.heartbeat import SimulatedHeartbeat
+from lakevilla.testing.world.programs import as_program
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import rerun
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin as _begin
+from lakevilla.transaction.verbs.read_write import execute, scan
+from lakevilla.transaction.verbs.save import forget
+
+TABLES = ("a", "b")
+RI = Feature.R | Feature.I
+RCT = Feature.R | Feature.CT
+RCTI = Feature.R | Feature.CT | Feature.I
+
+
+def lake(faults=None, schedule=None, *, tables=TABLES, warm=True, iceberg=(), **options):
+    """A simulation whose store holds tables of one account each, in HEAD if ``warm``.
+
+    Those in ``iceberg`` are Iceberg tables, the others Delta tables.
+    """
+    simulation = Simulation(faults=faults, schedule=schedule, **options)
+    maker = Simulation(1)
+    maker.store = simulation.store
+
+    def set_up(client):
+        for table in tables:
+            rows = [{"id": n, "balance": 100, "items": ""} for n in (0, 1)]
+            clients = iceberg_writer if table in iceberg else delta_writer
+            yield from clients.create(client, table, COLUMNS, rows)
+        if warm:
+            # The tables are in HEAD, and their files are the lake's to clean up.
+            txn = begin(client)
+            for table in tables:
+                yield from add_to(txn, table, 0)
+            yield from commit(txn)
+
+    maker.add("setup", set_up)
+    maker.run()
+    return simulation
+
+
+def begin(client, features=RI, context=None, key=None, **options):
+    context = context or context_of(client)
+    txn = _begin(TransactionState(context, client.ids.txn_id(), Options(features, **options)))
+    txn.through_head = bool(features & (Feature.I | Feature.CT))
+    txn.standing.key = key
+    return txn
+
+
+def add_to(txn, table, amount, number=0):
+    """Update one account."""
+    operation = Update(
+        table,
+        {"balance": parse_expression(f"balance + {amount}")},
+        parse_predicate(f"id = {number}"),
+    )
+    return (yield from execute(txn, operation, "update"))
+
+
+def set_to(txn, table, balance, number=0):
+    """Write a balance that the caller has computed."""
+    operation = Update(
+        table, {"balance": parse_expression(str(balance))}, parse_predicate(f"id = {number}")
+    )
+    return (yield from execute(txn, operation, "update"))
+
+
+def read(txn, table, where="id >= 0"):
+    """The balances, as the caller sees them."""
+    rows = (yield from scan(txn, table, None, parse_predicate(where))).read_all().to_pylist()
+    return {row["id"]: row["balance"] for row in rows}
+
+
+def transfer(client, source="a", target="b", amount=1, features=RI):
+    """One commit over two tables; "lost" if it was refused."""
+    txn = begin(client, features)
+    try:
+        yield from add_to(txn, source, -amount)
+        yield from add_to(txn, target, amount)
+        yield from commit(txn)
+    except (ConflictError, TransactionAborted):
+        yield from end(txn)
+        return "lost"
+    return "committed"
+
+
+def balances(simulation, *tables):
+    """All balances by table and id, as a reader of the bare format finds them."""
+    return {
+        table: {row["id"]: row["balance"] for row in table_rows(simulation.store, table)}
+        for table in tables or TABLES
+    }
+
+
+def alone(simulation, program, name):
+    """Run one program on the simulation's store, from a process of its own, without faults."""
+    client = simulation_client(simulation, name)
+
+    def pass_by(seconds):
+        simulation.now += seconds + 0.001  # nobody wakes on the dot
+
+    return run_now(simulation.store, program(client), pass_by)
+
+
+def simulation_client(simulation, name):
+    return Client(simulation, name, f"{simulation.seed}/{name}", 1.0)
+
+
+class Process:
+    """A program that is run up to a request of one's choice, and on from there."""
+
+    def __init__(self, simulation, program, name="process"):
+        self.simulation = simulation
+        self.client = simulation_client(simulation, name)
+        self._steps = _flat(program(self.client))
+        self.done = False
+        self.result = None
+        self.next = None
+        self._resume(None)
+
+    def until(self, word, verb=Put):
+        """Stop right before the next ``verb`` whose key has ``word`` in it."""
+        while not self.done:
+            if isinstance(self.next, verb) and word in self.next.key:
+                return self
+            self.step()
+        raise AssertionError(f"it ended without {verb.__name__} of {word}: {self.result!r}")
+
+    def step(self):
+        """Make the next request; returns it, with its answer."""
+        request = self.next
+        if isinstance(request, Sleep):
+            self.simulation.now += request.seconds
+            answer = None
+        elif isinstance(request, Await):
+            assert request.gate.is_open, "it waits for another program of its process"
+            answer = None
+        else:
+            answer = self.simulation.store.apply(request)
+        self._resume(answer)
+        return request, answer
+
+    def lose(self):
+        """The next request gets no answer; returns it, for it may land later."""
+        request = self.next
+        self._resume(Unknown("the connection was cut"))
+        return request
+
+    def fail(self, error):
+        """The store turns the next request down; returns it."""
+        request = self.next
+        self._resume(None, error)
+        return request
+
+    def interrupt(self):
+        """Ctrl-C at the next request, which is not answered; returns it, for it may land later."""
+        request = self.next
+        self._resume(None, KeyboardInterrupt())
+        return request
+
+    def finish(self):
+        while not self.done:
+            self.step()
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def _resume(self, answer, error=None):
+        try:
+            steps = self._steps
+            self.next = steps.send(answer) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            self.done, self.result = True, stop.value
+        except LakeVillaError as error:
+            self.done, self.result = True, error
+
+
+def _flat(program):
+    """A program's single requests, parts of a ``Parallel`` one after the other."""
+    answer = None
+    error = None
+    while True:
+        try:
+            effect = program.send(answer) if error is None else program.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        answer, error = None, None
+        if isinstance(effect, Parallel):
+            answer = []
+            for part in effect.parts:
+                try:
+                    answer.append((yield from _flat(as_program(part))))
+                except LakeVillaError as raised:
+                    error = error or raised
+        elif isinstance(effect, List):
+            answer = sorted((yield effect), key=lambda info: info.key)
+        else:
+            try:
+                answer = yield effect
+            except (LakeVillaError, KeyboardInterrupt) as raised:
+                error = raised
+
+
+class Member:
+    """A client that runs one transaction as ``lake.run`` does, with a heartbeat.
+
+    It begins ``after`` so many seconds. ``body(txn)`` is its program. ``ids`` holds
+    the id of each attempt, ``events`` what the protocol told of it, ``result`` is
+    "committed" or the last error, and ``ended`` the time at which it was known.
+    """
+
+    def __init__(self, simulation, name, body, features=RCTI, *, after=0.0, attempts=10, **options):
+        self.simulation = simulation
+        self.name = name
+        self.body = body
+        self.features = features
+        self.after = after
+        self.attempts = attempts
+        self.options = options
+        self.events = []
+        self.ids = []
+        self.result = None
+        self.ended = None
+        self.client = simulation.add(name, self._program)
+
+    def kinds(self, kind):
+        """The events of a kind."""
+        return [event for event in self.events if event.kind == kind]
+
+    def _program(self, client):
+        yield from sleep(self.after)
+        runner = Runner(client, self.events.append)
+        self.result = yield from runner.run(
+            self.body, self.features, attempts=self.attempts, ids=self.ids, **self.options
+        )
+        self.ended = self.simulation.now
+
+
+class Runner:
+    """A process with a heartbeat that runs transactions one after the other, as ``lake.run``."""
+
+    def __init__(self, client, notify=lambda event: None):
+        self.client = client
+        self.context = context_of(client)
+        self.context.notify = notify
+        self.heartbeat = SimulatedHeartbeat(client, self.context.settings.lease_seconds)
+        self.context.renewed = self.heartbeat.add
+
+    def run(self, body, features=RCTI, *, attempts=10, ids=None, rest=0.0, **options):
+        """One transaction, again after each conflict and a ``rest``; "committed", or the error."""
+        ids = [] if ids is None else ids
+        kept, result = None, None
+        for losses in range(attempts):
+            if kept is None:
+                txn = begin(self.client, features, self.context, **options)
+            else:
+                escalate = losses >= self.context.settings.escalate_after
+                txn = yield from rerun.rerun(kept, escalate=escalate)
+            ids.append(txn.id)
+            kept = None
+            try:
+                yield from body(txn)
+                yield from commit(txn)
+            except ConflictError as error:
+                result, kept = error, txn
+                yield from sleep(rest)
+            except TransactionAborted as error:
+                result = error
+                yield from end(txn)
+            except AlreadyCommitted:
+                yield from end(txn)
+                self.heartbeat.drop(txn)
+                raise
+            else:
+                result = "committed"
+                break
+        if kept is not None:
+            yield from end(kept)
+        self.heartbeat.drop(txn)
+        return result
+
+
+def end(txn):
+    """Undo a transaction that will not be run again."""
+    yield from forget(txn)
+    yield from abort(txn)

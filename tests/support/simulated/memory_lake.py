@@ -1,0 +1,291 @@
+"""A lake in memory: programs of its processes run one by one, on a store that may answer otherwise.
+
+The tables are real Delta (or Iceberg) tables and HEAD is a real HEAD; rows are handled by the
+simulator's engine. Nothing moves but what a test moves, the clock included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.global_log.head import Head
+from lakevilla.lake.context import Event
+from lakevilla.maintenance.recovery import recover
+from lakevilla.results import Report
+from lakevilla.settings import Settings
+from lakevilla.store.base import Found, Refused
+from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
+from lakevilla.sublogs.operations import Update
+from lakevilla.testing.histories.attempts import SCHEMA, context_of
+from lakevilla.testing.tables.reader import read_table, run_now, table_rows
+from lakevilla.testing.world.programs import as_program
+from lakevilla.testing.world.store import SimulatedStore
+from lakevilla.transaction.commit.candidate import Candidate
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
+from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs import read_write
+from tests.support.simulated import commits
+
+T = TypeVar("T")
+
+#: Features of a transaction that commits by its log entry, and through HEAD.
+BY_ENTRY, THROUGH_HEAD = Feature.R, Feature.R | Feature.I
+
+
+class MemoryLake:
+    """Tables ``a`` and ``b`` with ids 0 and 1 in one file each, and a balance of 100.
+
+    ``warm``: a transaction has written them already, so they are in HEAD.
+    """
+
+    def __init__(
+        self,
+        *tables: str,
+        warm: bool = True,
+        iceberg: Collection[str] = (),
+        **settings: Any,
+    ) -> None:
+        self.tables = tables or commits.TABLES
+        self.world = commits.lake(
+            tables=self.tables, warm=warm, iceberg=iceberg, settings=Settings(**settings)
+        )
+        self._peers = 0
+
+    @property
+    def store(self) -> SimulatedStore:
+        store: SimulatedStore = self.world.store
+        return store
+
+    def peer(self) -> Peer:
+        """One more process, which knows nothing of the lake yet."""
+        self._peers += 1
+        return Peer(self, f"peer{self._peers}")
+
+    def pass_by(self, seconds: float) -> None:
+        """Time goes by, for all."""
+        self.world.now += seconds + 0.001
+
+    @property
+    def head(self) -> Head:
+        """HEAD as somebody new finds it."""
+        held = self.peer().run_head()
+        assert held is not None
+        return held
+
+    def ids(self, table: str) -> Sequence[int]:
+        """The ids in a table, in order: one that is there twice is seen."""
+        return sorted(row["id"] for row in table_rows(self.store, table))
+
+    def rows(self, table: str) -> dict[int, int]:
+        """The balances by id, as a client without LakeVilla reads the table."""
+        found = table_rows(self.store, table)
+        balances = {row["id"]: row["balance"] for row in found}
+        assert len(balances) == len(found), f"rows are there twice: {found}"
+        return balances
+
+    def version(self, table: str) -> int:
+        """The newest version of a table's log."""
+        found = run_now(self.store, read_table(table))
+        assert found is not None
+        return found.version
+
+    def keys(self, prefix: str) -> list[str]:
+        """The objects whose keys begin so."""
+        return sorted(key for key in self.store.objects if key.startswith(prefix))
+
+    def recover(self) -> Report:
+        """Somebody new finishes what others have left."""
+        peer = self.peer()
+        return peer.run(recover(peer.context))
+
+    def replacements(self) -> int:
+        """How often a HEAD was stored."""
+        return sum(change.key == "_lakevilla/HEAD.json" for change in self.store.journal)
+
+
+@dataclass
+class _Instead:
+    """What a process is answered in place of the store's answer."""
+
+    verb: type[Effect]
+    word: str
+    answer: object
+    times: int
+    landed: bool
+
+
+class Peer:
+    """One process at a lake, with its own caches, clock and ids.
+
+    Attributes
+    ----------
+    asked : list of Effect
+        What it has asked of the store, in order.
+    events : list of Event
+        What its programs have notified.
+    """
+
+    def __init__(self, lake: MemoryLake, name: str) -> None:
+        self.lake = lake
+        self.client = commits.simulation_client(lake.world, name)
+        self.context = context_of(self.client)
+        self.events: list[Event] = []
+        self.context.notify = self.events.append
+        self.asked: list[Effect] = []
+        self._instead: list[_Instead] = []
+
+    # -- the store as it meets it ------------------------------------------------
+
+    def instead(
+        self,
+        word: str,
+        answer: object,
+        *,
+        verb: type[Any] = Put,
+        times: int = 1,
+        landed: bool = False,
+    ) -> None:
+        """Answer the next requests whose key holds ``word`` so; an error is raised.
+
+        ``landed``: the store carries them out, and its own answer is lost.
+        """
+        self._instead.append(_Instead(verb, word, answer, times, landed))
+
+    def apply(self, effect: Effect) -> object:
+        """Carry out one request."""
+        self.asked.append(effect)
+        for one in self._instead:
+            if one.times and isinstance(effect, one.verb) and one.word in _key(effect):
+                one.times -= 1
+                if one.landed:
+                    self.lake.store.apply(effect)
+                if isinstance(one.answer, Exception):
+                    raise one.answer
+                return one.answer() if callable(one.answer) else one.answer
+        answer = self.lake.store.apply(effect)
+        if isinstance(answer, Refused) and isinstance(effect, Put):
+            found = self.lake.store.get(effect.key)  # as the runner, which reads it back
+            return Refused(found if isinstance(found, Found) else None)
+        return answer
+
+    def asked_for(self, verb: type[Any], word: str = "") -> Sequence[str]:
+        """The keys of those requests of its that hold ``word``."""
+        keys = [_key(effect) for effect in self.asked if isinstance(effect, verb)]
+        return [key for key in keys if word in key]
+
+    # -- its programs ------------------------------------------------------------
+
+    def run(self, program: Program[T]) -> T:
+        """Run a program to its end; nobody else moves meanwhile."""
+        answer: Any = None
+        failure: Exception | None = None
+        while True:
+            try:
+                effect = program.send(answer) if failure is None else program.throw(failure)
+            except StopIteration as stop:
+                return cast(T, stop.value)
+            answer, failure = None, None
+            try:
+                answer = self._answer(effect)
+            except Exception as error:
+                failure = error
+
+    def _answer(self, effect: Effect) -> object:
+        match effect:
+            case Parallel(parts=parts):
+                return self._answers(parts)
+            case Sleep(seconds=seconds):
+                self.lake.pass_by(seconds)
+                return None
+            case List():
+                return sorted(self.apply(effect), key=lambda info: info.key)  # type: ignore[call-overload]
+            case _:
+                return self.apply(effect)
+
+    def _answers(self, parts: Sequence[Effect | Program[Any]]) -> Sequence[object]:
+        """Of parts that run at the same time; the first error is raised when all have ended."""
+        answers, failures = [], []
+        for part in parts:
+            try:
+                answers.append(self.run(as_program(part)))
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return answers
+
+    def steps(self, program: Program[Any]) -> Any:
+        """A program that is run request by request; see ``Process``."""
+        return commits.Process(self.lake.world, lambda client: program, self.client.name)
+
+    def run_head(self) -> Head | None:
+        held = self.run(self.context.head())
+        return None if held is None else held.head
+
+    def begin(self, features: Feature = THROUGH_HEAD, **options: Any) -> TransactionState:
+        """A transaction of this process."""
+        txn: TransactionState = commits.begin(self.client, features, self.context, **options)
+        return txn
+
+    def appending(
+        self, table: str, *ids: int, features: Feature = THROUGH_HEAD
+    ) -> TransactionState:
+        """A transaction that has appended a row of no balance for each id."""
+        txn = self.begin(features)
+        self.append(txn, table, *ids)
+        return txn
+
+    def append(self, txn: TransactionState, table: str, *ids: int) -> Done:
+        return self.run(read_write.append(txn, table, rows_of(*ids).to_reader()))
+
+    def add(self, txn: TransactionState, table: str, amount: int, number: int = 0) -> Done:
+        """Update one account."""
+        assignment = {"balance": parse_expression(f"balance + {amount}")}
+        operation = Update(table, assignment, parse_predicate(f"id = {number}"))
+        return self.run(read_write.execute(txn, operation, "update"))
+
+    def read(self, txn: TransactionState, table: str, where: str = "id >= 0") -> dict[int, int]:
+        """The balances as the transaction's caller sees them."""
+        program = read_write.scan(txn, table, None, parse_predicate(where))
+        return {row["id"]: row["balance"] for row in self.run(program).read_all().to_pylist()}
+
+    def uploaded(self, txn: TransactionState) -> Sealed:
+        """Steps 2 and 3 of a commit."""
+        sealed = self.run(seal_commit(txn))
+        self.run(upload(txn, sealed))
+        return sealed
+
+    def candidate(self, txn: TransactionState) -> Candidate:
+        """A transaction at its commit point."""
+        sealed = self.uploaded(txn)
+        self.context.keep_commit(sealed.digest, sealed.commit)
+        assert txn.bound.held is not None
+        return Candidate(txn, sealed.commit, sealed.digest, txn.bound.held)
+
+    def commit(self, txn: TransactionState, *, publish: bool = True) -> Any:
+        return self.run(commit(txn, publish=publish))
+
+    def decide(self, table: str, *ids: int) -> TransactionState:
+        """Append rows by a commit that is decided, and not in the log of its table yet."""
+        txn = self.appending(table, *ids)
+        self.commit(txn, publish=False)
+        return txn
+
+
+def rows_of(*ids: int) -> pa.Table:
+    """Rows of no balance."""
+    columns = {"id": list(ids), "balance": [0] * len(ids), "items": [""] * len(ids)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _key(effect: Any) -> str:
+    return str(getattr(effect, "key", getattr(effect, "prefix", "")))

@@ -1,0 +1,148 @@
+"""Stores that fail, die, wait or refuse, as a test asks; and the keys that tests name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import lakevilla as lv
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.wrapped import WrappedStore
+
+
+class InterruptedStore(WrappedStore):
+    """Calls ``meanwhile`` once, before the first PUT of a key for which ``before`` is true."""
+
+    def __init__(
+        self, inner: Store, before: Callable[[str], bool], meanwhile: Callable[[], object]
+    ) -> None:
+        super().__init__(inner)
+        self._before = before
+        self._meanwhile: Callable[[], object] | None = meanwhile
+        self._lock = threading.Lock()
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if self._before(key):
+            with self._lock:
+                meanwhile, self._meanwhile = self._meanwhile, None
+                if meanwhile is not None:
+                    meanwhile()
+        return self.inner.put(key, body, condition)
+
+    @property
+    def happened(self) -> bool:
+        return self._meanwhile is None
+
+
+class Closed(WrappedStore):
+    """Turns down every PUT of a key for which ``closed`` is true.
+
+    Closed to log entries, it leaves what is decided to others to publish.
+    """
+
+    def __init__(self, inner: Store, closed: Callable[[str], bool]) -> None:
+        super().__init__(inner)
+        self.closed = closed
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        if self.closed(key):
+            return Failure("turned down", ambiguous=False, permanent=True)
+        return self.inner.put(key, body, condition)
+
+
+class Dying(WrappedStore):
+    """The process dies after so many writes: none takes effect from then on, and nothing answers.
+
+    Attributes
+    ----------
+    died : bool
+        Whether it came to that.
+    """
+
+    class Death(BaseException):
+        """What stands for the end of the process."""
+
+    def __init__(self, inner: Store, writes: int) -> None:
+        super().__init__(inner)
+        self._left = writes
+        self._lock = threading.Lock()
+        self.died = False
+
+    def _ask(self, *, writing: bool) -> None:
+        with self._lock:
+            self.died = self.died or (writing and self._left == 0)
+            if self.died:
+                raise Dying.Death
+            self._left -= writing
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        self._ask(writing=False)
+        return self.inner.get(key, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self._ask(writing=True)
+        return self.inner.put(key, body, condition)
+
+    def put_file(self, key: str, path: str) -> Stored | Failure:
+        self._ask(writing=True)
+        return self.inner.put_file(key, path)
+
+    def delete(self, key: str) -> Failure | None:
+        self._ask(writing=True)
+        return self.inner.delete(key)
+
+
+@contextmanager
+def interrupted(
+    lake: lv.Lake, before: Callable[[str], bool], meanwhile: Callable[[], object]
+) -> Iterator[None]:
+    """Within the block the first PUT that ``before`` names waits until ``meanwhile`` has run."""
+    inner = lake._client.runner.store
+    store = InterruptedStore(inner, before, meanwhile)
+    lake._client.runner.store = store
+    try:
+        yield
+    finally:
+        lake._client.runner.store = inner
+    assert store.happened, "the moment never came"
+
+
+@contextmanager
+def unpublished(
+    lake: lv.Lake, closed: Callable[[str], bool] = lambda key: "/_delta_log/" in key
+) -> Iterator[None]:
+    """Commits within the block are decided, and no log is written: as when their client dies."""
+    inner = lake._client.runner.store
+    lake._client.runner.store = Closed(inner, closed)
+    try:
+        yield
+    finally:
+        lake._client.runner.store = inner
+
+
+def listed(store: Store, prefix: str) -> list[ObjectInfo]:
+    found = store.list(prefix)
+    assert isinstance(found, list)
+    return found
+
+
+def is_head(key: str) -> bool:
+    return key == "_lakevilla/HEAD.json"
+
+
+def is_entry(table: str) -> Callable[[str], bool]:
+    """Whether a key is a log entry of the table, or a metadata file."""
+    logs = (f"{table}/_delta_log/", f"{table}/metadata/v")
+    return lambda key: key.startswith(logs) and key.endswith(".json")

@@ -1,0 +1,51 @@
+"""Tables for tests: how they are filled, read, and changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import lakevilla as lv
+
+Row = Mapping[str, Any]
+
+
+def accounts(count: int, balance: int = 100) -> list[dict[str, Any]]:
+    """``count`` rows of ``id`` and ``balance``."""
+    return [{"id": number, "balance": balance} for number in range(count)]
+
+
+def in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows sorted by all of their columns that sort."""
+    return sorted(rows.to_pylist(), key=lambda row: [repr(value) for value in row.values()])
+
+
+def bag(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """The rows, each as often as it is there, in no order."""
+    return Counter(tuple(row.values()) for row in table.to_pylist())
+
+
+def values(rows: pa.Table, column: str = "id") -> list[Any]:
+    return sorted(rows[column].to_pylist())
+
+
+def kinds(events: Iterable[lv.Event]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def contents(root: str | Path) -> dict[str, bytes]:
+    """Every object of a lake in a directory, by key: what must not change when a verb raises."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(Path(root).rglob("*"))
+        if path.is_file() and not path.name.startswith(".lakevilla-")
+    }
+
+
+def add(txn: lv.Transaction, row: int, amount: int) -> None:
+    """Add to a balance: a write that can be redone."""
+    txn.update("bank", {"balance": f"balance + {amount}"}, where=f"id = {row}")

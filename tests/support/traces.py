@@ -1,0 +1,171 @@
+"""What a piece of work asks of the store: how much, in how many rounds, and what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import lakevilla as lv
+from lakevilla.store.base import (
+    Condition,
+    Failure,
+    GetOutcome,
+    ObjectInfo,
+    Refused,
+    Store,
+    Stored,
+    Token,
+)
+from lakevilla.store.effects import Effect, Parallel, Program
+from lakevilla.store.runner import Requests
+from lakevilla.store.wrapped import WrappedStore
+from lakevilla.testing.world.programs import as_program
+
+
+def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
+    with lake._client.runner.requests.counting() as requests:
+        work()
+    assert (requests.head, requests.delete) == (0, 0), requests
+    return requests
+
+
+def rounds(lake: lv.Lake, work: Callable[[], object]) -> int:
+    """How many times ``work`` waited for the store: for one request, or several at once."""
+    waited = 0
+    perform = lake._client.runner._perform
+
+    def counted(effect: Effect) -> object:
+        nonlocal waited
+        with lake._client.runner.requests.counting() as requests:
+            outcome = perform(effect)
+        waited += requests.total > 0
+        return outcome
+
+    lake._client.runner._perform = counted  # type: ignore[method-assign]
+    try:
+        work()
+    finally:
+        lake._client.runner._perform = perform  # type: ignore[method-assign]
+    return waited
+
+
+def critical_path(lake: lv.Lake, work: Callable[[], object]) -> int:
+    """How many requests ``work`` waits for one after another, if enough can be under way at once.
+
+    Programs that run in parallel count as the longest of them.
+    """
+    perform = lake._client.runner._perform
+    waited = 0
+
+    def follow(effect: Effect) -> tuple[Any, int]:
+        if not isinstance(effect, Parallel):
+            with lake._client.runner.requests.counting() as requests:
+                outcome = perform(effect)
+            return outcome, int(requests.total > 0)
+        results, longest, failure = [], 0, None
+        for part in effect.parts:
+            result, length, error = follow_program(as_program(part))
+            results.append(result)
+            longest, failure = max(longest, length), failure or error
+        if failure is not None:
+            raise _Failed(failure, longest)
+        return results, longest
+
+    def follow_program(program: Program[Any]) -> tuple[Any, int, Exception | None]:
+        answer: Any = None
+        failure: Exception | None = None
+        length = 0
+        while True:
+            try:
+                effect = program.send(answer) if failure is None else program.throw(failure)
+            except StopIteration as stop:
+                return stop.value, length, None
+            except Exception as error:
+                return None, length, error
+            answer, failure = None, None
+            try:
+                answer, more = follow(effect)
+                length += more
+            except _Failed as failed:
+                length += failed.length
+                failure = failed.error
+            except Exception as error:
+                length, failure = length + 1, error
+
+    def counted(effect: Effect) -> object:
+        nonlocal waited
+        try:
+            outcome, length = follow(effect)
+        except _Failed as failed:
+            waited += failed.length
+            raise failed.error from None
+        waited += length
+        return outcome
+
+    lake._client.runner._perform = counted  # type: ignore[method-assign]
+    try:
+        work()
+    finally:
+        lake._client.runner._perform = perform  # type: ignore[method-assign]
+    return waited
+
+
+class _Failed(Exception):
+    """Programs in parallel, of which one has raised, after so many requests."""
+
+    def __init__(self, error: Exception, length: int) -> None:
+        super().__init__(error, length)
+        self.error, self.length = error, length
+
+
+class Trace(WrappedStore):
+    """Remembers every request as (verb, key)."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.seen: list[tuple[str, str]] = []
+
+    def get(
+        self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
+    ) -> GetOutcome | Failure:
+        self.seen.append(("get" if known is None else "get if changed", key))
+        return super().get(key, known, byte_range)
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self.seen.append(("put", key))
+        return super().put(key, body, condition)
+
+    def list(self, prefix: str, start_after: str | None = None) -> list[ObjectInfo] | Failure:
+        self.seen.append(("list", prefix))
+        return super().list(prefix, start_after)
+
+    def list_names(self, prefix: str) -> tuple[str, ...] | Failure:
+        self.seen.append(("list", f"{prefix}/"))
+        return super().list_names(prefix)
+
+    def delete(self, key: str) -> Failure | None:
+        self.seen.append(("delete", key))
+        return super().delete(key)
+
+
+def steps(lake: lv.Lake, work: Callable[[], object]) -> list[list[tuple[str, str]]]:
+    """What ``work`` asks of the store, a list for each time that it waits for it."""
+    perform, inner = lake._client.runner._perform, lake._client.runner.store
+    found: list[list[tuple[str, str]]] = []
+    trace = Trace(inner)
+
+    def traced(effect: Effect) -> object:
+        before = len(trace.seen)
+        outcome = perform(effect)
+        if len(trace.seen) > before:
+            found.append(sorted(trace.seen[before:]))
+        return outcome
+
+    lake._client.runner.store = trace
+    lake._client.runner._perform = traced  # type: ignore[method-assign]
+    try:
+        work()
+    finally:
+        lake._client.runner.store = inner
+        lake._client.runner._perform = perform  # type: ignore[method-assign]
+    return found

@@ -1,0 +1,55 @@
+"""Arrow's filters as ours: what is translated means the same, and the rest is left out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from lakevilla.api.reading.arrow_filters import translated
+from lakevilla.expressions.render import render_sql
+
+SCHEMA = pa.schema(
+    [
+        ("s", pa.string()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("d", pa.date32()),
+        ("i", pa.int64()),
+        ("b", pa.bool_()),
+        ("m", pa.decimal128(10, 2)),
+        ("f", pa.float64()),
+    ]
+)
+f = ds.field
+AT = pa.scalar(dt.datetime(2024, 1, 5, tzinfo=dt.UTC))
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        (f("i") > 5, "i > 5"),
+        ((f("s") >= "a'") & (f("s") < "b"), "s >= 'a''' and s < 'b'"),
+        ((f("i") == 1) | ~f("b"), "i = 1 or not (b)"),
+        (f("t") <= AT, "t <= timestamp '2024-01-05 00:00:00Z'"),
+        (f("m") != Decimal("1.50"), "m <> cast('1.50' as decimal(10,2))"),
+        (f("d").isin([dt.date(2024, 1, 8)]), "d in (date '2024-01-08') and d is not null"),
+        (f("i").is_null() & f("s").is_valid(), "i is null and s is not null"),
+        # Of what is left out, a conjunct costs time, and a disjunct all of it.
+        ((f("i") > 5) & (f("f") > 1.5), "i > 5"),
+        ((f("i") > 5) | (f("f") > 1.5), None),
+        ((f("i") > 5) & (f("i") + 1 > f("i")), "i > 5"),
+        (f("st", "x") > 5, None),
+        (f("i").is_null(nan_is_null=True), None),
+        (f("i").isin(pa.array([1, None])), None),
+        (f("gone") > 5, None),
+        (f("s") > 5, None),
+        (f("i").cast(pa.int64()) > 5, None),
+    ],
+)
+def test_a_filter_becomes_what_means_the_same(filter: Any, expected: str | None) -> None:
+    found = translated(filter, SCHEMA)
+    assert (None if found is None else render_sql(found)) == expected

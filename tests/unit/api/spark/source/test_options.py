@@ -1,0 +1,63 @@
+"""The options of the data source: what they mean, and what is told of those that mean nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.spark.source.access import access_to
+from lakevilla.api.spark.source.options import ReadOptions
+
+GIVEN = {"lake": "s3://bucket/lake", "path": "sales/orders"}
+
+
+def test_options_are_read_in_any_case() -> None:
+    raised = {"startingversion": "3", "COLUMNS": "a, b", "Timestamp": "2024-01-01T01:00:00+01:00"}
+    read = ReadOptions.of({**GIVEN, **raised, "where": "a > 1", "pushDown": "True"})
+    assert (read.lake, read.table, read.starting_version) == ("s3://bucket/lake", "sales/orders", 3)
+    assert read.columns == ["a", "b"]
+    assert read.timestamp == datetime(2024, 1, 1, tzinfo=UTC)
+    assert (read.where, read.pushdown, read.version) == ("a > 1", True, None)
+
+
+def test_a_table_may_be_an_option() -> None:
+    assert ReadOptions.of({"lake": "x", "table": "t"}).table == "t"
+    assert ReadOptions.of({"lake": "x", "table": "t", "path": "t"}).table == "t"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lake": ""}, r"needs the lake's root: .option\('lake', 's3://...'\)"),
+        ({"path": ""}, r"needs a table's name: .load\('sales/orders'\)"),
+        ({"table": "other"}, r"the table is 'other' by its option and 'sales/orders' by load\(\)"),
+        ({"colums": "id"}, "has no option colums: it has lake, table, version"),
+        ({"columns": "id,,"}, "option columns must be different names"),
+        ({"columns": "id,id"}, "option columns must be different names"),
+        ({"version": "-1"}, "option version must be a whole number, 0 or more, not '-1'"),
+        ({"version": "²"}, "option version must be a whole number"),
+        ({"version": "1" * 19}, "option version must be a whole number"),
+        ({"version": "1", "timestamp": "2024-01-01T00:00:00Z"}, "version or timestamp, not both"),
+        ({"timestamp": "2024-01-01T00:00:00"}, "has no time zone"),
+        ({"timestamp": "yesterday"}, "option timestamp must be like 2026-01-31T12"),
+        ({"partitions": "0"}, "option partitions must be from 1"),
+        ({"pushdown": "maybe"}, "option pushdown must be true or false"),
+        ({"startingVersion": "latest"}, "option startingVersion must be a whole number"),
+    ],
+)
+def test_a_mistake_is_told(options: dict[str, str], message: str) -> None:
+    with pytest.raises(lv.InvalidOperation, match=message):
+        ReadOptions.of({**GIVEN, **options})
+
+
+def test_a_key_given_as_an_option_is_not_repeated() -> None:
+    with pytest.raises(lv.InvalidOperation, match="credentials are given to") as raised:
+        ReadOptions.of({**GIVEN, "aws_secret_access_key": "abc/def"})
+    assert "abc" not in str(raised.value)
+
+
+def test_a_lake_in_the_memory_of_a_process_is_refused() -> None:
+    with pytest.raises(lv.InvalidOperation, match="lives in the memory of one process"):
+        access_to(b"", "memory://x")

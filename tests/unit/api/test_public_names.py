@@ -1,0 +1,129 @@
+"""What completion shows on the objects that users hold is what they call, and nothing else.
+
+The names are the listed ones, and a few more (design, section 12).
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import lakevilla as lv
+
+NAMES = {
+    "lakevilla": """
+        AlreadyCommitted Capabilities CommitOutcomeUnknown CommitResult ConflictError CorruptObject
+        DiscoveredTable Event Feature Finding ForeignConflict HistoryEntry InvalidOperation
+        KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation OperationResult
+        OptimizeResult Outcome QueuePlace Report Settings Snapshot StoreError Table TableExists
+        TableHistoryEntry TableNotFound TableQueue TableVersion Transaction TransactionAborted
+        TransactionInfo TransactionNotFound UnsafeStore UnsupportedFormat UnsupportedTableFeature
+        VersionNotFound connect register_data_source
+    """,
+    "lake": """
+        abort attach capabilities close create_table discover doctor drop_table exists foreach_batch
+        gc guard history outcome read recover register rename_table resume root run scan settings
+        snapshot sql table tables transaction transactional transactions unguard unregister
+    """,
+    "transaction": """
+        abort alter append changes commit create_table delete drop_table id merge operations
+        overwrite read rename_table result save scan sql state take_turn update upsert
+    """,
+    "snapshot": "attach changes read scan sql timestamp version versions",
+    "table": """
+        format guarded history name optimize partition_by properties read schema snapshot_id
+        to_duckdb to_pandas to_polars uri vacuum version versions
+    """,
+    "capabilities": "guarantees guarded other_writers",
+    "merge": """
+        execute when_matched_delete when_matched_update when_matched_update_all
+        when_not_matched_by_source_delete when_not_matched_by_source_update
+        when_not_matched_insert when_not_matched_insert_all
+    """,
+    "write": "files_added files_removed rows_deleted rows_inserted rows_matched rows_updated",
+}
+
+
+@pytest.fixture(scope="module")
+def held() -> dict[str, object]:
+    """What a user holds, made as a user makes it."""
+    lake = lv.connect("memory://names")
+    lake.create_table("t", [{"id": 1}])
+    txn = lake.transaction()
+    return {
+        "lakevilla": lv,
+        "lake": lake,
+        "transaction": txn,
+        "snapshot": lake.snapshot(),
+        "table": lake.table("t"),
+        "capabilities": lake.capabilities("t"),
+        "merge": txn.merge("t", [{"id": 1}], "source.id = target.id"),
+        "write": txn.append("t", [{"id": 2}]),
+    }
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_only_what_users_call_is_shown(held: dict[str, object], what: str) -> None:
+    shown = {name for name in dir(held[what]) if not name.startswith("_")}
+    assert shown == set(NAMES[what].split())
+
+
+#: What takes long to load. What is counted here does not depend on how busy the machine is.
+SLOW = (
+    "pyarrow",
+    "duckdb",
+    "sqlglot",
+    "obstore",
+    "numpy",
+    "pandas",
+    "pyspark",
+    "pyiceberg",
+    "boto3",
+)
+
+
+def loaded(code: str) -> set[str]:
+    """The modules that a process has loaded after ``code``."""
+    code += "\nimport sys; print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_an_import_brings_in_no_tools_of_the_demo_the_tests_or_the_command_line() -> None:
+    tools = ("lakevilla.testing", "lakevilla.cli.", "deltalake", "typer", "pyspark", "pyiceberg")
+    found = loaded("import lakevilla; lakevilla.connect('memory://')")
+    assert not [name for name in found if name.startswith(tools)]
+    assert "pyarrow" in found
+
+
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        ("import lakevilla", 100),
+        ("import lakevilla as lv; lv.ConflictError, lv.Settings, lv.CommitResult, dir(lv)", 100),
+        ("from lakevilla.cli.app import app; app(['--help'], standalone_mode=False)", 360),
+        ("from lakevilla.cli.app import app; app(['sql', '--help'], standalone_mode=False)", 450),
+        ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 360),
+    ],
+)
+def test_an_import_and_help_load_nothing_that_takes_long(code: str, most: int) -> None:
+    """The clock is no witness on a busy machine: half a second is about a thousand modules."""
+    found = loaded(code)
+    assert not found & set(SLOW)
+    assert len(found) <= most
+    if code.startswith("import lakevilla"):
+        ours_and_pythons = sys.stdlib_module_names | {"lakevilla", "__main__"}
+        others = {name.partition(".")[0] for name in found} - ours_and_pythons
+        assert not {name for name in others if not name.startswith("_")}
+
+
+def test_each_public_name_is_there_once_it_is_asked_for() -> None:
+    for name in lv.__all__:
+        assert getattr(lv, name).__name__ == name
+    assert set(lv._HOMES) <= set(lv.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Lakes'"):
+        lv.Lakes  # type: ignore[attr-defined]  # noqa: B018
+    assert pickle.loads(pickle.dumps(lv.Feature.R)) is lv.Feature.R

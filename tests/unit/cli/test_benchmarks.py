@@ -1,0 +1,36 @@
+"""``lakevilla bench``: in a checkout it hands over, elsewhere it says where the benchmarks are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla
+from lakevilla.cli.app import app
+
+
+def test_a_checkout_lists_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
+    done = CliRunner().invoke(app, ["bench", "list"])
+    assert done.exit_code == 0
+    for name in ("ycsb_lh", "banking", "tables_per_txn", "freshness"):
+        assert name in done.output + capsys.readouterr().out
+
+
+def test_a_benchmark_that_there_is_not_is_told_with_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = CliRunner().invoke(app, ["bench", "run", "bankin"])
+    assert done.exit_code == 2
+    said = capsys.readouterr()
+    assert "did you mean banking?" in done.output + said.out + said.err
+
+
+def test_an_installed_package_says_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lakevilla, "__file__", str(tmp_path / "lakevilla" / "__init__.py"))
+    done = CliRunner().invoke(app, ["bench", "list"])
+    assert done.exit_code == 2
+    assert "the benchmarks are in the repository" in done.output

@@ -1,0 +1,25 @@
+"""Unit tests need neither Java nor a server: whoever has them elsewhere has none here."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def s3_servers() -> None:
+    pytest.fail("a test that needs a server stands in tests/contract")
+
+
+@pytest.fixture
+def s3_server() -> None:
+    pytest.fail("a test that needs a server stands in tests/contract")
+
+
+@pytest.fixture
+def rest_server() -> None:
+    pytest.fail("a test that needs a catalog's server stands in tests/interop")
+
+
+@pytest.fixture
+def spark() -> None:
+    pytest.fail("a test that needs Spark stands in tests/contract/spark or tests/interop")

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.delta.metadata.schema import ID
+from tests.support.delta_by_hand import Tables
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("p", pa.string()),
+        ("row", pa.struct([pa.field("x", pa.int64(), nullable=False), ("y", pa.string())])),
+    ]
+)
+NAME = {"delta.columnMapping.mode": "name"}
+
+
+def altered(tables: Tables, state: Any, **wish: Any) -> Any:
+    return state.apply(tables.format.alter(state, TableAlteration(**wish)))
+
+
+def test_nothing_wished_changes_nothing(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    assert tables.format.alter(state, TableAlteration()).is_empty
+    assert tables.format.alter(state, TableAlteration(unset_properties=["absent"])).is_empty
+    assert tables.format.merge_schema(state, SCHEMA).is_empty
+
+
+def test_columns_are_added_at_the_end_and_nullable(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    above = altered(tables, state, add_columns=pa.schema([("n", pa.timestamp("us"))]))
+    assert above.layout.schema.names == ["id", "p", "row", "n"]
+    assert "timestampNtz" in above.protocol["readerFeatures"]
+    for wrong in (pa.field("ID", pa.int8()), pa.field("m", pa.int8(), nullable=False)):
+        with pytest.raises(InvalidOperation, match="table t"):
+            tables.format.alter(state, TableAlteration(add_columns=pa.schema([wrong])))
+
+
+@pytest.mark.parametrize("wish", [{"drop_columns": ["p"]}, {"rename_columns": {"p": "q"}}])
+def test_dropping_and_renaming_need_column_mapping(tables: Tables, wish: dict[str, Any]) -> None:
+    state = tables.create(SCHEMA)
+    with pytest.raises(InvalidOperation, match=r"delta\.columnMapping\.mode = name"):
+        tables.format.alter(state, TableAlteration(**wish))
+    above = altered(tables, state, set_properties=NAME, **wish)
+    assert "p" not in above.layout.schema.names
+
+
+def test_mapping_an_existing_table_keeps_the_names_in_its_files(tables: Tables) -> None:
+    above = altered(tables, tables.create(SCHEMA), set_properties=NAME)
+    assert above.layout.physical.names == SCHEMA.names
+    assert above.layout.properties["delta.columnMapping.maxColumnId"] == "5"
+    wider = altered(tables, above, add_columns=pa.schema([("n", pa.int64())]))
+    assert wider.layout.physical.field(3).metadata == {b"PARQUET:field_id": b"6"}
+    assert wider.layout.physical.field(3).name != "n"
+    with pytest.raises(InvalidOperation, match="only none to name"):
+        tables.format.alter(
+            above, TableAlteration(set_properties={"delta.columnMapping.mode": "id"})
+        )
+
+
+def test_a_column_dropped_and_added_again_is_another_column(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=NAME)
+    column = pa.schema([("p", pa.string())])
+    above = altered(tables, altered(tables, state, drop_columns=["P"]), add_columns=column)
+    before = state.layout.physical.field(1)
+    after = above.layout.physical.field(above.layout.schema.names.index("p"))
+    assert before.name != after.name
+    ids = [f["metadata"][ID] for f in above.definition.fields]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_same_change_made_twice_makes_the_same_names(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=NAME)
+    wish = {"add_columns": pa.schema([("n", pa.int64())])}
+    assert tables.format.alter(state, TableAlteration(**wish)) == tables.format.alter(
+        state, TableAlteration(**wish)
+    )
+    other = tables.format.alter(state, TableAlteration(add_columns=pa.schema([("m", pa.int64())])))
+    assert other != tables.format.alter(state, TableAlteration(**wish))
+
+
+def test_nested_fields_are_changed_by_their_path(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=NAME)
+    above = altered(
+        tables, state, rename_columns={"row": "r", "ROW.x": "z"}, drop_not_null=["row.x", "id"]
+    )
+    kind = above.layout.schema.field("r").type
+    assert [f.name for f in kind] == ["z", "y"]
+    assert kind.field("z").nullable
+    assert above.layout.schema.field("id").nullable
+    assert not state.layout.schema.field("id").nullable
+
+
+def test_a_partition_column_is_renamed_and_never_dropped(tables: Tables) -> None:
+    state = tables.create(SCHEMA, partition_by=["p"], properties=NAME)
+    above = altered(tables, state, rename_columns={"p": "q"})
+    assert above.layout.partition_by == ("q",)
+    with pytest.raises(InvalidOperation, match="partitioned by"):
+        tables.format.alter(state, TableAlteration(drop_columns=["p"]))
+    with pytest.raises(InvalidOperation, match="without a column"):
+        tables.format.alter(state, TableAlteration(drop_columns=["id", "row"]))
+    with pytest.raises(InvalidOperation, match="two columns"):
+        tables.format.alter(state, TableAlteration(rename_columns={"p": "ID"}))
+    with pytest.raises(InvalidOperation, match="no column 'zz'"):
+        tables.format.alter(state, TableAlteration(rename_columns={"zz": "a"}))
+
+
+def test_constraints_come_and_go_and_hold_their_columns(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=NAME)
+    above = altered(tables, state, add_constraints={"Positive": "id > 0"})
+    assert [c.name for c in above.layout.constraints] == ["Positive"]
+    assert "checkConstraints" in above.protocol["writerFeatures"]
+    with pytest.raises(InvalidOperation, match="already has a constraint"):
+        tables.format.alter(above, TableAlteration(add_constraints={"positive": "id > 1"}))
+    with pytest.raises(InvalidOperation, match="drop the constraint first"):
+        tables.format.alter(above, TableAlteration(drop_columns=["id"]))
+    with pytest.raises(InvalidOperation):
+        tables.format.alter(state, TableAlteration(add_constraints={"odd": "nothing > 1"}))
+    rule = r"regexp_like(p, '\d')"
+    with pytest.raises(InvalidOperation, match=r"write \[0-9\] for a digit"):
+        tables.format.alter(state, TableAlteration(add_constraints={"odd": rule}))
+    assert altered(tables, above, drop_constraints=["positive"]).layout.constraints == ()
+    with pytest.raises(InvalidOperation, match="no constraint"):
+        tables.format.alter(state, TableAlteration(drop_constraints=["positive"]))
+
+
+def test_properties_bring_their_features(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    feed = altered(tables, state, set_properties={"delta.enableChangeDataFeed": "true"})
+    assert feed.layout.change_data_feed
+    assert feed.protocol["minReaderVersion"] == 1
+    assert set(feed.protocol["writerFeatures"]) == {"appendOnly", "invariants", "changeDataFeed"}
+    off = altered(tables, feed, unset_properties=["delta.enableChangeDataFeed"])
+    assert not off.layout.change_data_feed
+    frozen = altered(tables, state, set_properties={"delta.appendOnly": "true"})
+    assert frozen.append_only
+    assert frozen.protocol == state.protocol
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"set_properties": {"delta.enableRowTracking": "true"}},
+        {"set_properties": {"delta.constraints.a": "id > 0"}},
+        {"set_properties": {"delta.columnMapping.maxColumnId": "1"}},
+        {"set_properties": {"delta.setTransactionRetentionDuration": "interval 1 day"}},
+        {"unset_properties": ["delta.columnMapping.mode"]},
+        {"unset_properties": ["delta.constraints.a"]},
+    ],
+)
+def test_properties_that_the_table_keeps_by_itself_are_refused(
+    tables: Tables, wish: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidOperation, match=r"delta\."):
+        tables.format.alter(tables.create(SCHEMA), TableAlteration(**wish))
+
+
+def test_merging_a_schema_adds_what_is_new_at_every_depth(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=NAME)
+    new = pa.schema(
+        [
+            ("ROW", pa.struct([("Y", pa.string()), pa.field("z", pa.int8(), nullable=False)])),
+            pa.field("n", pa.float32(), nullable=False),
+            ("id", pa.int32()),
+        ]
+    )
+    above = state.apply(tables.format.merge_schema(state, new))
+    found = above.layout.schema
+    assert found.names == ["id", "p", "row", "n"]
+    assert [f.name for f in found.field("row").type] == ["x", "y", "z"]
+    assert found.field("n").nullable
+    assert found.field("row").type.field("z").nullable
+    assert found.field("id").type == pa.int64()
+    assert above.layout.physical.field(2).name == state.layout.physical.field(2).name
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "message"),
+    [
+        (["nope"], "not in the schema"),
+        (["row"], "is a struct"),
+        (["p", "P"], "named twice"),
+    ],
+)
+def test_partition_columns_are_checked(
+    tables: Tables, partition_by: list[str], message: str
+) -> None:
+    with pytest.raises(InvalidOperation, match=message):
+        tables.create(SCHEMA, partition_by=partition_by)
+    with pytest.raises(InvalidOperation, match="leave one"):
+        tables.create(pa.schema([("p", pa.string())]), partition_by=["p"])

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakevilla.errors import CorruptObject, InvalidOperation
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import Change, CommitInfo, TableSnapshot
+from lakevilla.formats.files import DataFile, DeletionVector, RemovedFile, removal
+from tests.support.delta_by_hand import Tables, data_file
+
+SCHEMA = pa.schema([("id", pa.int64())])
+TIMES = {"delta.enableInCommitTimestamps": "true"}
+ROWS = {"delta.enableRowTracking": "true"}
+
+
+def rendered(
+    tables: Tables, state: TableSnapshot, change: Change, at: int = 5, **info: Any
+) -> list[Any]:
+    ready = tables.prepare(state, change, CommitInfo("WRITE", **info), at)
+    return [json.loads(line) for line in ready.body.splitlines()]
+
+
+def only(actions: list[Any], name: str) -> list[Any]:
+    return [action[name] for action in actions if name in action]
+
+
+def test_commit_info_comes_first_and_says_who_and_why(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    actions = rendered(
+        tables,
+        state,
+        Change(adds=(data_file("a"),)),
+        parameters={"mode": "Append"},
+        metrics={"numFiles": "1"},
+        is_blind_append=True,
+        txn_ids=("first", "second"),
+        nonce="n",
+        metadata={"job": "nightly"},
+        applications={"lakevilla/1": 12},
+    )
+    info = actions[0]["commitInfo"]
+    assert info["engineInfo"].startswith("LakeVilla")
+    assert info["operationParameters"] == {"mode": "Append"}
+    assert info["operationMetrics"] == {"numFiles": "1"}
+    assert info["isBlindAppend"] is True
+    assert info["txnId"] == "first"
+    assert info["lakevilla"] == {"nonce": "n", "txns": ["first", "second"]}
+    assert json.loads(info["userMetadata"]) == {"job": "nightly"}
+    assert "inCommitTimestamp" not in info
+    assert only(actions, "txn") == [{"appId": "lakevilla/1", "version": 12, "lastUpdated": 5}]
+
+
+def test_a_removal_gets_its_time_at_rendering(tables: Tables) -> None:
+    state = tables.create(SCHEMA)
+    change = Change(removes=(RemovedFile("a"), RemovedFile("b", deletion_timestamp=3)))
+    times = [r["deletionTimestamp"] for r in only(rendered(tables, state, change, 77), "remove")]
+    assert times == [77, 3]
+
+
+def test_in_commit_timestamps_rise_though_the_clock_falls(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=TIMES)
+    stamps = [state.timestamp_ms]
+    for clock in (1_000, 2_000_000_000_000, 500):
+        state = tables.commit(state, Change(adds=(data_file(f"f{clock}"),)), timestamp_ms=clock)
+        stamps.append(state.timestamp_ms)
+    assert stamps == sorted(set(stamps))
+    assert stamps[2] == 2_000_000_000_000
+    assert stamps[3] == stamps[2] + 1
+    assert tables.open().timestamp_ms == stamps[3]
+    assert "delta.inCommitTimestampEnablementVersion" not in state.layout.properties
+
+
+def test_turning_in_commit_timestamps_on_says_since_when(tables: Tables) -> None:
+    state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
+    state = tables.commit(
+        state, tables.format.alter(state, TableAlteration(set_properties=TIMES)), timestamp_ms=9
+    )
+    assert state.layout.properties["delta.inCommitTimestampEnablementVersion"] == "2"
+    stamp = state.layout.properties["delta.inCommitTimestampEnablementTimestamp"]
+    assert int(stamp) == state.timestamp_ms > 9
+
+
+def test_in_commit_timestamps_without_the_entry_before_are_refused(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=TIMES)
+    state = tables.commit(state, Change(adds=(data_file("a"),)))
+    tables.run(tables.format.checkpoint(state))
+    (tables.log() / f"{1:020}.json").unlink()
+    with pytest.raises(CorruptObject, match="in-commit"):
+        rendered(tables, tables.open(), Change())
+
+
+def ids(tables: Tables, state: Any) -> dict[str, tuple[int, int]]:
+    rows = tables.files(state).to_pylist()
+    return {r["path"]: (r["base_row_id"], r["default_row_commit_version"]) for r in rows}
+
+
+def test_row_ids_are_fresh_and_survive_a_checkpoint(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    assert set(state.protocol["writerFeatures"]) >= {"rowTracking", "domainMetadata"}
+    state = tables.commit(state, Change(adds=(data_file("a", rows=10), data_file("b", rows=5))))
+    assert ids(tables, state) == {"a": (0, 1), "b": (10, 1)}
+    tables.run(tables.format.checkpoint(state))
+    state = tables.commit(tables.open(), Change(adds=(data_file("c", rows=2),)))
+    assert ids(tables, state)["c"] == (15, 2)
+    assert json.loads(state.domains["delta.rowTracking"]) == {"rowIdHighWaterMark": 16}
+
+
+def test_a_file_that_comes_back_keeps_its_row_ids(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    state = tables.commit(state, Change(adds=(data_file("a", rows=10),)))
+    (row,) = tables.files(state).to_pylist()
+    old = DataFile("a", 100, 7, base_row_id=row["base_row_id"], default_row_commit_version=1)
+    vector = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
+    marked = data_file("a", rows=10, deletion_vector=vector)
+    actions = rendered(tables, state, Change(adds=(marked,), removes=(removal(old),)))
+    (again,) = only(actions, "add")
+    assert (again["baseRowId"], again["defaultRowCommitVersion"]) == (0, 1)
+    assert only(actions, "domainMetadata") == []
+    assert actions[0]["commitInfo"]["tags"] == {"delta.rowTracking.preserved": "false"}
+
+
+def test_row_tracking_needs_row_counts(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties=ROWS)
+    with pytest.raises(InvalidOperation, match="row count"):
+        rendered(tables, state, Change(adds=(DataFile("a", 1, 1),)))
+
+
+# ------------------------------------------------------------------- checkpoints
+
+
+def checkpoint_rows(tables: Tables, version: int) -> list[dict[str, Any]]:
+    file = tables.log() / f"{version:020}.checkpoint.parquet"
+    return pq.read_table(file).to_pylist()
+
+
+def test_a_checkpoint_forgets_removals_past_their_retention(tables: Tables) -> None:
+    properties = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
+    state = tables.create(SCHEMA, properties=properties)
+    hour = 3_600_000
+    state = tables.commit(state, Change(adds=tuple(data_file(n) for n in "abcd")))
+    for number, name in enumerate("abc"):
+        change = Change(removes=(removal(data_file(name)),))
+        state = tables.commit(state, change, timestamp_ms=10 * hour + number * hour)
+        tables.run(tables.format.checkpoint(state))
+    gone = [row["remove"]["path"] for row in checkpoint_rows(tables, 4) if row["remove"]]
+    assert gone == ["b", "c"]
+    reopened = tables.commit(tables.open(), Change(adds=(data_file("e"),)), timestamp_ms=13 * hour)
+    tables.run(tables.format.checkpoint(reopened))
+    gone = [row["remove"]["path"] for row in checkpoint_rows(tables, 5) if row["remove"]]
+    assert gone == ["c"]
+    live = sorted(row["add"]["path"] for row in checkpoint_rows(tables, 5) if row["add"])
+    assert live == ["d", "e"]
+
+
+def test_a_checkpoint_never_replaces_one_that_is_there(tables: Tables) -> None:
+    state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
+    file = tables.log() / f"{1:020}.checkpoint.parquet"
+    file.write_bytes(b"theirs")
+    tables.run(tables.format.checkpoint(state))
+    assert file.read_bytes() == b"theirs"
+
+
+def test_an_older_checkpoint_leaves_the_hint_alone(tables: Tables) -> None:
+    old = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"),)))
+    new = tables.commit(old, Change(adds=(data_file("b"),)))
+    tables.run(tables.format.checkpoint(new))
+    tables.run(tables.format.checkpoint(old))
+    assert json.loads((tables.log() / "_last_checkpoint").read_text())["version"] == 2
+
+
+def test_a_checkpoint_is_due_by_the_tables_interval(tables: Tables) -> None:
+    state = tables.create(SCHEMA, properties={"delta.checkpointInterval": "3"})
+    assert [v for v in range(10) if tables.format.checkpoint_due(v, state)] == [3, 6, 9]
+
+
+def test_statistics_as_columns_alone_are_read_as_text(tables: Tables) -> None:
+    schema = pa.schema([("p", pa.date32()), ("id", pa.int64()), ("d", pa.decimal128(9, 2))])
+    properties = {
+        "delta.checkpoint.writeStatsAsStruct": "true",
+        "delta.checkpoint.writeStatsAsJson": "false",
+    }
+    state = tables.create(schema, partition_by=["p"], properties=properties)
+    stats = {
+        "numRecords": 3,
+        "minValues": {"id": 1, "d": 1.25},
+        "maxValues": {"id": 9, "d": 7.50},
+        "nullCount": {"id": 0, "d": 1},
+    }
+    file = DataFile("a", 1, 1, {"p": "2024-02-03"}, json.dumps(stats))
+    tables.run(tables.format.checkpoint(tables.commit(state, Change(adds=(file,)))))
+    (row,) = [row["add"] for row in checkpoint_rows(tables, 1) if row["add"]]
+    assert "stats" not in row
+    assert str(row["partitionValues_parsed"]["p"]) == "2024-02-03"
+    opened = tables.open()
+    (text,) = tables.files(opened).column("stats").to_pylist()
+    assert json.loads(text) == stats
+    tables.run(tables.format.checkpoint(tables.commit(opened, Change(adds=(data_file("b"),)))))
+    found = [row["add"]["stats_parsed"] for row in checkpoint_rows(tables, 2) if row["add"]]
+    assert sorted(row["numRecords"] for row in found) == [1, 3]
+
+
+def test_a_file_that_came_back_leaves_no_removal_in_a_checkpoint(tables: Tables) -> None:
+    state = tables.commit(tables.create(SCHEMA), Change(adds=(data_file("a"), data_file("b"))))
+    state = tables.commit(state, Change(removes=(removal(data_file("a")),)))
+    first = tables.commit(state, Change(adds=(data_file("a"),)))
+    tables.run(tables.format.checkpoint(first))
+    assert [row["remove"] for row in checkpoint_rows(tables, 3) if row["remove"]] == []
+    state = tables.commit(tables.open(), Change(removes=(removal(data_file("b")),)))
+    tables.run(tables.format.checkpoint(state))
+    state = tables.commit(tables.open(), Change(adds=(data_file("b"),)))
+    tables.run(tables.format.checkpoint(state))
+    assert [row["remove"] for row in checkpoint_rows(tables, 5) if row["remove"]] == []
+    assert tables.paths(tables.open()) == ["a", "b"]

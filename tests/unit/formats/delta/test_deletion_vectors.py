@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import contextlib
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakevilla.errors import CorruptObject
+from lakevilla.formats.delta.deletion_vectors import decode_bitmap, read_vector, vector_key
+from lakevilla.formats.files import DeletionVector
+from tests.support.delta_by_hand import Tables
+
+pyroaring = pytest.importorskip("pyroaring")
+
+# Written by Delta on Spark.
+INLINE = DeletionVector("i", "^Bg9^0rr910000000000iXQKl0rr91000625c8Xg0rri41POJ5", 38, 3)
+# The Delta protocol's own example has the big-endian form that no reader knows any more.
+OLD_INLINE = DeletionVector("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", 40, 6)
+RELATIVE = DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, 6, 4)
+
+
+def encoded(rows: list[int] | np.ndarray, optimize: bool = True) -> bytes:
+    bitmap = pyroaring.BitMap64(rows)
+    if optimize:
+        bitmap.run_optimize()
+    return (1681511377).to_bytes(4, "little") + bitmap.serialize()
+
+
+def test_an_inline_vector_costs_no_request(tables: Tables) -> None:
+    with tables.runner.requests.counting() as made:
+        assert tables.run(read_vector("t", INLINE)).tolist() == [1, 3, 5]
+    assert made.total == 0
+    with pytest.raises(CorruptObject, match="magic"):
+        tables.run(read_vector("t", OLD_INLINE))
+
+
+def test_the_protocols_names_of_vector_files() -> None:
+    name = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    assert vector_key("t", RELATIVE) == f"t/ab/{name}"
+    assert vector_key("t", DeletionVector("u", RELATIVE.path_or_inline[2:], 1, 1)) == f"t/{name}"
+    assert vector_key("t", DeletionVector("p", "s3://b/x.bin", 1, 1)) == "s3://b/x.bin"
+
+
+rows = st.lists(st.integers(0, 2**34), max_size=50) | st.tuples(
+    st.integers(0, 2**33), st.integers(0, 200_000), st.integers(1, 7)
+).map(lambda span: list(range(span[0], span[0] + span[1], span[2])))
+
+
+@given(rows, st.booleans())
+def test_any_roaring_bitmap_is_decoded(values: list[int], optimize: bool) -> None:
+    assert decode_bitmap(encoded(values, optimize)).tolist() == sorted(set(values))
+
+
+def store(tables: Tables, *bitmaps: bytes) -> list[int]:
+    """A vector file; the offset of each vector in it."""
+    body = b"\x01"
+    offsets = []
+    for bitmap in bitmaps:
+        offsets.append(len(body))
+        body += len(bitmap).to_bytes(4, "big") + bitmap + zlib.crc32(bitmap).to_bytes(4, "big")
+    file = tables.root / vector_key("t", RELATIVE)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(body)
+    return offsets
+
+
+def vector(bitmap: bytes, cardinality: int, offset: int | None) -> DeletionVector:
+    return DeletionVector("u", RELATIVE.path_or_inline, len(bitmap), cardinality, offset)
+
+
+def test_one_of_several_vectors_in_a_file_is_read_by_its_bytes(tables: Tables) -> None:
+    first, second = encoded([1, 2]), encoded(list(range(5, 90_000, 3)))
+    offsets = store(tables, first, second)
+    with tables.runner.requests.counting() as made:
+        found = tables.run(read_vector("t", vector(second, 29999, offsets[1])))
+    assert made.total == 1
+    assert found.tolist() == list(range(5, 90_000, 3))
+    assert tables.run(read_vector("t", vector(first, 2, None))).tolist() == [1, 2]
+
+
+def test_a_damaged_vector_is_an_error_that_names_it(tables: Tables) -> None:
+    bitmap = encoded([1, 70_000, 2**33])
+    (offset,) = store(tables, bitmap)
+    file = tables.root / vector_key("t", RELATIVE)
+    whole = file.read_bytes()
+    for position in range(offset, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x41
+        file.write_bytes(bytes(damaged))
+        with pytest.raises(CorruptObject) as caught:
+            tables.run(read_vector("t", vector(bitmap, 3, offset)))
+        assert caught.value.key == vector_key("t", RELATIVE)
+    file.write_bytes(whole[:-5])
+    with pytest.raises(CorruptObject, match="bytes"):
+        tables.run(read_vector("t", vector(bitmap, 3, offset)))
+    file.unlink()
+    with pytest.raises(CorruptObject, match="missing"):
+        tables.run(read_vector("t", vector(bitmap, 3, offset)))
+
+
+def test_a_vector_of_another_size_than_the_log_says_is_refused(tables: Tables) -> None:
+    bitmap = encoded([1, 2])
+    (offset,) = store(tables, bitmap)
+    with pytest.raises(CorruptObject, match="has 2 rows, the log says 3"):
+        tables.run(read_vector("t", vector(bitmap, 3, offset)))
+
+
+@given(st.binary(max_size=80))
+def test_noise_is_refused_and_never_a_traceback_of_a_parser(noise: bytes) -> None:
+    body = encoded([1, 2, 3, 500_000])[:12] + noise
+    with contextlib.suppress(CorruptObject):
+        decode_bitmap(body)
+
+
+@pytest.mark.parametrize("text", ["ü", "abc", "a b c", "~~~~~", "#####"])
+def test_text_that_is_no_z85_is_refused(tables: Tables, text: str) -> None:
+    with pytest.raises(CorruptObject):
+        tables.run(read_vector("t", DeletionVector("i", text, 4, 1)))

@@ -1,0 +1,145 @@
+"""The versions that led to a state, by the logs of metadata files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakevilla.errors import VersionNotFound
+from lakevilla.formats.iceberg import past_versions
+from lakevilla.formats.iceberg.metadata.cache import Cache
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from lakevilla.formats.iceberg.metadata.file import Metadata, next_metadata
+from lakevilla.formats.iceberg.past_versions import Logged
+from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
+from lakevilla.store.effects import Program
+from tests.support.by_hand import outcome
+
+DEFINITION = {
+    "format-version": 2,
+    "table-uuid": "6f2c2c1e-8f25-4a3e-9d3b-0e7a3c2d1b4a",
+    "location": "/lake/t",
+    "last-column-id": 1,
+    "current-schema-id": 0,
+    "schemas": [
+        {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
+        }
+    ],
+    "default-spec-id": 0,
+    "partition-specs": [{"spec-id": 0, "fields": []}],
+    "last-partition-id": 999,
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+    "properties": {"write.metadata.previous-versions-max": "3"},
+}
+
+
+class History:
+    """A table whose metadata files each name three before them; ``read`` are the ones asked for.
+
+    Version n has snapshot 100 + n, and is of second n.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.files: dict[int, Metadata] = {}
+        self.read: list[int] = []
+        before: Metadata | None = None
+        for version in range(count):
+            before = next_metadata(
+                before,
+                f"t/metadata/v{version + 1}.metadata.json",
+                "t",
+                f"/lake/t/metadata/v{version}.metadata.json",
+                definition=DEFINITION,
+                snapshot={"snapshot-id": 100 + version, "schema-id": 0},
+                applications={},
+                commit=None,
+                now_ms=1000 * version,
+            )
+            self.files[version] = before
+
+    def newest(self) -> IcebergSnapshot:
+        return self.state(max(self.files))
+
+    def state(self, version: int) -> IcebergSnapshot:
+        document = self.files[version]
+        definition = IcebergDefinition("t", "t", document.definition)
+        return IcebergSnapshot(version, definition, document, Cache(1))
+
+    def reader(self, one: Logged) -> Program[Metadata | None]:
+        yield from ()
+        self.read.append(one.version)
+        return self.files.get(one.version)
+
+    def expire(self, *versions: int) -> None:
+        """The newest file has their snapshots no more."""
+        last = max(self.files)
+        document = self.files[last]
+        expired = {100 + version for version in versions}
+        kept = [raw for number, raw in document.snapshots.items() if number not in expired]
+        self.files[last] = document.replaced({"snapshots": kept})
+
+    def kept(self, limit: int | None = None) -> list[int]:
+        found = outcome(past_versions.kept_versions(self.newest(), self.reader, limit))
+        assert all(one.snapshot_id == 100 + one.version for one in found)
+        assert all(one.timestamp_ms == 1000 * one.version for one in found)
+        return [one.version for one in found]
+
+    def ends(self) -> tuple[int, int]:
+        found = outcome(past_versions.kept_range(self.newest(), self.reader))
+        assert found is not None
+        return found[0].version, found[1].version
+
+    def by(self, seconds: float) -> int | None:
+        asked = int(seconds * 1000)
+        return outcome(past_versions.version_by(self.newest(), self.reader, asked))
+
+    def check(self, version: int) -> Any:
+        return outcome(past_versions.check_kept(self.newest(), self.reader, self.state(version)))
+
+
+def test_the_logs_are_followed_from_file_to_file() -> None:
+    history = History(12)
+    assert history.kept() == list(range(11, -1, -1))
+    history.read.clear()
+    assert history.kept(3) == [11, 10, 9]
+    assert history.read == [10, 9]
+    assert history.ends() == (0, 11)
+
+
+def test_a_time_or_number_is_looked_for_no_further_back_than_needed() -> None:
+    history = History(12)
+    assert (history.by(99), history.by(9.5), history.by(8)) == (11, 9, 8)
+    history.check(8)
+    assert history.read == []
+    history.check(6)
+    assert history.read == [8]
+    assert (history.by(0), history.by(-1)) == (0, None)
+
+
+def test_the_line_ends_where_a_file_is_not_there_any_more() -> None:
+    history = History(12)
+    stray = history.files[1]
+    for version in (3, 4, 5):
+        del history.files[version]
+    assert history.kept() == [11, 10, 9, 8, 7, 6]
+    assert history.ends() == (6, 11)
+    assert history.by(1) is None
+    # A file is there under a number of before: whoever slept for long has stored it.
+    assert history.files[1] is stray
+    with pytest.raises(VersionNotFound, match="no later one names"):
+        history.check(1)
+
+
+def test_versions_whose_snapshots_were_expired_are_not_kept() -> None:
+    history = History(12)
+    history.expire(*range(7))
+    assert history.kept() == [11, 10, 9, 8, 7]
+    assert history.ends() == (7, 11)
+    with pytest.raises(VersionNotFound, match="its snapshot 105 was expired"):
+        history.check(5)
+    history.check(7)

@@ -1,0 +1,98 @@
+"""Manifests and manifest lists as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import write_manifest_list
+
+from lakevilla.formats.files import DataFile
+from lakevilla.formats.iceberg.manifests.manifests import (
+    decode_list,
+    encode_list,
+    encode_manifest,
+    entries_of,
+    new_entry,
+)
+from lakevilla.formats.iceberg.manifests.memory_files import MemoryOutput, steady
+from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
+from tests.unit.formats.iceberg.test_metadata import DEFINITION
+
+PLAIN = IcebergDefinition("t", "t", DEFINITION)
+
+
+def made(names: list[str], codec: str) -> tuple[bytes, bytes, list[Any]]:
+    """A manifest of some files, the list that names it, and how that does."""
+    properties = {"write.avro.compression-codec": codec}
+    definition = PLAIN.replaced({**DEFINITION, "properties": properties})
+    entries = [
+        new_entry(DataFile(name, 10, 0, stats='{"numRecords":1}'), 7, definition) for name in names
+    ]
+    manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
+    body, named = encode_list(
+        "/lake/t/metadata/snap-7-one.avro",
+        [manifest.file],
+        snapshot_id=7,
+        parent_id=None,
+        sequence=1,
+        definition=definition,
+    )
+    return manifest.body, body, named
+
+
+@pytest.mark.parametrize("codec", ["gzip", "null", "zstd"])
+def test_equal_commits_have_equal_bytes_and_pyiceberg_reads_them(codec: str) -> None:
+    names = [f"data/{number}.parquet" for number in range(5)]
+    manifest, listing, named = made(names, codec)
+    assert (manifest, listing) == made(names, codec)[:2]
+    (found,) = decode_list("k", "t", listing)
+    assert found.manifest_path == named[0].manifest_path
+    assert found.manifest_length == len(manifest)
+    paths = [entry.data_file.file_path for entry in entries_of("k", PLAIN, manifest, found)]
+    assert paths == [f"/lake/t/{name}" for name in names]
+
+
+def test_partitions_by_double_are_read_whole() -> None:
+    """Read as floats, 1e10 and 1e10 + 1 would be one partition, and 1e308 infinite."""
+    values = [0.1, 1e10, 1e10 + 1, 1.7e308, 5e-324, -0.0, None]
+    field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "v"}
+    column = {"id": 1, "name": "v", "required": False, "type": "double"}
+    schema = {"type": "struct", "schema-id": 0, "fields": [column]}
+    specs = [{"spec-id": 0, "fields": [field]}]
+    definition = IcebergDefinition(
+        "t", "t", {**DEFINITION, "schemas": [schema], "partition-specs": specs}
+    )
+    texts = [None if value is None else repr(value) for value in values]
+    entries = [
+        new_entry(
+            DataFile(f"data/{number}.parquet", 1, 0, {"1000": text}, '{"numRecords":1}'),
+            7,
+            definition,
+        )
+        for number, text in enumerate(texts)
+    ]
+    manifest = encode_manifest("metadata/one-m0.avro", entries, 0, 7, definition)
+    found = entries_of("k", definition, manifest.body, manifest.file)
+    assert [repr(entry.data_file.partition[0]) for entry in found] == [repr(v) for v in values]
+
+
+def test_a_list_that_names_manifests_of_another_is_the_one_that_pyiceberg_writes() -> None:
+    """Whatever was encoded before, of manifests that differ in anything at all."""
+    field = {"source-id": 1, "field-id": 1000, "transform": "identity", "name": "id"}
+    specs = [{"spec-id": 0, "fields": [field]}]
+    definition = IcebergDefinition("t", "t", {**DEFINITION, "partition-specs": specs})
+    uri, named = "/lake/t/metadata/snap.avro", []
+    for number in range(6):
+        file = DataFile("data/f.parquet", 1, 0, {"1000": str(number % 3)}, '{"numRecords":1}')
+        entries = [new_entry(file, number, definition)]
+        made = encode_manifest("metadata/same-m0.avro", entries, 0, number, definition).file
+        given = {"snapshot_id": number, "parent_id": None, "sequence": number + 1}
+        body, named = encode_list(uri, [made, *named], definition=definition, **given)  # type: ignore[arg-type]
+        sink = MemoryOutput(uri)
+        with write_manifest_list(2, sink, number, None, number + 1, "gzip") as writer:
+            writer.add_manifests(named)
+        assert body == steady(writer, sink)
+        assert [one.sequence_number for one in decode_list("k", "t", body)] == list(
+            range(number + 1, 0, -1)
+        )

@@ -1,0 +1,204 @@
+"""Metadata files: what is kept of them, and the next one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from lakevilla.errors import CorruptObject, UnsupportedTableFeature
+from lakevilla.formats.iceberg.metadata.file import Metadata, decode_metadata, next_metadata
+
+KEY = "t/metadata/v1.metadata.json"
+DEFINITION = {
+    "format-version": 2,
+    "table-uuid": "6f2c2c1e-8f25-4a3e-9d3b-0e7a3c2d1b4a",
+    "location": "/lake/t",
+    "last-column-id": 1,
+    "current-schema-id": 0,
+    "schemas": [
+        {
+            "type": "struct",
+            "schema-id": 0,
+            "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
+        }
+    ],
+    "default-spec-id": 0,
+    "partition-specs": [{"spec-id": 0, "fields": []}],
+    "last-partition-id": 999,
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+    "properties": {"owner": "me"},
+}
+
+
+def first(**applications: int) -> Metadata:
+    return next_metadata(
+        None,
+        KEY,
+        "t",
+        None,
+        definition=DEFINITION,
+        snapshot=None,
+        applications=applications,
+        commit="{}",
+        now_ms=1000,
+    )
+
+
+def following(before: Metadata, number: int, now_ms: int = 2000, **more: Any) -> Metadata:
+    """The next file, with one more snapshot."""
+    snapshot = {
+        "snapshot-id": number,
+        "sequence-number": number,
+        "timestamp-ms": now_ms,
+        "manifest-list": f"/lake/t/metadata/snap-{number}.avro",
+        "summary": {"operation": "append"},
+        "schema-id": 0,
+    }
+    given: dict[str, Any] = {"definition": None, "applications": {}, "commit": None, **more}
+    return next_metadata(
+        before, KEY, "t", f"/lake/t/{number}", snapshot=snapshot, now_ms=now_ms, **given
+    )
+
+
+def reread(metadata: Metadata) -> Metadata:
+    return decode_metadata(KEY, "t", metadata.encode())
+
+
+def test_pyiceberg_reads_what_is_written() -> None:
+    metadata = following(following(first(), 7), 8, now_ms=3000)
+    reported = TableMetadataUtil.parse_raw(metadata.encode().decode())
+    assert reported.current_snapshot_id == 8
+    assert [one.snapshot_id for one in reported.snapshots] == [7, 8]
+    assert [one.snapshot_id for one in reported.snapshot_log] == [7, 8]
+    assert [one.metadata_file for one in reported.metadata_log] == ["/lake/t/7", "/lake/t/8"]
+    assert reported.refs["main"].snapshot_id == 8
+    assert reported.properties["owner"] == "me"
+    assert reread(metadata).last_sequence_number == 8
+
+
+def test_what_is_not_known_is_handed_on() -> None:
+    document = json.loads(first().encode())
+    document |= {"of-a-later-version": [{"key-id": "k"}], "refs": {"audit": {"snapshot-id": 5}}}
+    kept = following(decode_metadata(KEY, "t", json.dumps(document).encode()), 7)
+    after = json.loads(kept.encode())
+    assert after["of-a-later-version"] == [{"key-id": "k"}]
+    assert after["refs"]["audit"] == {"snapshot-id": 5}
+
+
+def test_the_branch_keeps_its_retention() -> None:
+    document = json.loads(following(first(), 7).encode())
+    document["refs"]["main"]["min-snapshots-to-keep"] = 3
+    kept = following(decode_metadata(KEY, "t", json.dumps(document).encode()), 8)
+    main = json.loads(kept.encode())["refs"]["main"]
+    assert main == {"snapshot-id": 8, "type": "branch", "min-snapshots-to-keep": 3}
+
+
+def test_the_log_of_files_is_as_long_as_the_table_says() -> None:
+    properties = {"write.metadata.previous-versions-max": "3"}
+    metadata = following(first(), 1, definition={**DEFINITION, "properties": properties})
+    for number in range(2, 9):
+        metadata = following(metadata, number)
+    log = json.loads(metadata.encode())["metadata-log"]
+    assert [one["metadata-file"] for one in log] == [f"/lake/t/{n}" for n in (6, 7, 8)]
+
+
+def test_time_never_goes_back() -> None:
+    later = following(following(first(), 7, now_ms=9000), 8, now_ms=4000)
+    assert reread(later).last_updated_ms == 9000
+
+
+def test_what_a_lake_notes_is_no_part_of_the_definition() -> None:
+    before = first()
+    after = following(before, 7, applications={"lakevilla/abc": 12, "app": 3}, commit="{}")
+    reported = reread(after)
+    assert reported.definition == before.definition
+    assert reported.applications == {"lakevilla/abc": 12, "app": 3}
+    assert reported.properties["lakevilla.abc.sequence"] == "12"
+
+
+def test_what_a_lake_noted_survives_a_change_of_properties() -> None:
+    before = following(first(), 7, applications={"lakevilla/abc": 12})
+    changed = {**DEFINITION, "properties": {"owner": "you"}}
+    after = reread(following(before, 8, definition=changed))
+    assert after.applications == {"lakevilla/abc": 12}
+    assert after.definition["properties"] == {"owner": "you"}
+
+
+def test_version_1_tables_are_read_under_the_newer_names() -> None:
+    schema = {"type": "struct", "fields": DEFINITION["schemas"][0]["fields"]}  # type: ignore[index]
+    document = {
+        "format-version": 1,
+        "table-uuid": "u",
+        "location": "/lake/t",
+        "last-updated-ms": 5,
+        "last-column-id": 1,
+        "schema": schema,
+        "partition-spec": [],
+    }
+    reported = decode_metadata(KEY, "t", json.dumps(document).encode()).definition
+    assert reported["schemas"] == [{**schema, "schema-id": 0}]
+    assert (reported["current-schema-id"], reported["default-spec-id"]) == (0, 0)
+    assert reported["partition-specs"] == [{"spec-id": 0, "fields": []}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b'{"format-version": 2}',
+        b'{"format-version": "two", "location": "/lake/t", "table-uuid": "u"}',
+        b'{"format-version": 2, "location": 5, "table-uuid": "u"}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_torn_file_is_told_as_such(body: bytes) -> None:
+    with pytest.raises(CorruptObject, match="table t can't be read") as raised:
+        decode_metadata(KEY, "t", body)
+    assert raised.value.key == KEY
+
+
+def test_every_torn_beginning_of_a_file_is_told_as_such() -> None:
+    body = following(first(), 7).encode()
+    for length in range(0, len(body), 37):
+        with pytest.raises(CorruptObject):
+            decode_metadata(KEY, "t", body[:length])
+
+
+def test_a_newer_format_version_is_refused_by_name() -> None:
+    body = first().encode().replace(b'"format-version":2', b'"format-version":4')
+    with pytest.raises(UnsupportedTableFeature, match="format version 4"):
+        decode_metadata(KEY, "t", body)
+
+
+def test_a_current_snapshot_that_is_missing_is_damage() -> None:
+    document = json.loads(following(first(), 7).encode())
+    document["snapshots"] = []
+    with pytest.raises(CorruptObject, match="names snapshot 7"):
+        _ = decode_metadata(KEY, "t", json.dumps(document).encode()).current
+
+
+@pytest.mark.parametrize("part", ["snapshots", "snapshot-log", "metadata-log", "refs"])
+@pytest.mark.parametrize("value", ['"none"', "7", "true"])
+def test_a_part_of_another_kind_is_told_as_damage(part: str, value: str) -> None:
+    document = msgspec.json.decode(following(first(), 7).encode())
+    document[part] = msgspec.json.decode(value)
+    with pytest.raises(CorruptObject, match="table t can't be read"):
+        decode_metadata(KEY, "t", msgspec.json.encode(document))
+
+
+@pytest.mark.parametrize("log", [b"null", b"[]", b"[ ]", b"[\n]"])
+def test_an_empty_list_is_gone_on_from_however_it_is_written(log: bytes) -> None:
+    before = first()
+    before = Metadata(KEY, "t", {**before.parts, "snapshot-log": msgspec.Raw(log)})
+    after = reread(following(following(before, 7), 8))
+    assert [one["snapshot-id"] for one in after.get("snapshot-log")] == [7, 8]
+    assert list(after.snapshots) == [7, 8]
+    assert after.current == following(before, 8).current

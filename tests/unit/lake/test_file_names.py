@@ -1,0 +1,56 @@
+"""A data file's name says whose it is, and by which kind of commit point."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from lakevilla.lake.file_names import file_namer, file_path, owner_of
+from tests.support import by_hand
+
+TXN = "0199a0b1-0000-7000-8000-000000000001"
+
+
+@pytest.mark.parametrize("partition", ["", "day=2026-01-01", "a=1/b=x%20y"])
+@pytest.mark.parametrize(("through_head", "kind"), [(True, "h"), (False, "l")])
+def test_the_owner_is_told_by_the_path(partition: str, through_head: bool, kind: str) -> None:
+    path = file_path(partition, TXN, through_head, "0123456789abcdef")
+    assert path.startswith(f"{partition}/" if partition else "lv-")
+    assert owner_of(path) == (kind, TXN)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"tmp_lv-h-{TXN}-ab.parquet",
+        f"metadata/lv-h-{TXN}-ab-m0.avro",
+        f"metadata/snap-12-lv-h-{TXN}-ab.avro",
+    ],
+)
+def test_what_is_made_beside_data_files_has_an_owner_too(path: str) -> None:
+    assert owner_of(path) == ("h", TXN)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "part-00000-c000.snappy.parquet",
+        f"lv-h-{TXN}.parquet",
+        f"lv-x-{TXN}-ab.parquet",
+        f"lv-h-{TXN}-ab.parquet.tmp",
+        f"lv-h-{TXN}-AB.parquet",
+        f"copy-of-lv-h-{TXN}-ab.parquet",
+        f"_delta_log/lv-h-{TXN}-ab.json",
+    ],
+)
+def test_files_of_others_have_no_owner_here(path: str) -> None:
+    assert owner_of(path) is None
+
+
+def test_no_two_files_have_one_name_in_whichever_process_they_are_made() -> None:
+    namer = file_namer(by_hand.make_context(), TXN, True)
+    elsewhere, retried = pickle.loads(pickle.dumps(namer)), pickle.loads(pickle.dumps(namer))
+    names = [one("") for one in (namer, elsewhere, retried) for _ in range(50)]
+    assert len(set(names)) == 150
+    assert {owner_of(name) for name in names} == {("h", TXN)}

@@ -1,0 +1,97 @@
+"""Which decided commits are not in the log, and which can't go there any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import removal
+from lakevilla.global_log.commits import TablePart
+from lakevilla.global_log.head import Head, PendingRef, TableState, Touch
+from lakevilla.lake.context import Context
+from lakevilla.lake.fitness import first_unfit, is_lost, lost_for_good, unpublished
+from lakevilla.store.base import Missing, ObjectInfo, Token
+from lakevilla.store.effects import Stat
+from tests.support import by_hand
+from tests.support.by_hand import data_file, first_asked, outcome, rewritten
+
+OLD, NEW = data_file("old", 0, 9), data_file("new", 0, 9)
+THERE = ObjectInfo("key", 1, Token("one"), 0.0)
+
+
+@pytest.fixture
+def clock() -> by_hand.StoppedClock:
+    return by_hand.StoppedClock()
+
+
+@pytest.fixture
+def context(clock: by_hand.StoppedClock) -> Context:
+    context = by_hand.make_context(clock)
+    by_hand.make_tail(context, (OLD,))
+    return context
+
+
+def pending(context: Context, count: int = 2) -> Head:
+    refs = [PendingRef(number, context.ids.txn_id(), "", 0) for number in range(2, 2 + count)]
+    head = by_hand.make_head(context.tails["t"])
+    state = TableState("one", 0, tuple(refs))
+    return by_hand.with_commit(head, *[Touch(0) for _ in refs], state=state)
+
+
+def unfit(context: Context, head: Head, *changes: Change) -> int | None:
+    refs = head.tables["t"].pending
+    parts = [TablePart("one", change) for change in changes]
+    return outcome(first_unfit(context, head, "t", context.tails["t"], refs, parts))
+
+
+def test_what_the_log_holds_is_published(context: Context) -> None:
+    head = pending(context)
+    tail = context.tails["t"]
+    assert [ref.sequence for ref in unpublished(head, "t", tail)] == [2, 3]
+    tail = by_hand.with_entry(context, tail, Change(adds=(NEW,)), head=head, sequence=2)
+    assert [ref.sequence for ref in unpublished(head, "t", tail)] == [3]
+    assert unpublished(head, "another", tail) == ()
+
+
+def test_the_first_that_lost_a_file_is_unfit_though_it_was_brought_back(context: Context) -> None:
+    head = pending(context)
+    commits = Change(adds=(NEW,)), rewritten(OLD, NEW)
+    assert unfit(context, head, *commits) is None
+    by_hand.with_entry(context, context.tails["t"], Change(removes=(removal(OLD),)))
+    assert unfit(context, head, *commits) == 1
+    by_hand.with_entry(context, context.tails["t"], Change(adds=(OLD,)))
+    assert unfit(context, head, *commits) == 1
+
+
+def test_ones_own_entries_make_nothing_unfit(context: Context) -> None:
+    head = pending(context)
+    change = rewritten(OLD, NEW)
+    by_hand.with_entry(context, context.tails["t"], change, head=head, sequence=2)
+    assert unfit(context, head, change, change) is None
+
+
+def test_files_are_asked_for_once_they_are_so_old_that_others_may_clean_them_up(
+    context: Context, clock: by_hand.StoppedClock
+) -> None:
+    head = pending(context, 1)
+    assert unfit(context, head, Change(adds=(NEW,))) is None
+    clock.seconds += context.settings.checked_tip_seconds + 1
+    refs, parts = head.tables["t"].pending, [TablePart("one", Change(adds=(NEW,)))]
+    tail = context.tails["t"]
+    asked = first_asked(first_unfit(context, head, "t", tail, refs, parts))
+    assert asked == Stat("t/new")
+    for answer, index in ((THERE, None), (Missing(), 0)):
+        assert outcome(first_unfit(context, head, "t", tail, refs, parts), answer) == index
+
+
+def test_files_elsewhere_are_nobodys_to_miss() -> None:
+    keys = ["t/a", "s3://bucket/b", "t/c"]
+    assert outcome(lost_for_good(keys), THERE, Missing()) == ["t/c"]
+
+
+@pytest.mark.parametrize(("table_id", "lost"), [("one", False), ("two", True)])
+def test_a_log_that_was_made_anew_is_lost(context: Context, table_id: str, lost: bool) -> None:
+    head = pending(context)
+    del context.tails["t"]
+    tail = by_hand.make_tail(context, (OLD,), table_id=table_id)
+    assert outcome(is_lost(context, head, "t", tail)) == lost

@@ -1,0 +1,102 @@
+"""Whether what came between touches the rows that somebody relied on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.alteration import TableAlteration
+from lakevilla.formats.base import Change
+from lakevilla.lake.context import Context
+from lakevilla.lake.net_change import net_change
+from lakevilla.lake.row_changes import Verdict, judge, still_fits
+from lakevilla.lake.view import View, build_view
+from lakevilla.store.effects import Program
+from tests.support import by_hand
+from tests.support.by_hand import data_file, outcome, rewritten
+
+LOW, HIGH = data_file("low", 0, 9), data_file("high", 10, 19)
+
+
+class Digests:
+    """Stands for an engine: it has the digest of the rows of each file, by path."""
+
+    def __init__(self, **digests: str) -> None:
+        self.digests = digests
+
+    def matching_rows(self, rows: object, where: object) -> Program[str]:
+        yield from ()
+        files = rows.files["path"].to_pylist()  # type: ignore[attr-defined]
+        return "".join(sorted(self.digests[path] for path in files))
+
+
+def judged(change: Change, where: str | None, *, limit: int = 0, engine: object = None) -> Verdict:
+    context = by_hand.make_context(row_check_limit_bytes=limit)
+    context.engine = engine  # type: ignore[assignment]
+    by_hand.make_tail(context, (LOW, HIGH))
+    old = viewed(context)
+    by_hand.with_entry(context, context.tails["t"], change)
+    new = viewed(context)
+    net = outcome(net_change(context, old, new, context.tails["t"]))
+    predicate = None if where is None else parse_predicate(where)
+    return outcome(judge(context, old, new, net, predicate))
+
+
+def viewed(context: Context) -> View:
+    return outcome(build_view(context, None, "t", context.tails["t"]))
+
+
+NEW = data_file("new", 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "verdict"),
+    [
+        (Change(), None, Verdict.UNTOUCHED),
+        (Change(adds=(NEW,)), "id > 5", Verdict.UNTOUCHED),
+        (Change(adds=(NEW,)), "id = 5", Verdict.CHANGED),
+        (Change(adds=(NEW,)), None, Verdict.CHANGED),
+        (rewritten(HIGH), "id < 10", Verdict.UNTOUCHED),
+        (rewritten(HIGH), "id < 11", Verdict.CHANGED),
+        (
+            rewritten(LOW, data_file("moved", 0, 9, data_change=False), data_change=False),
+            "id = 5",
+            Verdict.MOVED,
+        ),
+        # One side says that rows changed.
+        (rewritten(LOW, data_file("moved", 0, 9, data_change=False)), "id = 5", Verdict.CHANGED),
+    ],
+)
+def test_files_alone_tell_a_verdict(change: Change, where: str | None, verdict: Verdict) -> None:
+    assert judged(change, where) is verdict
+
+
+@pytest.mark.parametrize(("after", "verdict"), [("x", Verdict.MOVED), ("y", Verdict.CHANGED)])
+def test_small_files_are_looked_into(after: str, verdict: Verdict) -> None:
+    change = rewritten(LOW, data_file("other", 0, 9))
+    engine = Digests(low="x", other=after)
+    assert judged(change, "id = 5", limit=200, engine=engine) is verdict
+    # Beyond the limit nobody looks: it counts as changed.
+    assert judged(change, "id = 5", limit=199, engine=engine) is Verdict.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("request_", "fits"),
+    [
+        ({"add_columns": pa.schema([("note", pa.string())])}, True),
+        ({"add_constraints": {"small": "id < 100"}}, False),
+        ({"set_properties": {"delta.enableChangeDataFeed": "true"}}, False),
+        ({"set_properties": {"note": "x"}}, True),
+    ],
+)
+def test_files_fit_a_changed_table_if_nothing_more_is_asked_of_their_rows(
+    request_: dict[str, object], fits: bool
+) -> None:
+    context = by_hand.make_context()
+    old = by_hand.make_tail(context, (LOW,)).snapshot
+    new = old.apply(by_hand.DELTA.alter(old, TableAlteration(**request_)))  # type: ignore[arg-type]
+    assert still_fits(old.layout, old.layout)
+    assert still_fits(old.layout, new.layout) == fits
+    if "add_constraints" in request_:
+        assert still_fits(new.layout, old.layout), "one that was taken away asks for less"

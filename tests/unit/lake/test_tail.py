@@ -1,0 +1,31 @@
+"""A log as far as it was read: a value that forgets its oldest entries."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.formats.base import Change
+from lakevilla.lake import tail as module
+from tests.support import by_hand
+from tests.support.by_hand import data_file
+
+
+def test_it_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_KEPT", 3)
+    context = by_hand.make_context()
+    first = tail = by_hand.make_tail(context, (data_file("0", 0, 9),))
+    for number in range(1, 6):
+        tail = by_hand.with_entry(context, tail, Change(adds=(data_file(str(number), 0, 9),)))
+        assert tail.snapshot.version == tail.tip == number
+    assert sorted(tail.entries) == sorted(tail.snapshots) == [3, 4, 5]
+    assert sorted(first.entries) == [0], "a value: nobody changes one that another holds"
+
+
+def test_an_entry_that_does_not_follow_is_never_taken_in() -> None:
+    context = by_hand.make_context()
+    tail = by_hand.make_tail(context)
+    newer = by_hand.with_entry(context, tail, Change())
+    with pytest.raises(AssertionError):
+        newer.extended(newer.entries[1], newer.snapshot, 0.0)

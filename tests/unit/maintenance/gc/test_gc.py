@@ -1,0 +1,111 @@
+"""Cleaning up: HEAD moves past who will not come back, and then what he has left goes."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.store.effects import DeleteObject, Put
+from lakevilla.transaction.verbs.save import save
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def left_behind(lake: MemoryLake) -> tuple[list[str], Peer, object]:
+    """What somebody has uploaded who then stopped, and he himself."""
+    before = set(lake.keys(""))
+    slow = lake.peer()
+    txn = slow.appending("a", 7)
+    slow.uploaded(txn)
+    return sorted(set(lake.keys("")) - before), slow, txn
+
+
+def grow_old(lake: MemoryLake) -> None:
+    lake.pass_by(lake.peer().context.settings.max_age_seconds + 1)
+
+
+def test_who_may_still_commit_keeps_his_files(lake: MemoryLake, peer: Peer) -> None:
+    files, slow, txn = left_behind(lake)
+    assert files
+    peer.run(gc(peer.context))
+    assert set(files) <= set(lake.keys(""))
+    slow.commit(txn)  # type: ignore[arg-type]
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_who_is_too_old_is_fenced_and_then_his_files_go(lake: MemoryLake, peer: Peer) -> None:
+    files, slow, txn = left_behind(lake)
+    grow_old(lake)
+    peer.run(gc(peer.context))
+    assert not set(files) & set(lake.keys(""))
+    with pytest.raises(lv.TransactionAborted):
+        slow.commit(txn)  # type: ignore[arg-type]
+    assert lake.ids("a") == [0, 1]
+
+
+def test_head_moves_before_anything_is_deleted(lake: MemoryLake, peer: Peer) -> None:
+    left_behind(lake)
+    grow_old(lake)
+    peer.run(gc(peer.context))
+    verbs = [
+        type(effect)
+        for effect in peer.asked
+        if isinstance(effect, DeleteObject) or (isinstance(effect, Put) and "HEAD" in effect.key)
+    ]
+    assert verbs[0] is Put
+    assert DeleteObject in verbs
+    assert Put not in verbs[verbs.index(DeleteObject) :]
+
+
+def test_where_head_can_not_be_moved_nothing_is_deleted(lake: MemoryLake, peer: Peer) -> None:
+    files, _, _ = left_behind(lake)
+    grow_old(lake)
+    peer.instead("HEAD", lv.StoreError("no right"))
+    with pytest.raises(lv.StoreError):
+        peer.run(gc(peer.context))
+    assert set(files) <= set(lake.keys(""))
+    assert peer.asked_for(DeleteObject) == []
+
+
+def test_a_dry_run_tells_the_same_and_writes_nothing(lake: MemoryLake, peer: Peer) -> None:
+    left_behind(lake)
+    grow_old(lake)
+    before, objects = lake.head, lake.keys("")
+    dry = peer.run(gc(peer.context, dry_run=True))
+    assert peer.asked_for(Put) == peer.asked_for(DeleteObject) == []
+    assert (lake.head, lake.keys("")) == (before, objects)
+    done = lake.peer()
+    report = done.run(gc(done.context))
+    assert {one.key for one in dry.findings} == {one.key for one in report.findings}
+
+
+def test_decided_commits_that_are_not_published_yet_keep_all_they_need(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    lake.peer().decide("a", 7)
+    grow_old(lake)
+    peer.run(gc(peer.context))
+    assert lake.recover().ok
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_the_records_of_those_who_are_too_old_go(lake: MemoryLake, peer: Peer) -> None:
+    owner = lake.peer()
+    txn = owner.appending("a", 7)
+    owner.run(save(txn))
+    peer.run(gc(peer.context))
+    assert lake.keys(f"_lakevilla/txns/{txn.id}")
+    grow_old(lake)
+    later = lake.peer()
+    later.run(gc(later.context))
+    assert lake.keys(f"_lakevilla/txns/{txn.id}") == []

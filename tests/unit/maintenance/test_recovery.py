@@ -1,0 +1,105 @@
+"""Recovery: what was decided is finished by anyone, and twice equals once."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.maintenance.recovery import abort, recover
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import DeleteObject, Put
+from lakevilla.transaction.verbs.save import save
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def kinds(report: lv.Report) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def test_what_another_has_decided_is_published_and_told(lake: MemoryLake, peer: Peer) -> None:
+    txn = lake.peer().decide("a", 7)
+    assert lake.ids("a") == [0, 1]
+    report = peer.run(recover(peer.context))
+    assert lake.ids("a") == [0, 1, 7]
+    (finding,) = report.findings
+    assert (finding.kind, finding.table, finding.txn_id) == ("published", "a", txn.id)
+    assert [event.kind for event in peer.events] == ["helping"]
+
+
+def test_a_second_time_there_is_nothing_to_do_and_nothing_is_written(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    lake.peer().decide("a", 7)
+    peer.run(recover(peer.context))
+    again = lake.peer()
+    report = again.run(recover(again.context))
+    assert report.ok
+    assert report.findings == ()
+    assert again.asked_for(Put) == again.asked_for(DeleteObject) == []
+
+
+def test_a_table_that_can_not_be_read_keeps_no_other_waiting(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    lake.peer().decide("b", 8)
+    first = f"b/_delta_log/{0:020}.json"
+    lake.store.apply(Put(first, b"{", ANY))
+    report = peer.run(recover(peer.context))
+    assert not report.ok
+    assert lake.ids("a") == [0, 1, 7]
+    assert {finding.table for finding in report.findings if finding.severity == "error"} == {"b"}
+
+
+def test_a_lake_that_was_never_written_is_well() -> None:
+    peer = MemoryLake(warm=False).peer()
+    assert peer.run(recover(peer.context)) == lv.Report(True)
+
+
+def test_a_decided_commit_whose_object_is_gone_is_void_and_its_owner_is_told(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = lake.peer().decide("a", 7)
+    behind = lake.peer().decide("a", 8)
+    (key,) = lake.keys(f"_lakevilla/commits/{txn.id}")
+    del lake.store.objects[key]
+    report = peer.run(recover(peer.context))
+    assert not report.ok
+    (finding,) = [one for one in report.findings if one.kind == "voided"]
+    assert (finding.table, finding.txn_id, finding.key) == ("a", txn.id, key)
+    assert "was acknowledged and is void on table a" in finding.message
+    assert behind.id not in finding.message
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_who_was_aborted_by_another_can_not_commit_and_leaves_no_record(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    owner = lake.peer()
+    txn = owner.appending("a", 7)
+    owner.run(save(txn))
+    assert lake.keys(f"_lakevilla/txns/{txn.id}")
+    peer.run(abort(peer.context, txn.id))
+    assert lake.keys(f"_lakevilla/txns/{txn.id}") == []
+    assert lake.head.is_fenced(txn.id)
+    with pytest.raises(lv.TransactionAborted):
+        owner.commit(txn)
+    assert lake.ids("a") == [0, 1]
+
+
+def test_what_has_committed_is_not_aborted_and_keeps_all_it_has(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = lake.peer().decide("a", 7)
+    before = lake.keys("_lakevilla/")
+    with pytest.raises(lv.InvalidOperation, match="has committed"):
+        peer.run(abort(peer.context, txn.id))
+    assert lake.keys("_lakevilla/") == before

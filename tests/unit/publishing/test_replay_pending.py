@@ -1,0 +1,204 @@
+"""A decided commit that another client has made unfit: replayed, or void, and never guessed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log.commits import CommitObject, commit_key
+from lakevilla.publishing.lost_commits import void_lost
+from lakevilla.publishing.publish import publish_table
+from lakevilla.publishing.reconcile import reconcile
+from lakevilla.store.base import ANY, Unknown
+from lakevilla.testing.tables import delta_writer
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def update_decided(lake: MemoryLake, *, reads: bool = False) -> TransactionState:
+    other = lake.peer()
+    txn = other.begin()
+    if reads:
+        other.read(txn, "a")
+    other.add(txn, "a", 5)
+    other.commit(txn, publish=False)
+    return txn
+
+
+def rewritten(lake: MemoryLake, change: Any = lambda row: {**row, "balance": 1000}) -> None:
+    """Another client rewrites the table's files."""
+    other = lake.peer()
+    assert other.run(delta_writer.rewrite(other.client, "a", change))
+
+
+def reconciled(lake: MemoryLake, peer: Peer) -> CommitObject:
+    head = peer.run(reconcile(peer.context, "a"))
+    assert head is not None
+    last = head.commits[-1]
+    assert last.kind == "reconcile"
+    return peer.run(peer.context.commit_object(last.txn, last.hash))
+
+
+def test_what_fits_is_left_as_it_is(lake: MemoryLake, peer: Peer) -> None:
+    update_decided(lake)
+    before = lake.head
+    assert peer.run(reconcile(peer.context, "a")) == before
+    assert lake.head == before
+
+
+def test_its_operations_are_performed_on_what_the_other_has_made(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = update_decided(lake)
+    rewritten(lake)
+    sequence = lake.head.sequence
+    commit = reconciled(lake, peer)
+    assert [(number, who) for number, who, _ in commit.replaces] == [(sequence, txn.id)]
+    assert commit.voided == ()
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+def test_of_two_who_reconcile_one_does_and_the_other_finds_nothing_unfit(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    rewritten(lake)
+    slow = peer.steps(reconcile(peer.context, "a")).until("HEAD")
+    other = lake.peer()
+    decided = other.run(reconcile(other.context, "a"))
+    assert slow.finish() == decided
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_has_read_what_is_another_by_now_is_named(
+    lake: MemoryLake, peer: Peer, reads: bool
+) -> None:
+    txn = update_decided(lake, reads=reads)
+    rewritten(lake)
+    commit = reconciled(lake, peer)
+    assert commit.touched_reads == ((txn.id,) if reads else ())
+    assert not commit.quiet
+
+
+def test_rows_that_were_only_moved_are_no_matter(lake: MemoryLake, peer: Peer) -> None:
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    update_decided(lake, reads=True)
+    other.run(delta_writer.optimize(other.client, "a"))
+    commit = reconciled(lake, peer)
+    assert commit.quiet
+    assert commit.touched_reads == ()
+
+
+def test_what_was_appended_comes_in_as_it_was(lake: MemoryLake, peer: Peer) -> None:
+    """Its files are its source; they are named again and not made again."""
+    update_decided(lake)
+    appended = lake.peer().decide("a", 7)
+    rewritten(lake)
+    files = [file.path for done in appended.work.done for file in done.change.adds]
+    commit = reconciled(lake, peer)
+    added = [file.path for file in commit.tables["a"].change.adds]
+    assert set(files) < set(added)
+    lake.recover()
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_one_that_can_not_be_replayed_is_void_and_the_one_behind_it_is_not(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    bad = lake.peer().decide("a", 7)
+    good = lake.peer().decide("a", 8)
+    (file,) = [f for f in lake.keys("a/lv-h-") if bad.id in f]
+    lake.store.delete(file)
+    lake.pass_by(peer.context.settings.checked_tip_seconds)
+    commit = reconciled(lake, peer)
+    assert [txn for txn, _ in commit.voided] == [bad.id]
+    assert file in commit.voided[0][1]
+    assert [who for _, who, _ in commit.replaces] == [bad.id, good.id]
+    lake.recover()
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_a_table_that_is_not_there_any_more_voids_all_that_waits(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = update_decided(lake)
+    for key in lake.keys("a/_delta_log"):
+        lake.store.delete(key)
+    commit = reconciled(lake, peer)
+    assert [who for who, _ in commit.voided] == [txn.id]
+    assert "dropped or created again" in commit.voided[0][1]
+    assert lake.head.tables["a"].dropped
+
+
+@pytest.mark.parametrize("body", [b"{}", b"torn", None])
+def test_a_commit_object_of_other_bytes_than_were_decided_is_never_replayed(
+    lake: MemoryLake, peer: Peer, body: bytes | None
+) -> None:
+    txn = update_decided(lake)
+    (ref,) = lake.head.tables["a"].pending
+    key = commit_key(txn.id, ref.hash)
+    if body is None:  # a whole commit, of the same transaction, and not the one that was decided
+        body = lake.store.objects[key].body.replace(b'"format":1', b'"format":1 ', 1)
+    lake.store.put(key, body, ANY)
+    rewritten(lake)
+    before = lake.head
+    with pytest.raises(lv.CorruptObject) as caught:
+        peer.run(reconcile(peer.context, "a"))
+    assert caught.value.key == key
+    assert lake.head == before
+
+
+def test_head_never_names_an_object_that_may_not_be_there(lake: MemoryLake, peer: Peer) -> None:
+    update_decided(lake)
+    rewritten(lake)
+    peer.instead("_lakevilla/commits", Unknown("cut"))
+    before = lake.head
+    with pytest.raises(lv.StoreError, match="stays unpublished"):
+        peer.run(reconcile(peer.context, "a"))
+    assert lake.head == before
+
+
+def test_a_commit_whose_object_was_deleted_is_void_only_once_an_entry_stands_against_it(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """Somebody may have it in memory, and be about to publish it."""
+    holder = lake.peer()
+    txn = holder.decide("a", 7)
+    (ref,) = lake.head.tables["a"].pending
+    lake.store.delete(commit_key(txn.id, ref.hash))
+    before, version = lake.head, lake.version("a")
+    head = peer.run(void_lost(peer.context, before, "a"))
+    assert lake.version("a") == version + 1
+    assert head.commits[-1].kind == "reconcile"
+    assert holder.run(publish_table(holder.context, before, "a")).complete
+    assert lake.ids("a") == [0, 1], "void for all, also for who has it"
+
+
+def test_a_lost_commit_that_its_holder_publishes_first_is_not_lost(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    holder = lake.peer()
+    txn = holder.decide("a", 7)
+    (ref,) = lake.head.tables["a"].pending
+    lake.store.delete(commit_key(txn.id, ref.hash))
+    head = lake.head
+    slow = peer.steps(void_lost(peer.context, head, "a")).until("a/_delta_log")
+    holder.run(publish_table(holder.context, head, "a"))
+    assert slow.finish() == head
+    assert lake.ids("a") == [0, 1, 7]

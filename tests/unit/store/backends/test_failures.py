@@ -1,0 +1,122 @@
+"""From what a backend says to what may be done about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.store.backends.failures import classify_failure
+from lakevilla.store.base import Failure
+
+
+def said(status: int, code: str = "") -> str:
+    return (
+        f"Generic S3 error: Error performing PUT http://h/b/k?X-Amz-Signature=hunter2 in 1ms - "
+        f"Server returned non-2xx status code: {status} Words: <Error><Code>{code}</Code>"
+        f"<Message>hunter2</Message></Error>"
+    )
+
+
+def broke(kind: str, detail: str = "") -> str:
+    return f"Generic S3 error: HTTP error\n Http(\n HttpError {{\n  kind: {kind},\n {detail} }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        (said(500), {"ambiguous"}),
+        (said(502), {"ambiguous"}),
+        (said(504), {"ambiguous"}),
+        (said(523), {"ambiguous"}),
+        (said(599), {"ambiguous"}),
+        (said(408), {"ambiguous"}),
+        (said(400, "RequestTimeout"), {"ambiguous"}),
+        (said(503), {"ambiguous", "throttled"}),
+        (said(429), {"throttled"}),
+        (said(409, "ConditionalRequestConflict"), {"conflict"}),
+        (said(403, "AccessDenied"), {"permanent"}),
+        (said(400, "ExpiredToken"), {"permanent"}),
+        (said(404, "NoSuchBucket"), {"permanent"}),
+        (said(501), {"permanent"}),
+        (said(505), {"permanent"}),
+        (broke("Timeout"), {"ambiguous"}),
+        (broke("Request"), {"ambiguous"}),
+        (broke("Connect"), set()),
+        (broke("Unknown", "BadScheme"), {"permanent"}),
+        ("Error after redirect", {"permanent"}),
+        ("Error performing PUT http://169.254.169.254/latest/api/token", {"permanent"}),
+        ("Error performing token request: no credential was found", {"permanent"}),
+        ("something new", {"ambiguous"}),
+    ],
+)
+def test_a_failure_says_whether_a_write_is_in_doubt_and_whether_to_go_on(
+    text: str, flags: set[str]
+) -> None:
+    failure = classify_failure(text)
+    assert not (failure.of_store and failure.ambiguous)
+    names = ("ambiguous", "throttled", "conflict", "permanent")
+    assert {name for name in names if getattr(failure, name)} == flags
+    assert "hunter2" not in failure.reason
+    assert failure.reason
+
+
+@pytest.mark.parametrize("name", ["credentials", "redirects", "badscheme", "x169.254.169.254"])
+def test_what_a_bucket_or_a_table_is_called_does_not_make_a_write_in_doubt_a_no(name: str) -> None:
+    url = f"https://{name}.example.com/{name}/_lakevilla/HEAD.json"
+    for kind in ("Timeout", "Request"):
+        text = (
+            f"Generic S3 error: Error performing PUT {url} in 30s - {broke(kind, f'url ({url})')}"
+        )
+        assert classify_failure(text) == classify_failure(broke(kind))
+        assert classify_failure(text).ambiguous
+
+
+def test_a_read_leaves_nothing_in_doubt() -> None:
+    for text in (said(500), said(503), broke("Timeout"), "something new"):
+        assert not classify_failure(text, reading=True).ambiguous
+
+
+def test_a_failure_is_in_doubt_unless_it_says_otherwise() -> None:
+    assert Failure("?").ambiguous
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (broke("Connect"), "could not connect: check that the store is up"),
+        (said(404, "NoSuchBucket"), "there is no such bucket"),
+        (said(403, "InvalidAccessKeyId"), "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        (said(400, "ExpiredToken"), "credentials are missing or wrong"),
+        (said(301), "set AWS_REGION in storage_options or the environment"),
+        (
+            said(403).replace("http://h/b/k", "http://169.254.169.254/latest/api/token"),
+            "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in "
+            "storage_options or the environment, or pass boto3_session",
+        ),
+    ],
+)
+def test_what_no_request_would_get_through_is_of_the_store_and_names_the_option(
+    text: str, words: str
+) -> None:
+    failure = classify_failure(text)
+    assert failure.of_store
+    assert words in failure.reason
+
+
+def test_what_one_object_is_refused_for_is_of_that_object() -> None:
+    for text in (said(403, "AccessDenied"), said(403), said(413), said(500), broke("Timeout")):
+        assert not classify_failure(text).of_store
+
+
+@pytest.mark.parametrize(
+    ("provider", "names"),
+    [
+        ("s3", ("AWS_ENDPOINT_URL", "AWS_SECRET_ACCESS_KEY")),
+        ("gs", ("GOOGLE_BASE_URL", "GOOGLE_SERVICE_ACCOUNT")),
+        ("az", ("AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_ACCOUNT_KEY")),
+    ],
+)
+def test_options_are_named_as_the_providers_users_know_them(
+    provider: str, names: tuple[str, str]
+) -> None:
+    assert names[0] in classify_failure(broke("Connect"), provider=provider).reason
+    assert names[1] in classify_failure(said(401), provider=provider).reason

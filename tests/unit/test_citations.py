@@ -1,0 +1,249 @@
+"""What code and docs cite is there: notes, sections of the design, hazards, files and tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DESIGN = ROOT / "docs" / "design"
+
+_NUMBERS = r"\d+(?:(?:,| and| or| to) \d+)*"
+#: What is cited, by what it is called: each with the numbers behind it.
+CITED = {
+    "note": re.compile(rf"\b[Nn]otes? ({_NUMBERS})"),
+    "hazard": re.compile(rf"\b[Hh]azards? ({_NUMBERS})"),
+    "section": re.compile(rf"(?<!RFC 9562, )\b[Ss]ections? ({_NUMBERS})"),
+}
+#: Other spellings of the same, which no test would follow.
+ODD = re.compile(
+    r"\b[Nn]otes? 0\d|\((?:see )?0\d{3}[);,]|\bsections? \d+(?: and \d+)? of the design|"
+    r"\bdesign sections? \d|\b(?i:note|hazard)s?(?:-| ?#)\d|"
+    r"\b(?i:note|hazard|section)s? \d+ ?[&/] ?\d"
+)
+#: Where "section 9" stands alone, as what it is a section of is clear.
+WITHIN_THE_DESIGN = re.compile(r"(?<!design, )(?<!RFC 9562, )\b[Ss]ections? \d")
+_PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+/?)(?:::(\w+))?`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+@cache
+def text_of(path: Path) -> str:
+    """A file's text with its lines joined, since a citation may go over the end of one."""
+    return re.sub(r"\s*\n\s*(?:#:? ?)?", " ", path.read_text())
+
+
+def sources() -> list[Path]:
+    """Every file that a person writes."""
+    found = [ROOT / "README.md", ROOT / "Makefile", ROOT / "pyproject.toml"]
+    for folder in ("lakevilla", "tests", "bench", "examples"):
+        found += (ROOT / folder).rglob("*.py")
+    found += (ROOT / "docs").rglob("*.md")
+    return sorted(path for path in found if path != Path(__file__))
+
+
+PAGES = [path for path in sources() if path.suffix == ".md"]
+
+
+def numbers(cited: str) -> Iterator[int]:
+    """``9, 11 and 14 to 16`` as numbers."""
+    last = 0
+    for joint, number in re.findall(r"(,| and| or| to|) ?(\d+)", cited):
+        yield from range(last + 1, int(number)) if joint == " to" else ()
+        last = int(number)
+        yield last
+
+
+def headings() -> dict[str, set[int]]:
+    """What there is to cite."""
+    notes = {
+        int(path.name[:4])
+        for path in DESIGN.glob("[0-9]*.md")
+        if re.match(rf"# {int(path.name[:4])}\. \S", path.read_text())
+    }
+    return {
+        "note": notes,
+        "section": numbered(DESIGN / "0000-design.md", "##"),
+        "hazard": numbered(DESIGN / "hazards.md", "###"),
+    }
+
+
+def numbered(page: Path, depth: str) -> set[int]:
+    return {int(number) for number in re.findall(rf"(?m)^{depth} (\d+)\. \S", page.read_text())}
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("kind", CITED)
+def test_what_is_cited_has_its_heading(kind: str) -> None:
+    there = headings()[kind]
+    cited = {
+        (shown(path), number)
+        for path in sources()
+        for match in CITED[kind].finditer(text_of(path))
+        for number in numbers(match[1])
+    }
+    assert len(cited) > 10, "the pattern finds nothing any more"
+    assert not {where for where in cited if where[1] not in there}
+
+
+def test_notes_sections_and_hazards_are_numbered_without_a_gap() -> None:
+    for kind, there in headings().items():
+        assert there == set(range(min(there), max(there) + 1)), kind
+    files = {int(path.name[:4]) for path in DESIGN.glob("[0-9]*.md")}
+    assert files == headings()["note"], "the first line of each is `# <number>. <title>`"
+
+
+def test_citations_are_spelled_alike() -> None:
+    odd = {
+        (shown(path), match[0]) for path in sources() for match in ODD.finditer(text_of(path))
+    } | {
+        (shown(path), match[0])
+        for path in sources()
+        if path.parent != DESIGN
+        for match in WITHIN_THE_DESIGN.finditer(text_of(path))
+    }
+    assert not odd, "write `note 9`, `design, section 9`, `hazard 9`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_paths_and_links_of_a_page_lead_somewhere(page: Path) -> None:
+    wrong = [path for path, name in _PATH.findall(text_of(page)) if not is_there(path, name)]
+    wrong += [link for link in _LINK.findall(text_of(page)) if not leads_somewhere(page, link)]
+    assert not wrong
+
+
+def is_there(path: str, name: str) -> bool:
+    """Whether a file or folder of this repository is there; true of what is none by its looks."""
+    top, _, _ = path.partition("/")
+    if top not in ("lakevilla", "tests", "bench", "docs", "examples") and not path.endswith(".py"):
+        return True
+    found = [base / path for base in (ROOT, ROOT / "lakevilla") if (base / path).exists()]
+    return bool(found) and (not name or name in defined_in(found[0]))
+
+
+@cache
+def defined_in(path: Path) -> frozenset[str]:
+    """The functions of a file, those of classes too."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef))
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    if "://" in link:
+        return True
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    if not target.exists():
+        return False
+    return not anchor or anchor in anchors_of(target)
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    lines = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    plain = [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
+    return frozenset(plain)
+
+
+def test_files_named_in_code_are_there() -> None:
+    named = {
+        (shown(path), name)
+        for path in sources()
+        if path.suffix == ".py"
+        for name in re.findall(r"\bdocs/[\w/.-]+\.md\b", path.read_text())
+    }
+    assert named
+    assert not {(path, name) for path, name in named if not (ROOT / name).exists()}
+
+
+def hazards() -> dict[int, str]:
+    parts = re.split(r"(?m)^### (\d+)\. ", (DESIGN / "hazards.md").read_text())
+    return {int(number): text for number, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@pytest.mark.parametrize("number", hazards())
+def test_each_hazard_is_held_by_a_test(number: int) -> None:
+    held = re.findall(r"(?m)^- `(tests/[\w/.]+\.py)::(test_\w+)`$", hazards()[number])
+    assert held
+    assert not [test for test in held if not is_there(*test)]
+
+
+def test_planted_bugs_that_pages_name_are_planted() -> None:
+    files = (ROOT / "lakevilla" / "testing" / "planted").glob("*.py")
+    there = frozenset[str]().union(*map(defined_in, files))
+    lists = [
+        re.findall(r"[Pp]lanted(?: bugs?)?:? ((?:`\w+`(?:, | and )?)+)", text_of(p)) for p in PAGES
+    ]
+    named = set(re.findall(r"`(\w+)`", " ".join(names for found in lists for names in found)))
+    assert len(named) > 10
+    assert not named - there
+
+
+NAMED = [*DESIGN.glob("*.md"), *(ROOT / "docs" / f"{page}.md" for page in ("paper", "protocol"))]
+_NAME = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\([^`]*\))?`")
+#: `two_words`, `TwoWords`: what is so spelled is a name of the code, or of what it stores.
+_SPELLED_AS_CODE = re.compile(r"\w+_\w+|(?:[A-Z][a-z]+){2,}")
+
+
+@pytest.mark.parametrize("page", NAMED, ids=shown)
+def test_names_on_a_page_are_in_the_code(page: Path) -> None:
+    names = {name for name in _NAME.findall(text_of(page)) if not name.endswith(".py")}
+    wrong = [name for name in names if any(w not in words() for w in spelled_as_code(name))]
+    pairs = {tuple(name.rsplit(".", 2)[-2:]) for name in names if "." in name}
+    wrong += [
+        f"{owner}.{name}"
+        for owner, name in pairs
+        if (owner in members() and (owner[0].isupper() or "_" in name))
+        and name not in members()[owner]
+    ]
+    assert not wrong
+
+
+def spelled_as_code(name: str) -> list[str]:
+    return [part for part in name.split(".") if _SPELLED_AS_CODE.fullmatch(part)]
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every word of the code."""
+    code = [path for path in sources() if path.suffix == ".py"]
+    return frozenset(word for path in code for word in re.findall(r"\w+", path.read_text()))
+
+
+@cache
+def members() -> dict[str, set[str]]:
+    """What each class and each module of the library has."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "lakevilla").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        found.setdefault(path.stem, set()).update(names_in(tree.body))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(names_in(node.body))
+    return found
+
+
+def names_in(body: list[ast.stmt]) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def test_each_step_of_a_commit_is_told_where_it_is() -> None:
+    _, _, part = (ROOT / "docs/protocol.md").read_text().partition("\n## Where the code is\n")
+    lines = [line for line in part.partition("\n## ")[0].splitlines() if line.startswith("|")][2:]
+    rows = re.findall(r"(?m)^\|(?: (\d))? \|[^|]*\| `(.+)` \|$", "\n".join(lines))
+    assert len(rows) == len(lines), "the last cell of a row has functions and nothing else"
+    assert [step for step, _ in rows if step] == list("1234567")
+    assert all(is_there(*named.split("::")) for _, told in rows for named in told.split("`, `"))

@@ -1,0 +1,88 @@
+"""What a docstring or comment puts between double backticks is there, under that name.
+
+A renaming follows the code and passes prose by. Names of other projects are listed here.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[2] / "lakevilla"
+MODULES = sorted(LIBRARY.rglob("*.py"))
+NAMED = re.compile(r"``([A-Za-z_]\w*)``")
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+#: Of Delta's and Iceberg's specifications and tools, of Spark, DuckDB, pyiceberg, boto3 and Python.
+_OTHERS = """
+commitInfo metaData domainMetadata dataChange partitionValues deletionVector operationMetrics
+operationParameters _last_checkpoint _change_type _commit_version _commit_timestamp
+update_preimage update_postimage startingVersion boto3_session hadoop iceberg_scan StaticTable
+rewrite_data_files rollback_to_snapshot remove_orphan_files purge_table load_catalog
+read_parquet ThreadPoolExecutor flock AWS_ENDPOINT_URL aws_region azure_storage_account_name
+current_timestamp current_date timestamp_ntz date binary day NA on_event _ x c a_x2Db
+"""
+OF_OTHERS = frozenset(_OTHERS.split())
+
+
+def definitions() -> set[str]:
+    """Modules, and what stands in them: functions, classes, their methods and fields, constants."""
+    found = {name for path in MODULES for name in (path.stem, path.parent.name)}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found |= {t.id for t in targets if isinstance(t, ast.Name) and t.col_offset <= 4}
+    return found
+
+
+def words(source: str) -> set[str]:
+    """Identifiers of a module and the words of its strings, docstrings apart."""
+    docstrings = {
+        node.body[0].value.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+        and isinstance(node.body[0].value, ast.Constant)
+    }
+    found: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            found.add(token.string)
+        elif token.type == tokenize.STRING and token.start[0] not in docstrings:
+            found.update(WORD.findall(token.string))
+    return found
+
+
+KNOWN = definitions() | OF_OTHERS | set(dir(builtins))
+
+
+def unknown(source: str) -> Iterator[str]:
+    known = KNOWN | words(source)
+    for number, line in enumerate(source.splitlines(), 1):
+        for name in NAMED.findall(line):
+            if name not in known:
+                yield f"line {number}: {name}"
+
+
+@pytest.mark.daily(None)
+def test_a_name_in_a_docstring_is_there() -> None:
+    wrong = [f"{path}: {name}" for path in MODULES for name in unknown(path.read_text())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_name_that_was_renamed_is_found() -> None:
+    source = (
+        'def moved(old):\n    """Go on with ``old``; see ``moved`` and ``not_there_any_more``."""\n'
+    )
+    assert list(unknown(source)) == ["line 2: not_there_any_more"]

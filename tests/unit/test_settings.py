@@ -1,0 +1,32 @@
+"""Settings that make no sense are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+
+#: Python can't print it, and no float can hold it.
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lease_seconds": 0},
+        {"max_redos": -1},
+        {"max_redos": 1.5},
+        {"lease_seconds": "30"},
+        {"lease_seconds": float("nan")},
+        {"lease_seconds": 3601},
+        {"request_timeout_seconds": float("inf")},
+        {"wait_timeout_seconds": HUGE},
+        {"max_redos": HUGE},
+    ],
+    ids=[str(number) for number in range(9)],
+)
+def test_a_setting_that_makes_no_sense_is_refused_with_its_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(lv.InvalidOperation, match=f"settings: {next(iter(settings))} must be"):
+        lv.Settings(**settings)

@@ -1,0 +1,93 @@
+"""A commit that was tried before, and of which nobody has told what became of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Unknown
+from lakevilla.store.effects import Get, Put
+from lakevilla.transaction.commit.again import check_may_commit, found_in_head
+from lakevilla.transaction.commit.decide import decide
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+LOST = Unknown("the connection was cut")
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def in_doubt(peer: Peer, *, landed: bool) -> TransactionState:
+    txn = peer.appending("a", 7)
+    sealed = peer.uploaded(txn)
+    peer.instead("HEAD", LOST, times=6, landed=landed)
+    peer.instead("HEAD", lv.StoreError("no connection"), verb=Get)
+    with pytest.raises(lv.CommitOutcomeUnknown):
+        peer.run(decide(txn, sealed))
+    peer.asked.clear()
+    return txn
+
+
+def test_one_that_was_never_tried_asks_for_nothing(peer: Peer) -> None:
+    txn = peer.appending("a", 7)
+    peer.asked.clear()
+    assert peer.run(found_in_head(txn)) is None
+    assert peer.asked == []
+
+
+def test_a_commit_that_has_landed_is_found_and_nothing_is_sent(peer: Peer) -> None:
+    txn = in_doubt(peer, landed=True)
+    found = peer.run(found_in_head(txn))
+    assert found is not None
+    assert found.summary.txn == txn.id
+    assert peer.asked_for(Put) == []
+    assert not txn.ending.is_in_doubt
+
+
+def test_while_the_head_that_it_was_to_replace_is_there_it_stays_in_doubt(peer: Peer) -> None:
+    txn = in_doubt(peer, landed=False)
+    assert peer.run(found_in_head(txn)) is None
+    assert txn.ending.is_in_doubt
+
+
+def test_once_another_has_replaced_that_head_it_can_not_land_any_more(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = in_doubt(peer, landed=False)
+    lake.peer().decide("b", 8)
+    assert peer.run(found_in_head(txn)) is None
+    assert not txn.ending.is_in_doubt
+
+
+def test_committed_again_it_is_in_the_table_once(lake: MemoryLake, peer: Peer) -> None:
+    for landed in (True, False):
+        peer = lake.peer()
+        before = lake.ids("a")
+        peer.commit(in_doubt(peer, landed=landed))
+        assert lake.ids("a") == sorted([*before, 7])
+
+
+def test_what_has_ended_is_not_committed() -> None:
+    context = by_hand.make_context()
+    by_hand.make_tail(context)
+    txn = by_hand.begun(context)
+    check_may_commit(txn)
+    failure = txn.fail(lv.ConflictError("lost"))
+    with pytest.raises(lv.ConflictError) as caught:
+        check_may_commit(txn)
+    assert caught.value is failure
+    txn.ending.head_tried = 3
+    with pytest.raises(lv.CommitOutcomeUnknown, match="may have committed"):
+        check_may_commit(txn)
+    txn.note_aborted()
+    with pytest.raises(lv.InvalidOperation, match="has aborted already"):
+        check_may_commit(txn)

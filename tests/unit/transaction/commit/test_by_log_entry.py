@@ -1,0 +1,204 @@
+"""The commit of one table by its own log entry: what becomes of each way that its create ends."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import Refused, Stored, Token, Unknown
+from lakevilla.store.effects import List, Put, delete
+from lakevilla.sublogs.operations import Guard
+from lakevilla.testing.tables import delta_writer
+from lakevilla.transaction.commit.by_log_entry import Behind, Landed, _attempt, commit_by_entry
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.read_write import execute
+from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
+
+LOG = "a/_delta_log/"
+LOST = Unknown("the connection was cut")
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    """Without a HEAD: nothing of it is asked for here."""
+    return MemoryLake(warm=False)
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+@pytest.fixture
+def txn(peer: Peer) -> TransactionState:
+    return peer.appending("a", 7, features=BY_ENTRY)
+
+
+def attempt(peer: Peer, txn: TransactionState, resends: int = 0) -> Landed | Behind:
+    return peer.run(_attempt(txn, "a", iter(range(resends))))
+
+
+def foreign(lake: MemoryLake, *ids: int) -> None:
+    peer = lake.peer()
+    rows = [{"id": number, "balance": 0, "items": ""} for number in ids]
+    assert peer.run(delta_writer.append(peer.client, "a", rows))
+
+
+def test_a_warm_append_is_two_requests(lake: MemoryLake, peer: Peer) -> None:
+    peer.commit(peer.appending("a", 6, features=BY_ENTRY))
+    txn = peer.appending("a", 7, features=BY_ENTRY)
+    peer.asked.clear()
+    assert peer.run(commit_by_entry(txn)) == 2
+    assert [type(request) for request in peer.asked] == [Put, Put]
+    assert lake.ids("a") == [0, 1, 6, 7]
+
+
+def test_a_number_that_another_has_taken_moves_it_behind_that_one(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    foreign(lake, 8)
+    assert attempt(peer, txn) == Behind(raced=True)
+    assert not txn.ending.is_in_doubt, "a refused create can't land any more"
+    assert attempt(peer, txn) == Landed(2)
+    assert lake.ids("a") == [0, 1, 7, 8]
+    assert txn.ending.retries == 1
+
+
+def test_its_own_entry_found_in_its_place_is_its_commit(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    peer.instead(LOG, Refused(), landed=True)  # a retry of the write has met itself
+    assert attempt(peer, txn) == Landed(1)
+    assert lake.version("a") == 1
+
+
+def test_its_own_entry_is_found_below_those_of_others(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    def landed_and_overtaken() -> Refused:
+        foreign(lake, 8)
+        return Refused()
+
+    peer.instead(LOG, landed_and_overtaken, landed=True)
+    assert attempt(peer, txn) == Landed(1)
+    assert lake.ids("a") == [0, 1, 7, 8], "once, and not again behind the other"
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_where_nobody_answers_the_same_bytes_are_sent_again(
+    lake: MemoryLake, peer: Peer, txn: TransactionState, landed: bool
+) -> None:
+    peer.instead(LOG, LOST, landed=landed)
+    assert attempt(peer, txn, resends=1) == Landed(1)
+    sent = [request for request in peer.asked if isinstance(request, Put) and LOG in request.key]
+    assert sent[0] == sent[1]
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_what_nobody_answers_at_all_stays_in_doubt_under_its_number(
+    peer: Peer, txn: TransactionState
+) -> None:
+    peer.instead(LOG, LOST, times=100)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="became version 1 of table a"):
+        attempt(peer, txn, resends=2)
+    assert txn.ending.entry_tried is not None
+    assert txn.ending.entry_tried.version == 1
+    assert len(peer.asked_for(Put, LOG)) == 3
+
+
+def test_in_doubt_and_committed_again_it_is_looked_for_before_it_moves(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    peer.instead(LOG, LOST, times=6, landed=True)
+    with pytest.raises(lv.CommitOutcomeUnknown):
+        peer.commit(txn)
+    foreign(lake, 8)
+    assert peer.commit(txn).versions == {"a": 1}
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_a_create_that_the_store_turns_down_leaves_nothing_in_doubt(
+    peer: Peer, txn: TransactionState
+) -> None:
+    peer.instead(LOG, lv.StoreError("no right to write"))
+    with pytest.raises(lv.StoreError):
+        attempt(peer, txn)
+    assert not txn.ending.is_in_doubt
+
+
+def test_a_table_that_was_guarded_meanwhile_is_not_committed_past_head(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    other = lake.peer()
+    guarding = other.begin()
+    other.run(execute(guarding, Guard("a", True), "guard"))
+    other.commit(guarding)
+    before = lake.version("a")
+    with pytest.raises(lv.ConflictError, match="guarded meanwhile"):
+        peer.run(commit_by_entry(txn))
+    assert txn.state is Life.FAILED
+    assert lake.version("a") == before
+
+
+def test_what_it_has_read_and_another_has_changed_is_a_conflict(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = peer.begin(BY_ENTRY)
+    peer.read(txn, "a")
+    peer.append(txn, "a", 7)
+    foreign(lake, 8)
+    with pytest.raises(lv.ConflictError, match="table a"):
+        peer.run(commit_by_entry(txn))
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_a_tip_that_was_read_long_ago_is_listed_once_more(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.appending("a", 7, features=BY_ENTRY)
+    lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)
+    foreign(lake, 8)
+    peer.asked.clear()
+    assert peer.run(commit_by_entry(txn)) == 2
+    assert peer.asked_for(List, "a/_delta_log")
+
+
+def test_files_that_take_longer_than_a_number_is_trusted_have_it_looked_for_again(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    def slowly() -> Stored:
+        lake.pass_by(peer.context.settings.trusted_tip_seconds)
+        return Stored(Token("file"))
+
+    peer.instead("a/lv-", slowly, landed=True)
+    assert attempt(peer, txn) == Behind(raced=False)
+    assert peer.asked_for(Put, LOG) == [], "no entry is sent under a number that is that old"
+    assert attempt(peer, txn) == Landed(1)
+
+
+def test_an_entry_that_took_longer_than_a_number_is_trusted_counts_as_the_newest_alone(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    """Clean-up may have taken the number away meanwhile: then nobody sees what is there."""
+
+    def late() -> object:
+        lake.pass_by(peer.context.settings.trusted_tip_seconds + 1)
+        foreign(lake, 8)
+        return Stored(lake.store.head(f"{LOG}{1:020}.json").token)  # type: ignore[union-attr]
+
+    peer.instead(LOG, late, landed=True)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="cleaned up meanwhile"):
+        attempt(peer, txn)
+
+
+def test_a_table_that_was_made_anew_is_not_the_one_that_was_written(
+    lake: MemoryLake, peer: Peer, txn: TransactionState
+) -> None:
+    other = lake.peer()
+    for key in lake.keys("a/"):
+        other.run(delete(key))
+    other.run(delta_writer.create(other.client, "a", {"id": "long", "balance": "long"}))
+    lake.pass_by(peer.context.settings.trusted_tip_seconds)  # no name is used again sooner
+    before = lake.keys(LOG)
+    with pytest.raises(lv.ConflictError, match="created again"):
+        peer.run(commit_by_entry(txn))
+    assert lake.keys(LOG) == before

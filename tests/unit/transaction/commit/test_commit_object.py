@@ -1,0 +1,76 @@
+"""Step 2: what a transaction did, table by table, under a name that tells its bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.formats.base import Change
+from lakevilla.global_log.commits import read_commit
+from lakevilla.sublogs.operations import Create, Drop
+from lakevilla.transaction.commit.commit_object import Sealed, seal_commit, tables_written
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+from tests.support.by_hand import data_file, outcome, removal
+
+
+@pytest.fixture
+def txn() -> TransactionState:
+    context = by_hand.make_context()
+    by_hand.make_tail(context, (data_file("old", 0, 9),))
+    by_hand.make_tail(context, location="u", table_id="two")
+    return by_hand.begun(context, "t", "u")
+
+
+def sealed(txn: TransactionState) -> Sealed:
+    return outcome(seal_commit(txn))
+
+
+def test_it_asks_the_store_for_nothing_and_holds_each_table_once(txn: TransactionState) -> None:
+    by_hand.appended(txn, data_file("x", 20, 29))
+    by_hand.appended(txn, data_file("y", 30, 39), "u")
+    by_hand.appended(txn, data_file("z", 40, 49))
+    found = sealed(txn).commit
+    assert tables_written(txn) == list(found.tables) == ["t", "u"]
+    assert [file.path for file in found.tables["t"].change.adds] == ["x", "z"]
+    assert found.tables["u"].table_id == "two"
+    assert len(found.operations) == 3
+
+
+def test_its_name_is_made_of_its_bytes_and_a_new_one_of_others(txn: TransactionState) -> None:
+    by_hand.appended(txn, data_file("x", 20, 29))
+    first, second = sealed(txn), sealed(txn)
+    assert read_commit(first.key, first.body) == first.commit
+    assert first.key != second.key, "no two writes have equal bytes"
+    assert txn.ending.digests == {first.digest, second.digest}
+    with pytest.raises(lv.CorruptObject, match="does not hold the bytes"):
+        read_commit(first.key, second.body)
+
+
+def test_a_table_that_only_grows_is_blind_unless_it_was_looked_at(txn: TransactionState) -> None:
+    by_hand.appended(txn, data_file("x", 20, 29))
+    by_hand.appended(txn, data_file("y", 20, 29), "u")
+    assert [part.blind for part in sealed(txn).commit.tables.values()] == [True, True]
+    by_hand.read(txn, table="u")
+    assert [part.blind for part in sealed(txn).commit.tables.values()] == [True, False]
+    by_hand.updated(txn, "id = 3", data_file("old", 0, 9), data_file("new", 0, 9))
+    assert [part.blind for part in sealed(txn).commit.tables.values()] == [False, False]
+
+
+def test_what_was_added_and_removed_again_is_not_in_it(txn: TransactionState) -> None:
+    first = data_file("x", 20, 29)
+    by_hand.appended(txn, first)
+    by_hand.updated(txn, "id = 20", first, data_file("y", 20, 29))
+    change = sealed(txn).commit.tables["t"].change
+    assert [file.path for file in change.adds] == ["y"]
+    assert change.removes == ()
+    assert removal(first) is not None
+
+
+def test_a_table_is_dropped_by_its_last_operation_alone(txn: TransactionState) -> None:
+    by_hand.did(txn, Drop("t", "one"), Change())
+    by_hand.did(txn, Create("u", Change()), Change())
+    by_hand.appended(txn, data_file("y", 20, 29), "u")
+    parts = sealed(txn).commit.tables
+    assert (parts["t"].dropped, parts["t"].created) == (True, False)
+    assert (parts["u"].dropped, parts["u"].created) == (False, True)

@@ -1,0 +1,78 @@
+"""In a cycle of waits the youngest gives way: nobody else asks anything of the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.formats.base import Change
+from lakevilla.lake.context import Event
+from lakevilla.markers.queue import State
+from lakevilla.store.base import Token
+from lakevilla.store.effects import List
+from lakevilla.sublogs.operations import Append
+from lakevilla.sublogs.record import Edge, Ticket
+from lakevilla.transaction.queue.ahead import Wait
+from lakevilla.transaction.queue.give_way import give_way
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
+from tests.support import by_hand
+from tests.support.by_hand import data_file, first_asked, outcome
+from tests.support.wait_graphs import record
+
+OLDER, YOUNGER = "0", "z"
+
+
+@pytest.fixture
+def txn() -> TransactionState:
+    """In table ``t`` it has ticket 1, and in ``u`` ticket 2 behind another."""
+    context = by_hand.make_context()
+    for table in "tu":
+        by_hand.make_tail(context, location=table)
+    txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
+    tickets = [Ticket("t", 1, "write"), Ticket("u", 2, "write")]
+    txn.standing.queue = Queue(
+        [HeldTicket(tickets[0], State.FIRST), HeldTicket(tickets[1], State.WAITING)]
+    )
+    return txn
+
+
+def crossed(txn: TransactionState, other: str) -> Wait:
+    """What is known when another has the first ticket in ``u`` and waits behind ours in ``t``."""
+    mine = record(txn.id, [("t", 1), ("u", 2)], [Edge(txn.id, 2, other, 1, "u")])
+    theirs = record(other, [("u", 1), ("t", 2)], [Edge(other, 2, txn.id, 1, "t")])
+    txn.standing.record = HeldRecord(mine, Token("mine"), 0.0)
+    wait = Wait(0, 0, 0, 0)
+    wait.records[other] = (theirs, Token("theirs"))
+    return wait
+
+
+def test_the_elder_of_two_that_cross_stays(txn: TransactionState) -> None:
+    assert outcome(give_way(txn, crossed(txn, YOUNGER), None)) is False
+
+
+def test_the_younger_lists_the_queue_in_which_others_wait_behind_it(txn: TransactionState) -> None:
+    asked = first_asked(give_way(txn, crossed(txn, OLDER), None))
+    assert asked == List("t/_lakevilla/markers")
+
+
+def test_what_it_had_performed_there_is_put_off(txn: TransactionState) -> None:
+    done = by_hand.updated(txn, "id = 3", data_file("a", 0, 9), data_file("b", 0, 9))
+    append = by_hand.did(txn, Append("u", ()), Change())
+    told: list[Event] = []
+    txn.context.notify = told.append
+    program = give_way(txn, crossed(txn, OLDER), None)
+    next(program)
+    with pytest.raises(StopIteration) as stop:
+        program.send([None])
+    assert stop.value.value is True
+    assert (done.deferred, done.change, append.deferred) == (True, Change(), False)
+    assert [(event.kind, event.detail["tables"]) for event in told] == [("shift", ["t"])]
+
+
+def test_a_cycle_through_a_ticket_that_is_not_held_any_more_is_none(txn: TransactionState) -> None:
+    wait = crossed(txn, OLDER)
+    known, token = wait.records[OLDER]
+    assert known is not None
+    wait.records[OLDER] = (record(OLDER, [("t", 2)], known.edges), token)
+    assert outcome(give_way(txn, wait, None)) is False

@@ -1,0 +1,116 @@
+"""Places are taken once, by who asked for queues, and all of them are given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.lake.context import Context
+from lakevilla.markers.marker import marker_key
+from lakevilla.markers.queue import State
+from lakevilla.store.base import Found, ObjectInfo, Stored, Token
+from lakevilla.store.effects import DeleteObject, Get, List, Parallel, Put
+from lakevilla.sublogs.record import Access, Ticket, record_key
+from lakevilla.transaction.queue.places import enter, leave
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+from tests.support.by_hand import outcome
+
+QUEUED = Feature.CT | Feature.I
+
+
+@pytest.fixture
+def context() -> Context:
+    context = by_hand.make_context()
+    by_hand.make_tail(context)
+    return context
+
+
+def answered(program: object, *, listed: tuple[ObjectInfo, ...] = ()) -> list[object]:
+    """Run a program to its end; what it asked for, in order, as a store would answer it."""
+    asked: list[object] = []
+
+    def run(part: object, answer: object = None) -> object:
+        if isinstance(part, Get | Put | List | DeleteObject):
+            asked.append(part)
+            if isinstance(part, Put):
+                return Stored(Token(f"token-{len(asked)}"))
+            if isinstance(part, Get):
+                return Found(b"{}", Token("one"), 2)
+            return list(listed) if isinstance(part, List) else None
+        while True:
+            try:
+                effect = part.send(answer)  # type: ignore[attr-defined]
+            except StopIteration as stop:
+                return stop.value
+            parts = effect.parts if isinstance(effect, Parallel) else None
+            answer = run(effect) if parts is None else [run(each) for each in parts]
+
+    run(program)
+    return asked
+
+
+@pytest.mark.parametrize("features", [Feature.NONE, Feature.R, Feature.R | Feature.I])
+def test_who_asked_for_no_queues_takes_no_place(context: Context, features: Feature) -> None:
+    txn = by_hand.begun(context, features=features)
+    outcome(enter(txn, {"t": "write"}))
+    assert txn.standing.queue is None
+
+
+def test_who_writes_nothing_takes_no_place(context: Context) -> None:
+    txn = by_hand.begun(context, features=QUEUED, read_only=True)
+    outcome(enter(txn, {"t": "read"}))
+    assert txn.standing.queue is None
+
+
+def entered(context: Context, access: Access) -> TransactionState:
+    txn = by_hand.begun(context, features=QUEUED)
+    answered(enter(txn, {"t": access}))
+    return txn
+
+
+def test_the_record_is_there_before_the_first_marker(context: Context) -> None:
+    txn = by_hand.begun(context, features=QUEUED)
+    asked = answered(enter(txn, {"t": "write"}))
+    keys = [effect.key for effect in asked if isinstance(effect, Put)]
+    assert keys == [record_key(txn.id), marker_key("t", 1)]
+    assert isinstance(asked[0], List), "what is listed is listed before"
+    assert txn.standing.queue is not None
+    assert [(place.ticket, place.state) for place in txn.standing.queue.places] == [
+        (Ticket("t", 1, "write"), State.FIRST)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "asks"),
+    [
+        ("write", "write", False),
+        ("write", "append", False),
+        ("write", "read", False),
+        ("read", "read", False),
+        ("read", "write", True),
+        ("append", "write", True),
+        ("append", "read", True),
+    ],
+)
+def test_a_place_serves_for_what_asks_for_less(
+    context: Context, held: Access, wanted: Access, asks: bool
+) -> None:
+    txn = entered(context, held)
+    asked = answered(enter(txn, {"t": wanted}))
+    assert bool(asked) == asks
+    assert record_key(txn.id) not in [effect.key for effect in asked if isinstance(effect, Put)]
+
+
+def test_all_that_it_placed_goes_with_its_record(context: Context) -> None:
+    txn = entered(context, "read")
+    answered(enter(txn, {"t": "write"}), listed=(ObjectInfo(marker_key("t", 1), 1, Token("a"), 0),))
+    assert txn.standing.queue is not None
+    places = list(txn.standing.queue.places)
+    assert [place.ticket.number for place in places] == [1, 2]
+    txn.note_committed({}, None)
+    asked = answered(leave(txn))
+    keys = {effect.key for effect in asked if isinstance(effect, DeleteObject)}
+    assert {marker_key("t", 1), marker_key("t", 2), record_key(txn.id)} <= keys
+    assert {place.state for place in places} == {State.FREED}
+    assert (txn.standing.queue, txn.standing.record) == (None, None)

@@ -1,0 +1,64 @@
+"""Whom HEAD's reservations let go first."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from lakevilla.formats.base import Change
+from lakevilla.global_log.head import Head, Reservation
+from lakevilla.sublogs.operations import Append
+from lakevilla.transaction.queue.reservation import remaining, reserved_ahead, reserved_by
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+
+
+@pytest.fixture
+def txn() -> TransactionState:
+    context = by_hand.make_context()
+    for table in "ab":
+        by_hand.make_tail(context, location=table)
+    return by_hand.begun(context, "a", "b", features=Feature.I)
+
+
+def head(*reservations: tuple[str, str]) -> Head:
+    """HEAD with reservations of a transaction for tables, each named by one letter."""
+    empty = by_hand.empty_head("lake", "root", "0", 1)
+    reserved = tuple(Reservation(txn, tuple(tables)) for txn, tables in reservations)
+    return msgspec.structs.replace(empty, reserved=reserved)
+
+
+def ahead(txn: TransactionState, head: Head | None) -> list[tuple[str, str]]:
+    return [(one.txn, "".join(one.tables)) for one in reserved_ahead(txn, head)]
+
+
+def test_only_what_is_written_waits_for_who_has_reserved_it(txn: TransactionState) -> None:
+    reserved = head(("x", "ab"), ("y", "c"))
+    by_hand.read(txn, table="b")
+    assert ahead(txn, reserved) == [], "a read can't invalidate them"
+    by_hand.did(txn, Append("b", ()), Change())
+    assert ahead(txn, reserved) == [("x", "b")]
+
+
+def test_those_before_ones_own_reservation_go_first(txn: TransactionState) -> None:
+    by_hand.did(txn, Append("a", ()), Change())
+    assert ahead(txn, head(("x", "a"), (txn.id, "a"), ("y", "a"))) == [("x", "a")]
+    assert reserved_by(head((txn.id, "a"), ("y", "b")), txn.id) == {"a"}
+
+
+def test_who_was_found_dead_counts_no_more_and_is_left_out_of_the_next_head(
+    txn: TransactionState,
+) -> None:
+    by_hand.did(txn, Append("a", ()), Change())
+    reserved = head(("x", "a"), (txn.id, "a"), ("y", "a"))
+    txn.context.departed.add("x")
+    assert ahead(txn, reserved) == []
+    assert [one.txn for one in remaining(txn, reserved)] == ["y"]
+    # Taken out of HEAD, it counts again should it come back.
+    assert ahead(txn, head()) == []
+    assert ahead(txn, reserved) == [("x", "a")]
+
+
+def test_a_lake_without_head_has_none(txn: TransactionState) -> None:
+    assert (ahead(txn, None), reserved_by(None, txn.id)) == ([], frozenset())

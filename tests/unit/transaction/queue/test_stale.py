@@ -1,0 +1,122 @@
+"""Of whom nothing is to be waited for: told from records, tokens and one's own clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.errors import CorruptObject
+from lakevilla.lake.context import Event
+from lakevilla.markers.marker import Unreadable
+from lakevilla.store.base import Token
+from lakevilla.store.effects import DeleteObject
+from lakevilla.sublogs.record import RESERVATION
+from lakevilla.transaction.queue.ahead import Ahead, Wait
+from lakevilla.transaction.queue.stale import dead, have_moved, strays, sweep
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+from tests.support.by_hand import first_asked, outcome
+from tests.support.wait_graphs import edge, record
+
+OTHER = Ahead("t", 1, 2, "a", key="t/1")
+BROKEN = CorruptObject("torn", key="t/1")
+
+
+@pytest.fixture
+def clock() -> by_hand.StoppedClock:
+    return by_hand.StoppedClock()
+
+
+@pytest.fixture
+def txn(clock: by_hand.StoppedClock) -> TransactionState:
+    context = by_hand.make_context(clock, lease_seconds=30)
+    by_hand.make_tail(context)
+    return by_hand.begun(context)
+
+
+@pytest.fixture
+def wait() -> Wait:
+    return Wait(deadline=0, pause=0, began=0, tell_again=0)
+
+
+def seen(wait: Wait, token: str, *tickets: int, waits: bool = False) -> None:
+    """The record of the one ahead, as it was read last."""
+    edges = [edge("a", "b")] if waits else []
+    held = [("t", number) for number in tickets]
+    wait.records["a"] = (record("a", held, edges), Token(token))
+
+
+def test_who_has_no_record_has_ended(txn: TransactionState, wait: Wait) -> None:
+    assert dead(txn, wait, [OTHER]) == [OTHER]
+    seen(wait, "one", 1)
+    assert dead(txn, wait, [OTHER]) == []
+
+
+def test_who_is_silent_for_its_lease_is_dead_until_it_is_heard_of(
+    txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
+) -> None:
+    seen(wait, "one", 1)
+    leases = txn.context.leases
+    for seconds, token, gone in (
+        (0, "1", False),
+        (29, "1", False),
+        (2, "1", True),
+        (0, "2", False),
+    ):
+        clock.seconds += seconds
+        leases.observe("a", Token(token), 30.0, clock.elapsed())
+        assert bool(dead(txn, wait, [OTHER])) == gone
+
+
+def test_a_marker_that_nobody_can_read_is_dead_after_ones_own_lease(
+    txn: TransactionState, wait: Wait, clock: by_hand.StoppedClock
+) -> None:
+    torn = Unreadable(1, newer=False, error=BROKEN)
+    marker = Ahead("t", 1, 2, "", key="t/1", unreadable=torn, token=Token("one"))
+    assert dead(txn, wait, [marker]) == []
+    clock.seconds += 31
+    assert dead(txn, wait, [marker]) == [marker]
+
+
+def test_a_marker_that_its_living_owner_does_not_name_is_a_stray_in_the_second_record_after(
+    wait: Wait,
+) -> None:
+    # The first two may have been on their way when the marker was placed.
+    for token, gone in (("1", []), ("1", []), ("2", []), ("3", [OTHER])):
+        seen(wait, token)
+        assert strays(wait, [OTHER]) == gone
+    seen(wait, "4", 1)
+    assert strays(wait, [OTHER]) == [], "it names the place: it knows of it"
+    seen(wait, "5")
+    assert strays(wait, [OTHER]) == [], "and is looked at anew from there on"
+
+
+def test_a_waiter_that_no_longer_names_its_ticket_has_shifted_and_is_asked_once(
+    wait: Wait,
+) -> None:
+    seen(wait, "1", 1, waits=True)
+    assert not have_moved(wait, [OTHER])
+    seen(wait, "2", 7, waits=True)
+    assert have_moved(wait, [OTHER])
+    assert not have_moved(wait, [OTHER]), "of one state of a record it is told once"
+    seen(wait, "3", 7)
+    assert not have_moved(wait, [OTHER]), "who waits for nobody may lag behind"
+
+
+def test_the_places_of_the_dead_are_given_up_and_newer_ones_of_nobody_knows_whom_are_not(
+    txn: TransactionState, wait: Wait
+) -> None:
+    seen(wait, "one", 1)
+    newer = Unreadable(3, newer=True, error=BROKEN)
+    gone = [
+        OTHER,
+        Ahead("t", RESERVATION, 2, "b"),
+        Ahead("t", 3, 4, "", key="t/3", unreadable=newer, token=Token("three")),
+    ]
+    told: list[Event] = []
+    txn.context.notify = told.append
+    assert first_asked(sweep(txn, wait, gone)) == DeleteObject("t/1")
+    outcome(sweep(txn, wait, gone), None)
+    assert wait.swept == {"a"}
+    assert txn.context.departed == {"b"}
+    assert txn.context.passed == {Token("three")}
+    assert {event.kind for event in told} == {"stale"}

@@ -1,0 +1,73 @@
+"""Waiting for one's turn: every doubt is settled in favour of going on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakevilla.lake.context import Context, Event
+from lakevilla.markers.marker import marker_key
+from lakevilla.markers.queue import State
+from lakevilla.store.base import ObjectInfo, Token
+from lakevilla.store.effects import List
+from lakevilla.sublogs.record import Ticket
+from lakevilla.transaction.queue.wait import wait_for_turn
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import HeldTicket, Queue
+from tests.support import by_hand
+from tests.support.by_hand import first_asked, outcome
+
+OWN = ObjectInfo(marker_key("t", 3), 1, Token("own"), 0.0)
+
+
+@pytest.fixture
+def clock() -> by_hand.StoppedClock:
+    return by_hand.StoppedClock()
+
+
+@pytest.fixture
+def context(clock: by_hand.StoppedClock) -> Context:
+    context = by_hand.make_context(clock, wait_timeout_seconds=60)
+    by_hand.make_tail(context)
+    return context
+
+
+@pytest.fixture
+def txn(context: Context) -> TransactionState:
+    txn = by_hand.begun(context, features=Feature.CT | Feature.I)
+    txn.standing.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
+    return txn
+
+
+def test_without_queues_and_reservations_nothing_is_asked(context: Context) -> None:
+    assert outcome(wait_for_turn(by_hand.begun(context, features=Feature.I), None)) is False
+
+
+def test_who_is_first_costs_a_list_and_has_not_waited(txn: TransactionState) -> None:
+    assert first_asked(wait_for_turn(txn, None)) == List("t/_lakevilla/markers")
+    assert outcome(wait_for_turn(txn, None), [OWN]) is False
+
+
+def test_patience_begins_with_the_first_wait_and_is_one_for_all_of_them(
+    txn: TransactionState, clock: by_hand.StoppedClock
+) -> None:
+    outcome(wait_for_turn(txn, None), [OWN])
+    assert txn.standing.patience_ends == clock.elapsed() + 60
+    clock.seconds += 59
+    outcome(wait_for_turn(txn, None), [OWN])
+    clock.seconds += 1
+    # From here on it goes on whoever is ahead: nobody is looked for.
+    told: list[Event] = []
+    txn.context.notify = told.append
+    assert outcome(wait_for_turn(txn, None)) is False
+    assert told == [], "it has not waited, so it does not say that it stops"
+
+
+def test_a_transactions_own_patience_counts_before_the_settings(
+    txn: TransactionState, clock: by_hand.StoppedClock
+) -> None:
+    txn.options = replace(txn.options, wait_timeout_seconds=0.0)
+    assert outcome(wait_for_turn(txn, None)) is False
+    assert txn.standing.patience_ends == clock.elapsed()

@@ -1,0 +1,128 @@
+"""Operations that are put off behind others, and put off again when one gives way."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.base import Change
+from lakevilla.lake.context import Context
+from lakevilla.markers.queue import State
+from lakevilla.store.effects import Put
+from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
+from lakevilla.sublogs.record import Ticket
+from lakevilla.transaction.redo.deferred import defer, is_put_off, perform_deferred
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import HeldTicket, Queue
+from tests.support import by_hand
+from tests.support.by_hand import data_file, first_asked, outcome
+
+OLD, NEW = data_file("old", 0, 9), data_file("new", 0, 9)
+
+
+@pytest.fixture
+def context() -> Context:
+    context = by_hand.make_context()
+    for table in "tu":
+        by_hand.make_tail(context, (OLD,), location=table)
+    return context
+
+
+@pytest.fixture
+def txn(context: Context) -> TransactionState:
+    """Others go first on ``t``, and nobody on ``u``."""
+    txn = by_hand.begun(context, "t", "u", features=Feature.CT | Feature.I)
+    txn.standing.queue = Queue(
+        [
+            HeldTicket(Ticket("t", 2, "write"), State.WAITING),
+            HeldTicket(Ticket("u", 1, "write"), State.FIRST),
+        ]
+    )
+    return txn
+
+
+def delete(table: str = "t", where: str = "id = 3") -> Delete:
+    return Delete(table, parse_predicate(where))
+
+
+def put_off(txn: TransactionState, operation: Operation) -> bool:
+    return outcome(is_put_off(txn, operation))
+
+
+def test_only_what_others_go_before_is_put_off(txn: TransactionState) -> None:
+    assert put_off(txn, delete("t"))
+    assert not put_off(txn, delete("u"))
+
+
+def test_an_append_and_a_change_of_the_schema_are_done_at_once(txn: TransactionState) -> None:
+    assert not put_off(txn, Append("t", (NEW,)))
+    assert not put_off(txn, Alter("t", {"set_properties": {"a": "b"}}))
+
+
+def test_what_follows_on_a_table_with_something_put_off_is_put_off_too(
+    txn: TransactionState,
+) -> None:
+    by_hand.did(txn, delete("u"), Change(), deferred=True)
+    assert put_off(txn, delete("u", "id = 4"))
+
+
+def test_a_mistake_is_told_at_once_and_not_after_the_wait(txn: TransactionState) -> None:
+    with pytest.raises(lv.InvalidOperation, match="colour"):
+        put_off(txn, delete("t", "colour = 3"))
+
+
+def test_what_a_table_that_only_grows_may_refuse_is_done_at_once(context: Context) -> None:
+    context.tails.clear()
+    by_hand.make_tail(context, (OLD,), **{"delta.appendOnly": "true"})
+    txn = by_hand.begun(context, features=Feature.CT)
+    txn.standing.queue = Queue([HeldTicket(Ticket("t", 2, "write"), State.WAITING)])
+    assert not put_off(txn, delete("t"))
+
+
+def test_one_that_gives_way_puts_off_what_it_had_performed(txn: TransactionState) -> None:
+    done = by_hand.updated(txn, "id = 3", OLD, NEW)
+    txn.work.bodies["t/new"] = b"rows"
+    defer(txn, ["t"])
+    assert (done.deferred, done.fitted, done.change, txn.work.bodies) == (True, True, Change(), {})
+    assert outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist() == ["old"]
+
+
+def test_what_the_caller_has_read_stays_with_all_that_it_was_made_from(
+    txn: TransactionState,
+) -> None:
+    made_from = by_hand.updated(txn, "id = 3", OLD, NEW)
+    source = QuerySource("select * from t", {"t": "t"})
+    change = Change(adds=(data_file("copied", 0, 9),))
+    copied = by_hand.did(txn, Insert("u", ("id",), source), change)
+    by_hand.read(txn, "id = 3", table="u")
+    after = by_hand.updated(txn, "id = 5", NEW, data_file("newer", 0, 9))
+    defer(txn, ["t", "u"])
+    assert [done.deferred for done in (made_from, copied, after)] == [False, False, True]
+
+
+def test_what_follows_on_what_was_put_off_is_put_off_with_it(txn: TransactionState) -> None:
+    by_hand.updated(txn, "id = 3", OLD, NEW)
+    source = QuerySource("select * from t", {"t": "t"})
+    copied = by_hand.did(txn, Insert("u", ("id",), source), Change(adds=(data_file("c", 0, 9),)))
+    defer(txn, ["t"])
+    assert copied.deferred
+
+
+def test_appends_keep_their_files_and_their_place(txn: TransactionState) -> None:
+    done = by_hand.appended(txn, NEW)
+    defer(txn, ["t"])
+    assert not done.deferred
+    assert done.change.adds == (NEW,)
+
+
+def test_nothing_is_performed_for_tables_that_it_does_not_concern(txn: TransactionState) -> None:
+    by_hand.did(txn, delete("t"), Change(), deferred=True)
+    txn.work.bodies["t/made-before"] = b"rows"
+    outcome(perform_deferred(txn, ["u"]))
+    assert txn.work.done[0].deferred
+    # Performed, its engine is about to read what was made so far: that is stored first.
+    asked = first_asked(perform_deferred(txn, ["t"]))
+    assert isinstance(asked, Put)
+    assert asked.key == "t/made-before"

@@ -1,0 +1,31 @@
+"""What a transaction does to a table is one log entry."""
+
+from __future__ import annotations
+
+from lakevilla.formats.base import Change
+from lakevilla.transaction.redo.entry import entry_change
+from tests.support import by_hand
+from tests.support.by_hand import data_file, outcome
+
+OLD, FIRST, SECOND = data_file("old", 0, 9), data_file("first", 0, 9), data_file("second", 0, 9)
+
+
+def test_a_file_that_came_and_went_within_it_is_no_ones_business() -> None:
+    context = by_hand.make_context()
+    for table in "tu":
+        by_hand.make_tail(context, (OLD,), location=table)
+    txn = by_hand.begun(context, "t", "u")
+    by_hand.updated(txn, "id = 3", OLD, FIRST)
+    by_hand.updated(txn, "id = 4", FIRST, SECOND)
+    by_hand.appended(txn, data_file("elsewhere", 0, 9), "u")
+    change = outcome(entry_change(txn, "t"))
+    assert [file.path for file in change.removes] == ["old"]
+    assert [file.path for file in change.adds] == ["second"]
+
+
+def test_a_table_that_was_only_read_has_an_empty_entry() -> None:
+    context = by_hand.make_context()
+    by_hand.make_tail(context, (OLD,))
+    txn = by_hand.begun(context)
+    by_hand.read(txn)
+    assert outcome(entry_change(txn, "t")) == Change()

@@ -1,0 +1,92 @@
+"""Operations gone through again: in order, each on what those before it have left."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.formats.base import Change
+from lakevilla.lake.context import Context
+from lakevilla.store.effects import Program
+from lakevilla.transaction.redo.replay import lay_over, replay
+from lakevilla.transaction.state.parts import Done
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+from tests.support.by_hand import data_file, outcome
+
+OLD, FIRST, SECOND = data_file("old", 0, 9), data_file("first", 10, 19), data_file("second", 20, 29)
+
+
+@pytest.fixture
+def context() -> Context:
+    context = by_hand.make_context()
+    by_hand.make_tail(context, (OLD,))
+    return context
+
+
+@pytest.fixture
+def txn(context: Context) -> TransactionState:
+    txn = by_hand.begun(context)
+    by_hand.appended(txn, FIRST)
+    by_hand.appended(txn, SECOND)
+    return txn
+
+
+def paths(txn: TransactionState) -> list[str]:
+    return sorted(outcome(txn.work.tables["t"].snapshot.files())["path"].to_pylist())
+
+
+def test_each_operation_sees_those_before_it_and_no_others(txn: TransactionState) -> None:
+    seen = []
+
+    def step(index: int, done: Done) -> Program[None]:
+        yield from ()
+        seen.append((index, done.operation, len(txn.work.done), paths(txn)))
+
+    operations = [done.operation for done in txn.work.done]
+    outcome(replay(txn, step))
+    assert seen == [(0, operations[0], 0, ["old"]), (1, operations[1], 1, ["first", "old"])]
+    assert [done.operation for done in txn.work.done] == operations
+    assert paths(txn) == ["first", "old", "second"]
+
+
+def test_what_a_step_made_in_place_of_the_old_is_what_the_next_one_sees(
+    txn: TransactionState,
+) -> None:
+    anew = data_file("anew", 10, 19)
+    seen = []
+
+    def step(index: int, done: Done) -> Program[None]:
+        yield from ()
+        seen.append(paths(txn))
+        if index == 0:
+            done.change = Change(adds=(anew,))
+
+    outcome(replay(txn, step))
+    assert seen == [["old"], ["anew", "old"]]
+    assert paths(txn) == ["anew", "old", "second"]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_all_operations_are_there_again_when_a_step_raises(
+    txn: TransactionState, failing: int, error: type[BaseException]
+) -> None:
+    def step(index: int, done: Done) -> Program[None]:
+        yield from ()
+        if index == failing:
+            raise error
+
+    operations = [done.operation for done in txn.work.done]
+    with pytest.raises(error):
+        outcome(replay(txn, step))
+    assert [done.operation for done in txn.work.done] == operations
+    assert paths(txn) == ["first", "old", "second"]
+
+
+def test_own_changes_are_laid_over_the_newer_state_of_a_table(
+    context: Context, txn: TransactionState
+) -> None:
+    by_hand.with_entry(context, context.tails["t"], Change(adds=(data_file("theirs", 30, 39),)))
+    txn.work.tables["t"].view = by_hand.begun(context).work.tables["t"].view
+    lay_over(txn)
+    assert paths(txn) == ["first", "old", "second", "theirs"]

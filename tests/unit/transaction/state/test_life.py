@@ -1,0 +1,99 @@
+"""The life of a transaction: the table, its diagram, and what may be done where it stands."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from lakevilla.errors import ConflictError, TransactionAborted
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.life import (
+    TERMINAL,
+    TRANSITIONS,
+    InvalidLife,
+    Life,
+    LifeEvent,
+    advance,
+    diagram,
+)
+from lakevilla.transaction.state.parts import Ending, EntryTried, Options
+from lakevilla.transaction.state.transaction import TransactionState
+from tests.support import by_hand
+
+DOCS = Path(__file__).parents[4] / "docs"
+BEGIN, END = "<!-- begin: life diagram -->\n```mermaid\n", "```\n<!-- end: life diagram -->"
+
+#: Written down a second time, by hand, from the design (design, section 12).
+EXPECTED = {
+    ("open", "FAILS", "failed"),
+    ("open", "COMMITS", "committed"),
+    ("open", "ABORTS", "aborted"),
+    ("failed", "FAILS", "failed"),
+    ("failed", "ABORTS", "aborted"),
+    ("committed", "IS_PUBLISHED", "committed"),
+}
+
+
+@pytest.mark.parametrize(("life", "event"), list(itertools.product(Life, LifeEvent)))
+def test_each_event_moves_each_state_as_the_design_says_or_raises(
+    life: Life, event: LifeEvent
+) -> None:
+    after = [target for source, name, target in EXPECTED if (source, name) == (life, event.name)]
+    if after:
+        assert [advance(life, event)] == after
+    else:
+        with pytest.raises(InvalidLife, match=f"a transaction that is {life} .* not {event.name}"):
+            advance(life, event)
+
+
+def test_what_is_committed_or_aborted_is_never_anything_else() -> None:
+    for life in TERMINAL:
+        assert set(TRANSITIONS[life].values()) <= {life}
+
+
+def test_the_diagram_in_the_docs_is_the_table() -> None:
+    text = (DOCS / "guarantees.md").read_text()
+    assert BEGIN + diagram() + END in text, f"docs/guarantees.md should hold:\n{diagram()}"
+
+
+@pytest.mark.parametrize(
+    ("ending", "its_own", "in_doubt"),
+    [
+        (Ending(), True, False),
+        (Ending(life=Life.FAILED), True, False),
+        (Ending(tried=True), False, False),
+        (Ending(shared=True), False, False),
+        (Ending(tried=True, head_tried=3), False, True),
+        (Ending(tried=True, entry_tried=EntryTried(3, 0.0)), False, True),
+        (Ending(life=Life.FAILED, tried=True, head_tried=0), False, True),
+    ],
+)
+def test_files_are_its_own_to_delete_until_its_commit_point_was_tried(
+    ending: Ending, its_own: bool, in_doubt: bool
+) -> None:
+    assert ending.may_delete_its_files is its_own
+    assert ending.is_in_doubt is in_doubt
+
+
+def test_only_what_lost_to_others_is_run_again() -> None:
+    assert Ending(life=Life.FAILED, failure=ConflictError("others came first")).may_run_again
+    assert not Ending(life=Life.FAILED, failure=TransactionAborted("by another")).may_run_again
+    assert not Ending().may_run_again
+
+
+def begun_by_hand() -> TransactionState:
+    context = by_hand.make_context()
+    return TransactionState(context, context.ids.txn_id(), Options(Feature.R))
+
+
+def test_a_transaction_that_was_committed_can_not_fail_or_be_aborted() -> None:
+    txn = begun_by_hand()
+    txn.note_committed({"t": 3}, None)
+    with pytest.raises(InvalidLife):
+        txn.fail(ConflictError("too late"))
+    with pytest.raises(InvalidLife):
+        txn.note_aborted()
+    assert txn.state is Life.COMMITTED
+    assert txn.note_committed({"t": 3}, 7) is txn.ending.result

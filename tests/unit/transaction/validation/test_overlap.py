@@ -1,0 +1,195 @@
+"""What is cleared without a look at the table's new state, and what never is."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.base import Change
+from lakevilla.formats.files import DataFile
+from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.head import Head, TableState, Touch
+from lakevilla.global_log.summaries import summarize
+from lakevilla.lake.context import Context
+from lakevilla.store.effects import Get
+from lakevilla.sublogs.operations import (
+    Append,
+    Bin,
+    Delete,
+    Insert,
+    Operation,
+    Optimize,
+    QuerySource,
+)
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.overlap import is_cleared, only_appends
+from tests.support import by_hand
+from tests.support.by_hand import data_file, first_asked, outcome, rewritten
+
+LOW, HIGH = data_file("low", 0, 9), data_file("high", 10, 19)
+STATE = TableState("one", 0)
+
+
+@pytest.fixture
+def context() -> Context:
+    context = by_hand.make_context()
+    by_hand.make_tail(context, (LOW, HIGH))
+    return context
+
+
+@pytest.fixture
+def head(context: Context) -> Head:
+    return by_hand.make_head(context.tails["t"])
+
+
+@pytest.fixture
+def txn(context: Context, head: Head) -> TransactionState:
+    return by_hand.begun(context, head=head, features=Feature.I)
+
+
+def after(head: Head, change: Change, *, told: bool = True) -> Head:
+    """HEAD after another's commit, with a summary of it if there was room for one."""
+    summary = summarize([change], ["id"], 400) if told else None
+    touch = Touch(0, adds=bool(change.adds), removes=bool(change.removes), summary=summary)
+    return by_hand.with_commit(head, touch, state=STATE)
+
+
+def cleared(txn: TransactionState, head: Head) -> bool:
+    """As far as it is told without a request."""
+    return outcome(is_cleared(txn, head, "t", txn.context.tails["t"]))
+
+
+def looks_at(txn: TransactionState, head: Head, change: Change) -> bool:
+    """Whether it is cleared once the newest commit was fetched, which it must be."""
+    program = is_cleared(txn, head, "t", txn.context.tails["t"])
+    asked = first_asked(program)
+    newest = head.commits[-1].txn
+    assert isinstance(asked, Get)
+    assert newest in asked.key
+    commit = CommitObject(1, "n", newest, {"t": TablePart("one", change)})
+    txn.context.keep_commit("", commit)
+    return cleared(txn, head)
+
+
+@pytest.mark.parametrize(
+    ("operation", "alone"),
+    [
+        (Append("t", ()), True),
+        (Append("t", (), columns=b"schema"), False),
+        (Delete("t", parse_predicate("id = 1")), False),
+        (Insert("other", ("id",), QuerySource("select * from t", {"t": "t"})), False),
+        (Insert("other", ("id",), QuerySource("select 1 as id", {})), True),
+    ],
+)
+def test_an_append_relies_on_nothing_but_metadata(
+    txn: TransactionState, operation: Operation, alone: bool
+) -> None:
+    txn.work.tables["other"] = txn.work.tables["t"]
+    by_hand.did(txn, operation, Change())
+    assert only_appends(txn, "t") == alone
+
+
+def test_a_read_makes_an_append_rely_on_rows(txn: TransactionState) -> None:
+    by_hand.appended(txn, data_file("mine", 50, 59))
+    assert only_appends(txn, "t")
+    by_hand.read(txn, "id = 1")
+    assert not only_appends(txn, "t")
+
+
+@pytest.mark.parametrize(
+    ("came", "passed"),
+    [(data_file("far", 100, 109), True), (data_file("near", 0, 5), False)],
+)
+def test_rows_that_came_are_held_against_what_was_asked_for(
+    txn: TransactionState, head: Head, came: DataFile, passed: bool
+) -> None:
+    by_hand.read(txn, "id < 10")
+    change = Change(adds=(came,))
+    newer = after(head, change)
+    assert cleared(txn, newer) if passed else not looks_at(txn, newer, change)
+
+
+@pytest.mark.parametrize(("gone", "passed"), [(HIGH, True), (LOW, False)])
+def test_files_that_went_are_held_against_those_that_could_match(
+    txn: TransactionState, head: Head, gone: DataFile, passed: bool
+) -> None:
+    by_hand.read(txn, "id < 10")
+    change = Change(removes=rewritten(gone).removes)
+    newer = after(head, change)
+    assert cleared(txn, newer) if passed else not looks_at(txn, newer, change)
+
+
+def test_a_file_that_both_removed_is_never_cleared(txn: TransactionState, head: Head) -> None:
+    by_hand.updated(txn, "id = 3", LOW, data_file("mine", 0, 9))
+    change = rewritten(LOW, data_file("theirs", 0, 9, data_change=False))
+    assert not looks_at(txn, after(head, change), change)
+
+
+def test_files_that_both_have_moved_are_never_cleared_though_no_row_was_asked_for(
+    txn: TransactionState, head: Head
+) -> None:
+    moved = data_file("mine", 0, 9, data_change=False)
+    bins = (Bin((LOW.ref,), (moved,)),)
+    change = rewritten(LOW, moved, data_change=False)
+    by_hand.did(txn, Optimize("t", bins, txn.work.tables["t"].snapshot.metadata), change)
+    theirs = rewritten(LOW, data_file("theirs", 0, 9, data_change=False), data_change=False)
+    assert not looks_at(txn, after(head, theirs), theirs)
+
+
+def test_an_appends_table_is_cleared_whatever_rows_came(txn: TransactionState, head: Head) -> None:
+    by_hand.appended(txn, data_file("mine", 0, 9))
+    assert cleared(txn, after(head, Change(adds=(data_file("theirs", 0, 9),)), told=False))
+
+
+@pytest.mark.parametrize(
+    "touch", [Touch(0, metadata=True), Touch(0, adds=True, metadata=True)], ids=["alone", "rows"]
+)
+def test_a_change_of_metadata_is_looked_at_even_by_an_append(
+    txn: TransactionState, head: Head, touch: Touch
+) -> None:
+    by_hand.appended(txn, data_file("mine", 0, 9))
+    assert not cleared(txn, by_hand.with_commit(head, touch, state=STATE))
+
+
+@pytest.mark.parametrize(("low", "passed"), [(100, True), (0, False)])
+def test_a_commit_without_a_summary_is_looked_at(
+    txn: TransactionState, head: Head, low: int, passed: bool
+) -> None:
+    by_hand.read(txn, "id < 10")
+    change = Change(adds=(data_file("theirs", low, low + 9),))
+    assert looks_at(txn, after(head, change, told=False), change) == passed
+
+
+@pytest.mark.parametrize("how", ["reconcile", "dropped", "left", "paged"])
+def test_what_head_can_not_tell_is_not_cleared(txn: TransactionState, head: Head, how: str) -> None:
+    by_hand.read(txn, "id < 10")
+    newer = after(head, Change(adds=(data_file("far", 100, 109),)))
+    assert cleared(txn, newer)
+    match how:
+        case "reconcile":
+            newer = by_hand.with_commit(head, Touch(0), state=STATE, kind="reconcile")
+        case "dropped":
+            gone = TableState("one", 0, dropped=True)
+            newer = by_hand.with_commit(head, Touch(0, removes=True), state=gone)
+        case "left":
+            newer = by_hand.make_head(txn.context.tails["t"], name="another")
+        case "paged":
+            txn.bound.sequence = -5
+    assert not cleared(txn, newer)
+
+
+def test_another_clients_entry_is_looked_at_where_only_the_log_tells_of_it(
+    context: Context, txn: TransactionState, head: Head
+) -> None:
+    by_hand.read(txn, "id < 10")
+    by_hand.with_entry(context, context.tails["t"], Change(adds=(data_file("far", 100, 109),)))
+    assert cleared(txn, head)
+    by_hand.with_entry(context, context.tails["t"], Change(adds=(data_file("near", 3, 3),)))
+    assert not cleared(txn, head)
+
+
+def test_what_is_put_off_is_performed_on_what_came(txn: TransactionState, head: Head) -> None:
+    where = parse_predicate("id < 10")
+    by_hand.did(txn, Delete("t", where), Change(), deferred=True)
+    assert not cleared(txn, after(head, Change(adds=(data_file("far", 100, 109),))))

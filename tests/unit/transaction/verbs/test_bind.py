@@ -1,0 +1,115 @@
+"""What a transaction is bound to, and each table as it takes it in."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.store.effects import Get, Put
+from lakevilla.testing.tables import delta_writer
+from lakevilla.transaction.verbs.bind import bind_to_head, touch
+from lakevilla.transaction.verbs.read_write import drop
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def test_it_is_bound_at_its_first_use_and_stays_there(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.begin()
+    before = lake.peer()
+    before.commit(before.appending("a", 7))
+    assert sorted(peer.read(txn, "a")) == [0, 1, 7]
+    after = lake.peer()
+    after.commit(after.appending("a", 8))
+    assert sorted(peer.read(txn, "a")) == [0, 1, 7]
+    bound = txn.bound.sequence
+    assert bound == lake.head.sequence - 1
+
+
+def test_two_tables_are_of_one_state_of_the_lake(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.begin()
+    assert peer.read(txn, "a") == {0: 100, 1: 100}
+    other = lake.peer()
+    transfer = other.begin()
+    other.add(transfer, "a", -5)
+    other.add(transfer, "b", 5)
+    other.commit(transfer)
+    assert peer.read(txn, "b") == {0: 100, 1: 100}
+
+
+def test_what_is_decided_and_not_published_is_seen(lake: MemoryLake, peer: Peer) -> None:
+    lake.peer().decide("a", 7)
+    assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 7]
+    assert lake.ids("a") == [0, 1]
+
+
+def test_what_other_clients_have_appended_is_seen(lake: MemoryLake, peer: Peer) -> None:
+    peer.read(peer.begin(), "a")
+    other = lake.peer()
+    other.run(delta_writer.append(other.client, "a", [{"id": 9, "balance": 0, "items": ""}]))
+    assert sorted(peer.read(peer.begin(), "a")) == [0, 1, 9]
+
+
+def test_a_warm_table_is_probed_in_the_round_in_which_head_is_read(peer: Peer) -> None:
+    peer.read(peer.begin(), "a")
+    txn = peer.begin()
+    effect = next(touch(txn, ["a"], probing=True))
+    assert len(getattr(effect, "parts", ())) == 2
+
+
+def test_a_writer_makes_the_head_that_is_not_there_and_a_reader_does_not() -> None:
+    lake = MemoryLake(warm=False)
+    peer = lake.peer()
+    peer.read(peer.begin(read_only=True), "a")
+    assert peer.asked_for(Put) == []
+    peer.run(bind_to_head(peer.begin()))
+    assert peer.asked_for(Put) == ["_lakevilla/HEAD.json"]
+
+
+def test_by_its_log_entry_it_asks_nothing_of_head(peer: Peer) -> None:
+    txn = peer.begin(lv.Feature.R)
+    peer.read(txn, "a")
+    assert peer.asked_for(Get, "HEAD") == []
+
+
+def test_a_head_that_was_set_back_is_refused(lake: MemoryLake) -> None:
+    old = lake.store.objects["_lakevilla/HEAD.json"]
+    other = lake.peer()
+    other.commit(other.appending("a", 7))
+    lake.store.objects["_lakevilla/HEAD.json"] = old
+    peer = lake.peer()
+    with pytest.raises(lv.CorruptObject, match="HEAD was set back"):
+        peer.read(peer.begin(), "a")
+
+
+def test_a_table_that_was_dropped_is_not_there(lake: MemoryLake, peer: Peer) -> None:
+    other = lake.peer()
+    dropping = other.begin()
+    other.run(drop(dropping, "a"))
+    other.commit(dropping)
+    with pytest.raises(lv.TableNotFound, match="was dropped"):
+        peer.read(peer.begin(), "a")
+
+
+def test_a_clock_that_is_behind_the_floor_gives_an_id_above_it(lake: MemoryLake) -> None:
+    lake.pass_by(3 * 24 * 3600)
+    cleaner = lake.peer()
+    cleaner.run(gc(cleaner.context))
+    slow = lake.peer()
+    slow.client.clock.skew(-3 * 24 * 3600)
+    txn = slow.begin()
+    assert lake.head.is_fenced(txn.id)
+    slow.run(bind_to_head(txn))
+    assert not lake.head.is_fenced(txn.id)
+    slow.append(txn, "a", 7)
+    slow.commit(txn)
+    assert lake.ids("a") == [0, 1, 7]

@@ -1,0 +1,100 @@
+"""A table is made in a directory of its own, where none is and none was."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.base import ANY
+from lakevilla.testing.histories.attempts import SCHEMA
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
+from lakevilla.transaction.verbs.read_write import create, drop
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def creating(peer: Peer, location: str) -> TransactionState:
+    txn = peer.begin()
+    peer.run(create(txn, location, SCHEMA, (), {}))
+    return txn
+
+
+def test_it_comes_with_its_rows_as_its_first_entry(lake: MemoryLake, peer: Peer) -> None:
+    txn = creating(peer, "c")
+    peer.append(txn, "c", 7)
+    assert lake.keys("c/") == [], "nothing is there before it is decided"
+    assert peer.commit(txn).versions == {"c": 0}
+    assert lake.ids("c") == [7]
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("a", "exists already"),
+        ("a/inner", "would lie inside the directory of table a"),
+        ("foreign", "holds files that no table names"),
+    ],
+)
+def test_a_place_that_is_not_its_own_is_refused(
+    lake: MemoryLake, peer: Peer, location: str, why: str
+) -> None:
+    lake.store.put("foreign/part-0.parquet", b"rows", ANY)
+    before = lake.head
+    with pytest.raises(lv.LakeVillaError, match=why):
+        creating(peer, location)
+    assert lake.head == before
+
+
+def test_of_two_who_make_one_table_the_second_is_refused(lake: MemoryLake) -> None:
+    first, second = lake.peer(), lake.peer()
+    one, other = creating(first, "c"), creating(second, "c")
+    first.commit(one)
+    with pytest.raises(lv.LakeVillaError):
+        second.commit(other)
+    assert lake.version("c") == 0
+
+
+def test_of_two_one_within_the_other_the_second_to_be_decided_is_refused(lake: MemoryLake) -> None:
+    first, second = lake.peer(), lake.peer()
+    one, other = creating(first, "c"), creating(second, "c/inner")
+    first.commit(one)
+    with pytest.raises(lv.LakeVillaError, match="inside"):
+        second.commit(other)
+    assert "c/inner" not in lake.head.tables
+
+
+def test_two_of_one_transaction_may_not_lie_in_each_other(peer: Peer) -> None:
+    txn = creating(peer, "c")
+    with pytest.raises(lv.InvalidOperation, match="lie inside the other"):
+        peer.run(create(txn, "c/inner", SCHEMA, (), {}))
+
+
+def test_one_that_was_dropped_and_whose_log_is_there_is_revived_by_register(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = peer.begin()
+    peer.run(drop(txn, "a"))
+    peer.commit(txn)
+    with pytest.raises(lv.TableExists, match=r"`register\(.a.\)` revives it"):
+        creating(lake.peer(), "a")
+
+
+def test_a_table_whose_rows_are_refused_is_not_made(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.appending("a", 7)
+    with pytest.raises(ValueError, match="bad rows"), whole_or_not_at_all(txn, "c"):
+        peer.run(create(txn, "c", SCHEMA, (), {}))
+        peer.append(txn, "c", 7)
+        raise ValueError("bad rows")
+    peer.commit(txn)
+    assert "c" not in lake.head.tables
+    assert lake.keys("c/") == []

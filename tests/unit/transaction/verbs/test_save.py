@@ -1,0 +1,164 @@
+"""A transaction that outlives its process; two owners of one id never both commit."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.publishing.outcome import fence
+from lakevilla.store.base import Unknown
+from lakevilla.store.effects import DeleteObject, Get
+from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.save import forget, is_due, resume, save, unsave
+from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+@pytest.fixture
+def peer(lake: MemoryLake) -> Peer:
+    return lake.peer()
+
+
+def saved(peer: Peer) -> TransactionState:
+    txn = peer.begin()
+    peer.add(txn, "a", 5)
+    peer.read(txn, "b")
+    peer.run(save(txn))
+    return txn
+
+
+def resumed(peer: Peer, txn: TransactionState) -> TransactionState:
+    return peer.run(resume(peer.context, txn.id, "somebody"))
+
+
+def test_what_was_done_and_read_is_there_in_another_process(lake: MemoryLake, peer: Peer) -> None:
+    txn = saved(peer)
+    heir = lake.peer()
+    again = resumed(heir, txn)
+    assert again.id == txn.id
+    assert again.work.reads == txn.work.reads
+    assert [done.operation for done in again.work.done] == [d.operation for d in txn.work.done]
+    assert heir.read(again, "a") == {0: 105, 1: 100}
+    heir.commit(again)
+    assert lake.rows("a") == {0: 105, 1: 100}
+    assert lake.keys(TXNS_PREFIX) == []
+
+
+def test_whose_transaction_was_resumed_can_neither_save_nor_commit_beside_its_heir(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = saved(peer)
+    heir = lake.peer()
+    again = resumed(heir, txn)
+    with pytest.raises(lv.TransactionAborted, match="resumed"):
+        peer.run(save(txn))
+    heir.commit(again)
+    with pytest.raises(lv.LakeVillaError):
+        peer.commit(txn)
+    assert lake.rows("a") == {0: 105, 1: 100}
+
+
+def test_what_was_read_and_changed_while_it_lay_there_is_a_conflict(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = saved(peer)
+    other = lake.peer()
+    theirs = other.begin()
+    other.add(theirs, "b", 1)
+    other.commit(theirs)
+    heir = lake.peer()
+    again = resumed(heir, txn)
+    with pytest.raises(lv.ConflictError):
+        heir.commit(again)
+
+
+@pytest.mark.parametrize(
+    ("ending", "error"), [("committed", lv.AlreadyCommitted), ("fenced", lv.TransactionAborted)]
+)
+def test_one_that_has_ended_is_not_resumed(
+    lake: MemoryLake, peer: Peer, ending: str, error: type[Exception]
+) -> None:
+    txn = saved(peer)
+    if ending == "committed":
+        peer.commit(txn)
+    else:
+        other = lake.peer()
+        other.run(fence(other.context, txn.id))
+    with pytest.raises(error):
+        resumed(lake.peer(), txn)
+
+
+def test_what_was_never_saved_is_not_found(lake: MemoryLake, peer: Peer) -> None:
+    with pytest.raises(lv.TransactionNotFound, match="only saved ones"):
+        resumed(lake.peer(), peer.appending("a", 7))
+
+
+def test_two_heirs_are_one(lake: MemoryLake, peer: Peer) -> None:
+    txn = saved(peer)
+    first, second = lake.peer(), lake.peer()
+    first.run(resume(first.context, txn.id, "first"))
+    steps = second.steps(resume(second.context, txn.id, "second")).until(f"{txn.id}.json")
+    resumed(first, txn)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="just now"):
+        steps.finish()
+
+
+def test_an_entry_that_may_yet_land_is_never_saved_to_commit_through_head(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """With two commit points it could pass both."""
+    txn = peer.appending("a", 7, features=BY_ENTRY)
+    peer.instead("_delta_log", Unknown("cut"), times=9)
+    with pytest.raises(lv.CommitOutcomeUnknown):
+        peer.commit(txn)
+    with pytest.raises(lv.CommitOutcomeUnknown, match="commit it again"):
+        peer.run(save(txn))
+    assert not txn.through_head
+
+
+def test_an_entry_that_has_landed_unheard_is_its_commit(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.appending("a", 7, features=BY_ENTRY)
+    peer.instead("_delta_log", Unknown("cut"), times=9, landed=True)
+    with pytest.raises(lv.CommitOutcomeUnknown):
+        peer.commit(txn)
+    with pytest.raises(lv.AlreadyCommitted) as caught:
+        peer.run(save(txn))
+    assert caught.value.result is not None
+    assert caught.value.result.versions == {"a": lake.version("a")}
+
+
+def test_unsaved_it_can_be_resumed_by_nobody(lake: MemoryLake, peer: Peer) -> None:
+    txn = saved(peer)
+    peer.run(unsave(txn))
+    assert not txn.ending.shared
+    with pytest.raises(lv.TransactionNotFound):
+        resumed(lake.peer(), txn)
+
+
+def test_its_record_goes_before_what_only_the_record_names(lake: MemoryLake, peer: Peer) -> None:
+    txn = saved(peer)
+    peer.asked.clear()
+    peer.run(forget(txn))
+    deleted = peer.asked_for(DeleteObject)
+    assert deleted[0].endswith(f"{txn.id}.json")
+    assert len(deleted) == 2
+    assert lake.keys(TXNS_PREFIX) == []
+
+
+def test_one_becomes_due_by_its_age_or_by_what_it_has_done(lake: MemoryLake) -> None:
+    lake = MemoryLake(save_interval_operations=2, save_interval_seconds=60.0)
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    assert not is_due(txn)
+    peer.append(txn, "a", 8)
+    assert is_due(txn)
+    peer.run(save(txn))
+    assert not is_due(txn)
+    lake.pass_by(60)
+    assert is_due(txn)
+    assert peer.asked_for(Get) != []
