@@ -1,0 +1,1 @@
+"""What all benchmarks have in common: places, clients, timing, peers, output."""

@@ -1,0 +1,1 @@
+"""Where a benchmark runs: a server as slow as a profile says, or a directory."""

@@ -1,0 +1,42 @@
+"""Systems that take turns at one operation: a busy moment of the machine hurts all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from bench.harness.benchmark import Run
+from bench.harness.clients import Counts, closed_loop
+from bench.harness.parameters import Value
+
+
+def take_turns(
+    run: Run,
+    params: Mapping[str, Value],
+    systems: Mapping[str, Callable[[], object]],
+    *,
+    repeats: int,
+    warm_up: int = 1,
+    settle: Callable[[], None] = lambda: None,
+    counted: bool = True,
+) -> None:
+    """Carry out each system's operation once a turn, and add it to the run.
+
+    ``settle`` waits, unmeasured, for what an operation has left to the background, so that the
+    next one's time and requests are its own. Where nothing is ``counted``, the systems do not
+    work on the store of the run.
+    """
+    described = ", ".join(str(value) for value in params.values())
+    for turn in range(-warm_up, repeats):
+        for system, once in systems.items():
+            run.advance(f"{described}: {system}, turn {turn + 1}")
+
+            def client(counts: Counts, once: Callable[[], object] = once) -> Iterator[str]:
+                yield described
+                once()
+
+            run.places.reset()
+            measured = closed_loop([client])
+            if turn >= 0 or measured.deaths:
+                requests = run.places.count() if counted else None
+                run.add(system, params, measured, requests=requests)
+            settle()

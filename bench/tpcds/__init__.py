@@ -1,0 +1,1 @@
+"""TPC-DS: analytical queries through LakeVilla and through its peers (Figure 13)."""

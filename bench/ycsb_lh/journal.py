@@ -1,0 +1,179 @@
+"""What clients have written and what was acknowledged, and what must be in the table therefore."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bench.harness.clients import Counts
+from bench.ycsb_lh.workload import Inserted, Operation, times_modified
+
+#: The checks; the last does not hold under slack.
+NOT_FOUND = "each read finds its record"
+LOST_INSERT = "each acknowledged insert is there, once"
+LOST_VALUE = "each field has the last value that was acknowledged"
+LOST_RMW = "no read-modify-write is lost"
+#: A value is known by its end: its beginning counts, in a read-modify-write.
+_COUNTED_LENGTH = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A client's write is about to begin."""
+
+    table: str
+    client: int
+    order: int
+    operation: Operation
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The system has said that it is committed."""
+
+    table: str
+    client: int
+    order: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """A read did not find a record that is in the table, once."""
+
+    table: str
+    number: int
+    rows: int
+
+
+@dataclass(slots=True)
+class Journal:
+    """What one client writes down of its own work."""
+
+    table: str
+    client: int
+    counts: Counts
+    inserted: Inserted
+    _order: int = 0
+    _open: list[tuple[int, Operation]] = field(default_factory=list)
+
+    def begin(self, operation: Operation) -> None:
+        """Before an operation begins."""
+        if operation.kind in ("insert", "update", "rmw"):
+            self._order += 1
+            self._open.append((self._order, operation))
+            began = time.perf_counter()
+            self.counts.facts.append(Begun(self.table, self.client, self._order, operation, began))
+
+    def acknowledge(self) -> None:
+        """All that was begun is committed."""
+        for order, operation in self._open:
+            ended = time.perf_counter()
+            self.counts.facts.append(Acknowledged(self.table, self.client, order, ended))
+            if operation.kind == "insert":
+                self.inserted.acknowledge(operation.number)
+        self._open.clear()
+
+    def restart(self) -> None:
+        """What was begun is undone, and begins again."""
+        self._open.clear()
+
+    def found(self, operation: Operation, rows: int) -> None:
+        """A read was of so many rows."""
+        if rows != 1:
+            self.counts.facts.append(NotFound(self.table, operation.number, rows))
+
+
+@dataclass(slots=True)
+class _Write:
+    begun: Begun
+    acknowledged: float | None
+
+    def is_surely_before(self, other: _Write) -> bool:
+        """Whether whoever sees the other can't see this one any more."""
+        one, two = self.begun, other.begun
+        if one.client == two.client:
+            return one.order < two.order
+        return self.acknowledged is not None and self.acknowledged < two.at
+
+
+def broken(
+    facts: Iterable[object], table: str, rows: Mapping[int, Sequence[Sequence[str]]]
+) -> dict[str, bool]:
+    """What must hold after a run, and whether it is broken.
+
+    ``rows`` are the fields of the rows of each record's number. A write that was begun and
+    never acknowledged, by a client that died or in a transaction that was undone, may have
+    happened or not.
+    """
+    writes: dict[tuple[int, int], _Write] = {}
+    missing = False
+    for one in facts:
+        match one:
+            case Begun() if one.table == table:
+                writes[one.client, one.order] = _Write(one, None)
+            case Acknowledged() if one.table == table:
+                writes[one.client, one.order].acknowledged = one.at
+            case NotFound() if one.table == table:
+                missing = True
+    cells: dict[tuple[int, int], list[_Write]] = defaultdict(list)
+    inserts = []
+    for write in writes.values():
+        operation = write.begun.operation
+        if operation.kind == "insert":
+            inserts.append(write)
+        else:
+            cells[operation.number, operation.field].append(write)
+    return {
+        NOT_FOUND: missing,
+        LOST_INSERT: any(
+            write.acknowledged is not None and len(rows.get(_number(write), ())) != 1
+            for write in inserts
+        ),
+        LOST_VALUE: any(
+            _is_lost(found, number, place, rows) for (number, place), found in cells.items()
+        ),
+        LOST_RMW: any(
+            _has_lost_count(found, number, place, rows) for (number, place), found in cells.items()
+        ),
+    }
+
+
+def _number(write: _Write) -> int:
+    return write.begun.operation.number
+
+
+def _is_lost(
+    writes: Sequence[_Write],
+    number: int,
+    place: int,
+    rows: Mapping[int, Sequence[Sequence[str]]],
+) -> bool:
+    """Whether a field's value is one that an acknowledged write has replaced, or none of all."""
+    done = [write for write in writes if write.acknowledged is not None]
+    if not done:
+        return False
+    last = [
+        write.begun.operation.value[_COUNTED_LENGTH:]
+        for write in writes
+        if not any(write.is_surely_before(other) for other in done)
+    ]
+    found = rows.get(number, ())
+    return len(found) != 1 or found[0][place][_COUNTED_LENGTH:] not in last
+
+
+def _has_lost_count(
+    writes: Sequence[_Write],
+    number: int,
+    place: int,
+    rows: Mapping[int, Sequence[Sequence[str]]],
+) -> bool:
+    """Whether fewer have modified a field than were acknowledged; other updates end the count."""
+    if any(write.begun.operation.kind != "rmw" for write in writes):
+        return False
+    done = sum(write.acknowledged is not None for write in writes)
+    found = rows.get(number, ())
+    return len(found) != 1 or not done <= times_modified(found[0][place]) <= len(writes)

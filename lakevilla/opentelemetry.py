@@ -1,0 +1,213 @@
+"""OpenTelemetry: a lake's transactions as spans and metrics, through ``on_event``.
+
+Needs the extra ``opentelemetry``, which brings its API; where the data goes the application says,
+with the SDK that it sets up. Without one everything here does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lakevilla.clock import Clock, SystemClock
+from lakevilla.lake.context import Event
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+except ImportError as error:
+    raise ImportError(
+        "lakevilla.opentelemetry needs opentelemetry-api, which is not installed here: "
+        "`pip install 'lakevilla[opentelemetry]'`"
+    ) from error
+
+__all__ = ["listener"]
+
+#: Transactions that are known at a time. The oldest are let go: of a snapshot that nobody
+#: closes no end is told.
+_MOST = 10_000
+_NANOSECONDS = 1_000_000_000
+
+
+def listener(
+    *,
+    tracer_provider: trace.TracerProvider | None = None,
+    meter_provider: metrics.MeterProvider | None = None,
+    also: Callable[[Event], None] | None = None,
+) -> Callable[[Event], None]:
+    """What ``lakevilla.connect`` takes as ``on_event`` to send spans and metrics to OpenTelemetry.
+
+    A transaction is a span ``lakevilla.transaction``, a child of the span that is current where it
+    begins its work. Each of its phases is a child of it, ``lakevilla.version`` to
+    ``lakevilla.free``, with the times of the phase; redos, waits and the like are its events.
+
+    The metrics are the counters ``lakevilla.commits``, ``lakevilla.aborts`` (with the attribute
+    ``error``), ``lakevilla.redos`` and ``lakevilla.retries``, and the histograms
+    ``lakevilla.transaction.duration`` and ``lakevilla.phase.duration``, in seconds. A phase has its
+    own seconds there, so the sums of the phases are the time of the transactions.
+
+    One listener may serve several lakes and threads.
+
+    Parameters
+    ----------
+    tracer_provider : opentelemetry.trace.TracerProvider, optional
+        The application's, if not given.
+    meter_provider : opentelemetry.metrics.MeterProvider, optional
+        The application's, if not given.
+    also : callable, optional
+        A listener of your own, which gets each event first.
+
+    Returns
+    -------
+    callable
+        For ``on_event``.
+
+    Raises
+    ------
+    ImportError
+        On import of this module: the extra ``opentelemetry`` is not installed.
+
+    Examples
+    --------
+    >>> from lakevilla.opentelemetry import listener
+    >>> watched = lv.connect("warehouse", on_event=listener())
+    >>> watched.read("stock").num_rows
+    1
+    """
+    return _Listener(
+        trace.get_tracer("lakevilla", tracer_provider=tracer_provider),
+        metrics.get_meter("lakevilla", meter_provider=meter_provider),
+        also,
+        SystemClock(),
+    )
+
+
+@dataclass(slots=True)
+class _Open:
+    """A transaction's span, and what to add to the lake's clock for nanoseconds since the epoch."""
+
+    began: object
+    span: trace.Span
+    within: Context
+    offset_ns: int
+    has_ended: bool = False
+
+    def at(self, seconds: object) -> int:
+        assert isinstance(seconds, float)
+        return self.offset_ns + int(seconds * _NANOSECONDS)
+
+
+class _Listener:
+    def __init__(
+        self,
+        tracer: trace.Tracer,
+        meter: metrics.Meter,
+        also: Callable[[Event], None] | None,
+        clock: Clock,
+    ) -> None:
+        self._tracer = tracer
+        self._also = also
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Open] = OrderedDict()
+        self._commits = meter.create_counter("lakevilla.commits", "{transaction}")
+        self._aborts = meter.create_counter("lakevilla.aborts", "{transaction}")
+        self._redos = meter.create_counter("lakevilla.redos", "{operation}")
+        self._retries = meter.create_counter("lakevilla.retries", "{race}")
+        self._duration = meter.create_histogram("lakevilla.transaction.duration", "s")
+        self._phase = meter.create_histogram("lakevilla.phase.duration", "s")
+
+    def __call__(self, event: Event) -> None:
+        if self._also is not None:
+            self._also(event)
+        if event.txn_id is None:
+            return
+        if event.kind == "phase":
+            self._phase_is_over(event, event.txn_id)
+        elif event.kind == "transaction":
+            self._transaction_is_over(event, event.txn_id)
+        elif event.kind != "progress":
+            self._note(event, event.txn_id)
+
+    def _phase_is_over(self, event: Event, txn_id: str) -> None:
+        detail = event.detail
+        phase = str(detail["phase"])
+        own = detail["own_seconds"]
+        assert isinstance(own, float)
+        self._phase.record(own, {"phase": phase})
+        of = self._opened(txn_id, detail["transaction_began"])
+        span = self._tracer.start_span(
+            f"lakevilla.{phase}",
+            of.within,
+            attributes=_attributes(txn_id, detail["table"]),
+            start_time=of.at(detail["began"]),
+        )
+        span.end(of.at(detail["ended"]))
+
+    def _transaction_is_over(self, event: Event, txn_id: str) -> None:
+        detail = event.detail
+        of = self._opened(txn_id, detail["began"])
+        outcome, error = str(detail["outcome"]), detail["error"]
+        for name in ("outcome", "features", "operations", "retries", "redos"):
+            value = detail[name]
+            assert isinstance(value, str | int)
+            of.span.set_attribute(f"lakevilla.{name}", value)
+        if outcome in ("failed", "unknown"):
+            of.span.set_status(trace.Status(trace.StatusCode.ERROR, str(error or outcome)))
+        of.span.end(of.at(detail["ended"]))
+        of.has_ended = True
+        self._count(outcome, error, detail["redos"], detail["retries"])
+        seconds = detail["seconds"]
+        assert isinstance(seconds, float)
+        self._duration.record(seconds, {"outcome": outcome})
+
+    def _count(self, outcome: str, error: object, redos: object, retries: object) -> None:
+        assert isinstance(redos, int)
+        assert isinstance(retries, int)
+        if outcome == "committed":
+            self._commits.add(1)
+        elif outcome != "read":
+            self._aborts.add(1, {"error": str(error or outcome)})
+        self._redos.add(redos)
+        self._retries.add(retries)
+
+    def _note(self, event: Event, txn_id: str) -> None:
+        """Something notable, as an event of the transaction's span."""
+        with self._lock:
+            of = self._known.get(txn_id)
+        if of is not None and not of.has_ended:
+            of.span.add_event(event.kind, {"message": event.message})
+
+    def _opened(self, txn_id: str, began: object) -> _Open:
+        """The transaction's span; begun with what is first heard of it."""
+        with self._lock:
+            of = self._known.get(txn_id)
+            # One that is run again keeps its id, and each attempt is a span.
+            if of is not None and of.began == began:
+                return of
+            if of is not None and not of.has_ended:
+                of.span.end()
+            of = self._known[txn_id] = self._begin(txn_id, began)
+            self._known.move_to_end(txn_id)
+            while len(self._known) > _MOST:
+                _, oldest = self._known.popitem(last=False)
+                if not oldest.has_ended:
+                    oldest.span.end()
+            return of
+
+    def _begin(self, txn_id: str, began: object) -> _Open:
+        assert isinstance(began, float)
+        offset = int((self._clock.now() - self._clock.elapsed()) * _NANOSECONDS)
+        span = self._tracer.start_span(
+            "lakevilla.transaction",
+            attributes=_attributes(txn_id, None),
+            start_time=offset + int(began * _NANOSECONDS),
+        )
+        return _Open(began, span, trace.set_span_in_context(span), offset)
+
+
+def _attributes(txn_id: str, table: object) -> dict[str, str]:
+    found = {"lakevilla.transaction.id": txn_id}
+    return found if table is None else {**found, "lakevilla.table": str(table)}

@@ -1,0 +1,91 @@
+"""LST-Bench, as small as it gets, and its checks when something is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from bench.harness.parameters import WrongParameter
+from bench.harness.results import Result
+from bench.harness.running import execute
+from bench.lst_bench.workload import QUERIES, WORKLOADS, queries, refresh
+from bench.registry import benchmark
+from lakevilla.engines.base import TableInput
+from lakevilla.transaction.verbs import optimize
+
+pytestmark = pytest.mark.daily(1, of="runs of lst_bench")
+
+MAINTAINED = "data maintenance leaves the rows that DuckDB has after the same deletes and inserts"
+OPTIMIZED = "OPTIMIZE changes no row"
+
+
+def run(directory: Path, **given: str) -> Result:
+    small = {"workloads": "W3", "queries": "1", "phases": "2", "days": "60", **given}
+    return execute(
+        benchmark("lst_bench"), directory, given=small, seed=5, profile="local", quick=True
+    )
+
+
+def test_the_phases_run_in_order_and_are_drawn(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.checks == {MAINTAINED: True, OPTIMIZED: True}
+    assert [(one.params["phase"], one.system, one.n) for one in result.series] == [
+        ("1: 1 SU + 1 DM", "SU", 1),
+        ("1: 1 SU + 1 DM", "DM", 11),
+        ("2: 1 SU + O", "SU", 1),
+        ("2: 1 SU + O", "O", 24),
+    ]
+    maintenance = result.find("DM")
+    assert maintenance is not None
+    assert len(maintenance.phases_ms) == 11
+    for plot in benchmark("lst_bench").plots:
+        assert (tmp_path / f"lst_bench-{plot}.svg").stat().st_size > 1000
+
+
+def test_the_workloads_are_those_of_lst_bench() -> None:
+    names = {name: [phase.name for phase in phases] for name, phases in WORKLOADS.items()}
+    assert names == {
+        "W0": ["1 SU", "4 SU", "2 DM", "4 SU", "2 DM"],
+        "W3": ["1 SU + 2 DM", "1 SU + O", "1 SU + 4 DM", "1 SU + O", "1 SU + 6 DM", "1 SU + O"],
+    }
+
+
+def test_a_session_draws_its_queries_and_a_refresh_its_dates_by_the_seed() -> None:
+    assert queries(50, "a") == queries(50, "a") != queries(50, "b")
+    assert set(queries(500, "a")) == set(QUERIES)
+    assert refresh(1, 3, 7, "a") == refresh(1, 3, 7, "a") != refresh(2, 3, 7, "a")
+    assert all(last - first == 6 for first, last in refresh(1, 3, 7, "a").ranges)
+
+
+def test_a_delete_that_leaves_rows_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = lv.Transaction.delete
+
+    def lax(txn: Any, table: str, where: str, **options: Any) -> Any:
+        if table == "store_sales":
+            where = f"({where}) AND ss_item_sk > 9"
+        return delete(txn, table, where, **options)
+
+    monkeypatch.setattr(lv.Transaction, "delete", lax)
+    assert run(tmp_path, phases="1").checks == {MAINTAINED: False}
+
+
+def test_an_optimize_that_leaves_a_file_out_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = optimize._moved
+
+    def careless(txn: Any, table: TableInput, *args: Any) -> Any:
+        return moved(txn, TableInput(table.layout, table.files.slice(1)), *args)
+
+    monkeypatch.setattr(optimize, "_moved", careless)
+    assert run(tmp_path).checks == {MAINTAINED: True, OPTIMIZED: False}
+
+
+def test_a_workload_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongParameter, match="'W7' is none of W0, W3"):
+        run(tmp_path, workloads="W7")

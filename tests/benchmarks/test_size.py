@@ -1,0 +1,100 @@
+"""The benchmarks of large tables, as small as they get, and each check when something is broken."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.harness.clients import Measured
+from bench.harness.results import Result
+from bench.harness.running import execute
+from bench.registry import benchmark
+from bench.size import by_lakevilla
+from bench.size.own_process import Own, in_own_process
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.formats.delta.snapshot import DeltaSnapshot
+
+pytestmark = pytest.mark.daily(1, of="runs of size")
+
+SMALL = {
+    "many_files": {"files": "2000", "repeats": "1"},
+    "rewrite": {"gigabytes": "0.01", "repeats": "1", "systems": "LakeVilla"},
+    "page_checksums": {"rows": "1000", "repeats": "1"},
+}
+
+
+def run(name: str, directory: Path, **given: str) -> Result:
+    return execute(benchmark(name), directory, given=SMALL[name] | given, seed=5, quick=True)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
+    result = run(name, tmp_path)
+    assert result.ok, (result.checks, [one.deaths for one in result.series])
+    assert all(one.n and one.p50_ms > 0 for one in result.series)
+    for plot in benchmark(name).plots:
+        assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is planted in this process is not in another."""
+
+    def call(module: str, function: str, *arguments: Any) -> Own:
+        returned = getattr(import_module(module), function)(*arguments)
+        measured = Measured(seconds=1.0)
+        measured.record(function, 1.0)
+        return Own(measured, {"peak_mb": 1.0, "cpu_s": 1.0}, returned)
+
+    for module in ("many_files", "rewrite"):
+        monkeypatch.setattr(f"bench.size.{module}.in_own_process", call)
+
+
+@pytest.mark.usefixtures("here")
+def test_files_that_are_not_pruned_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DeltaSnapshot.files
+    monkeypatch.setattr(DeltaSnapshot, "files", lambda snapshot, where=None: files(snapshot))
+    result = run("many_files", tmp_path)
+    assert result.checks["LakeVilla finds the partition's files"] is False
+
+
+@pytest.mark.usefixtures("here")
+def test_a_row_that_is_changed_by_mistake_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind = by_lakevilla.bind
+
+    def one_more(expression: Any, schema: Any) -> Any:
+        if expression == parse_predicate("id % 100 = 7"):
+            expression = parse_predicate("id % 100 = 7 OR id = 0")
+        return bind(expression, schema)
+
+    monkeypatch.setattr(by_lakevilla, "bind", one_more)
+    result = run("rewrite", tmp_path)
+    assert result.checks["LakeVilla's update changes 1% of the rows, and no other"] is False
+    assert result.checks["LakeVilla's merge changes 1% of the rows, and no other"] is True
+
+
+@pytest.mark.usefixtures("here")
+def test_a_process_that_holds_too_much_fails_the_run(tmp_path: Path) -> None:
+    result = run("rewrite", tmp_path, limit_gb="0.0005")
+    assert result.checks["LakeVilla's update holds at most 0.0005 GB"] is False
+    assert not result.ok
+
+
+def test_a_process_that_dies_is_told() -> None:
+    own = in_own_process("bench.size.million", "prune", "/nowhere", "none")
+    (death,) = own.measured.deaths
+    assert death.startswith("bench.size.million.prune: lakevilla.errors.")
+    assert own.measured.n == 0
+
+
+def test_a_process_has_the_memory_of_its_own_work() -> None:
+    small = in_own_process("json", "loads", "[]")
+    large = in_own_process("json", "loads", "[" + ",".join(["1234567"] * 10_000) + "]")
+    assert 0 < small.figures["peak_mb"] <= large.figures["peak_mb"] < 100

@@ -1,0 +1,99 @@
+"""TPC-DS queries, as small as they get, what their data takes, and their check."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bench.tpcds.systems
+import lakevilla as lv
+from bench.harness.answers import same_rows
+from bench.harness.benchmark import NotInstalled
+from bench.harness.parameters import WrongParameter
+from bench.harness.results import Result
+from bench.harness.running import execute
+from bench.registry import benchmark
+
+pytestmark = pytest.mark.daily(1, of="runs of tpcds")
+
+ANSWERED = "each system answers as DuckDB does from the generator's rows"
+
+
+def run(directory: Path, **given: str) -> Result:
+    small = {"systems": "DuckDB,R|I,DuckLake", "queries": "67", **given}
+    return execute(benchmark("tpcds"), directory, given=small, seed=5, profile="local", quick=True)
+
+
+def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
+    assert [(one.system, one.params["run"], one.n) for one in result.series] == [
+        (system, kind, 1) for system in ("DuckDB", "R|I", "DuckLake") for kind in ("cold", "hot")
+    ]
+    hot = result.find("R|I", run="hot")
+    assert hot is not None
+    assert hot.phases_ms["plan"] > 0
+    assert [one.target for one in result.targets] == [
+        "Q67, cold: R|I, times DuckDB on the same files",
+        "Q67, hot: R|I, times DuckDB on the same files",
+    ]
+    for plot in benchmark("tpcds").plots:
+        assert (tmp_path / f"tpcds-{plot}.svg").stat().st_size > 1000
+
+
+def test_an_answer_of_too_few_rows_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = lv.Transaction.sql
+
+    def of_some_rows(txn: Any, query: str, *args: Any, **options: Any) -> Any:
+        return sql(txn, query.replace("store_sales", "(FROM store_sales LIMIT 9000)"))
+
+    monkeypatch.setattr(lv.Transaction, "sql", of_some_rows)
+    result = run(tmp_path)
+    assert not any(one.deaths for one in result.series)
+    assert result.checks == {ANSWERED: False}
+
+
+def test_a_system_that_is_not_installed_is_left_out_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(data: object) -> Any:
+        raise NotInstalled("pip install it")
+
+    monkeypatch.setitem(bench.tpcds.systems.SYSTEMS, "DuckLake", missing)
+    result = run(tmp_path, systems="DuckDB,DuckLake", queries="90")
+    assert result.ok
+    assert {one.system for one in result.series} == {"DuckDB"}
+    assert result.notes == ["DuckLake was left out: pip install it"]
+
+
+def test_a_scale_that_the_machine_does_not_bear_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongParameter, match=r"tpcds at scale factor 1e\+06 takes .* GiB"):
+        run(tmp_path, scale="1000000")
+
+
+def test_answers_are_rows_whatever_their_order_and_names() -> None:
+    one = pa.table({"a": [1, 2, 2], "b": [0.1 + 0.2, None, 1.0]})
+    same = pa.table({"x": [2, 1, 2], "y": [None, 0.3, 1.0]})
+    assert same_rows(one, same)
+    assert not same_rows(one, same.slice(1))
+    assert not same_rows(one, pa.table({"x": [2, 1, 2], "y": [None, 0.31, 1.0]}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"queries": "100"}, "tpcds has queries 1 to 99, and no 100"),
+        ({"systems": "Presto"}, "'Presto' is none of DuckDB"),
+        ({"scale": "0"}, "scale=0 is too small"),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(
+    given: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongParameter, match=message):
+        run(tmp_path, **given)

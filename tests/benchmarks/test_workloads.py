@@ -1,0 +1,249 @@
+"""Each workload, as small as it gets, and its check when the library is broken on purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from bench.harness.parameters import WrongParameter
+from bench.harness.results import Result
+from bench.harness.running import execute
+from bench.registry import benchmark
+
+SMALL = {
+    "ycsb_lh": {"workloads": "A", "clients": "2", "records": "20", "operations": "4"},
+    "banking": {"operations": "6", "clients": "2", "levels": "serializable", "tables": "2"},
+    "tables_per_txn": {"tables": "1,2", "systems": "R|I,deltalake", "repeats": "1"},
+    "freshness": {"runs": "2", "wait": "published"},
+    "contention": {"overlap": "half", "tables": "2", "operations": "4", "records": "20"},
+    "scale": {"files": "3", "tables": "3", "commits": "no", "clients": "2", "repeats": "1"},
+}
+
+
+def run(name: str, directory: Path) -> Result:
+    return execute(
+        benchmark(name), directory, given=SMALL[name], seed=5, profile="local", quick=True
+    )
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_workload_runs_and_is_drawn(name: str, tmp_path: Path) -> None:
+    result = run(name, tmp_path)
+    assert result.ok, [one.deaths for one in result.series]
+    assert result.series
+    assert all(one.n and one.p50_ms > 0 for one in result.series)
+    for plot in benchmark(name).plots:
+        assert (tmp_path / f"{name}-{plot}.svg").stat().st_size > 1000
+
+
+def test_money_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = lv.Transaction.update
+
+    def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
+        if options["params"]["a"] < 0:
+            return None  # the credit of a transfer commits without its debit
+        return update(txn, table, *args, **options)
+
+    monkeypatch.setattr(lv.Transaction, "update", forgetful)
+    result = run("banking", tmp_path)
+    assert result.checks == {"the total is what was there and what was deposited": False}
+    assert not result.ok
+
+
+@pytest.mark.parametrize("name", ["banking", "ycsb_lh"])
+def test_clients_are_processes_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
+    given = {**SMALL[name], "clients_as": "processes"}
+    if name == "ycsb_lh":
+        given |= {"workloads": "custom1", "systems": "bundled:R|I", "operations": "8"}
+    result = execute(benchmark(name), tmp_path, given=given, seed=5, profile="local", quick=True)
+    assert result.ok, (result.checks, [one.deaths for one in result.series])
+    assert result.checks
+
+
+def test_an_append_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = lv.Transaction.append
+
+    def forgetful(txn: Any, table: str, rows: Any) -> Any:
+        return append(txn, table, rows.slice(1))
+
+    monkeypatch.setattr(lv.Transaction, "append", forgetful)
+    result = run("scale", tmp_path)
+    assert result.checks == {"each row that was appended is there, once": False}
+
+
+def test_updates_that_are_lost_in_one_of_many_tables_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library acknowledges updates of every table but the first, and does nothing."""
+    update = lv.Transaction.update
+
+    def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
+        return update(txn, table, *args, **options) if table == "usertable0" else None
+
+    monkeypatch.setattr(lv.Transaction, "update", forgetful)
+    given = {"overlap": "full", "tables": "2", "clients": "2", "systems": "single:R|I"}
+    given |= {"records": "5", "operations": "12"}
+    result = execute(
+        benchmark("contention"), tmp_path, given=given, seed=5, profile="local", quick=True
+    )
+    assert not result.checks["each field has the last value that was acknowledged"]
+    assert result.checks["each read finds its record"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("contention", {"overlap": "third"}, "overlap: 'third' is none of full, half, none"),
+        ("contention", {"tables": "5"}, "32 clients can't be spread evenly over 5"),
+        ("contention", {"clients_as": "lakes"}, "its clients can't be lakes, only threads"),
+        ("scale", {"files": "1000000000"}, "a lake of 1,000,000,000 files takes"),
+        ("scale", {"systems": "spark"}, "systems: 'spark' is none of NONE, R, R|I"),
+        ("scale", {"tables": "0"}, "'0' has to be a list of whole numbers from 1 on"),
+    ],
+)
+def test_what_a_workload_can_not_do_is_refused_before_it_starts(
+    name: str, given: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongParameter) as caught:
+        execute(benchmark(name), tmp_path, given=given, seed=1)
+    assert message in str(caught.value)
+
+
+def ycsb(directory: Path, **given: str) -> Result:
+    small = {"clients": "1", "records": "3", "operations": "6", "warm_up": "1"}
+    small |= {"systems": "single:R|I"}
+    return execute(
+        benchmark("ycsb_lh"), directory, given={**small, **given}, seed=5, profile="local"
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "system"),
+    [
+        ("F", "single:R|I"),
+        ("F", "bundled:R|I:snapshot"),
+        ("F", "deltalake"),
+        ("F", "DuckLake"),
+        ("custom1", "bundled:R|I"),
+        ("E", "single:NONE"),
+        ("E", "deltalake"),
+    ],
+)
+def test_ycsb_keeps_what_it_acknowledged(workload: str, system: str, tmp_path: Path) -> None:
+    result = ycsb(
+        tmp_path, workloads=workload, systems=system, clients="3", operations="12", repeats="1"
+    )
+    assert result.ok, (result.checks, [one.deaths for one in result.series])
+    assert len(result.checks) == 4
+
+
+@pytest.mark.parametrize(
+    ("workload", "verb", "check"),
+    [
+        ("custom2", "append", "each acknowledged insert is there, once"),
+        ("A", "update", "each field has the last value that was acknowledged"),
+    ],
+)
+def test_a_write_that_is_lost_is_found(
+    workload: str, verb: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library acknowledges the last of them, and has not done it."""
+    whole = getattr(lv.Transaction, verb)
+    calls = 0
+
+    def forgetful(txn: Any, table: str, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return None if calls > 1 else whole(txn, table, *args, **options)
+
+    monkeypatch.setattr(lv.Transaction, verb, forgetful)
+    result = ycsb(tmp_path, workloads=workload, repeats="1")
+    assert not result.checks[check]
+    assert not result.ok
+
+
+def test_a_read_modify_write_that_is_lost_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library reads a state that is over: what came since is overwritten."""
+    whole, first = lv.Transaction.read, {}
+
+    def stale(txn: Any, table: str, **options: Any) -> Any:
+        key = options["params"]["k"]
+        return first.setdefault(key, whole(txn, table, **options))
+
+    monkeypatch.setattr(lv.Transaction, "read", stale)
+    result = ycsb(tmp_path, workloads="F", records="1", operations="40", repeats="1")
+    assert [name for name, holds in result.checks.items() if not holds] == [
+        "no read-modify-write is lost"
+    ]
+
+
+def test_a_transaction_that_runs_again_is_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update, raised = lv.Transaction.update, []
+
+    def loses_once(txn: Any, *args: Any, **options: Any) -> Any:
+        if not raised:
+            raised.append(True)
+            raise lv.ConflictError("another was faster")
+        return update(txn, *args, **options)
+
+    monkeypatch.setattr(lv.Transaction, "update", loses_once)
+    result = ycsb(tmp_path, workloads="A", systems="bundled:R|I", warm_up="0", repeats="1")
+    (series,) = result.series
+    assert (series.n, series.aborts) == (6, 1)
+    assert result.ok
+
+
+def test_a_record_that_a_read_misses_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = lv.Transaction.read
+    monkeypatch.setattr(lv.Transaction, "read", lambda *a, **o: whole(*a, **o).slice(1))
+    result = ycsb(tmp_path, workloads="C", repeats="1")
+    assert not result.checks["each read finds its record"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"workloads": "G"}, "workloads: 'G' is none of A, B"),
+        ({"systems": "spark"}, "systems: 'spark' is none: single:F"),
+        ({"systems": "bundled:NONE"}, "NONE is one write a transaction"),
+        ({"clients_as": "forks"}, "clients_as: 'forks' is none of threads, lakes, processes"),
+        ({"apart": "2"}, "apart: '2' is neither 'no' nor a number from 0 to 1"),
+        ({"clients": "0"}, "'0' has to be a list of whole numbers from 1 on"),
+        ({"records": "1000000000"}, "of memory are available"),
+        ({"clients_as": "processes", "clients": "100000"}, "100000 client processes"),
+    ],
+)
+def test_what_ycsb_can_not_do_is_refused_before_it_starts(
+    given: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongParameter) as caught:
+        execute(benchmark("ycsb_lh"), tmp_path, given=given, seed=1, profile="s3")
+    assert message in str(caught.value)
+
+
+def test_a_client_that_dies_is_in_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(txn: Any, *args: Any, **options: Any) -> Any:
+        raise lv.StoreError("the store is away")
+
+    monkeypatch.setattr(lv.Transaction, "read", fails)
+    result = run("ycsb_lh", tmp_path)
+    dead = [one for one in result.series if one.deaths]
+    assert dead
+    assert "the store is away" in dead[0].deaths[0]
+    assert not result.ok
+
+
+def test_requests_are_not_counted_in_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(WrongParameter, match="--profile zero"):
+        execute(benchmark("requests"), tmp_path, given={}, seed=1, profile="local")

@@ -1,0 +1,56 @@
+"""Spark as a peer of the benchmarks: its own session, which ends with the run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.harness.results import Result, load
+
+pytestmark = pytest.mark.daily(1, of="long runs with Spark and catalogs")
+ROOT = Path(__file__).parents[3]
+
+
+def bench(directory: Path, name: str, **given: str) -> Result:
+    """Run a benchmark in a process of its own: this one may have a session already."""
+    parameters = [word for key, value in given.items() for word in ("-p", f"{key}={value}")]
+    command = [sys.executable, "-m", "bench.command", "run", name, "--quick", *parameters]
+    done = subprocess.run(
+        [*command, "--output", str(directory)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return load(directory / name / "result.json")
+
+
+def test_statements_of_spark_let_an_update_be_lost(tmp_path: Path) -> None:
+    systems = "Spark+Delta,Spark+Delta Serializable,Spark+Iceberg,R"
+    result = bench(tmp_path, "hermitage", systems=systems, anomalies="P4")
+    seen = {one.system: one.params["seen"] for one in result.series}
+    assert seen == {
+        "Spark+Delta": "yes",
+        "Spark+Delta Serializable": "yes",
+        "Spark+Iceberg": "yes",
+        "R": "no",
+    }
+
+
+def test_requests_of_spark_are_counted(tmp_path: Path) -> None:
+    systems, kinds = "Spark+Delta,Spark+Iceberg", "read,append"
+    result = bench(tmp_path, "requests", systems=systems, kinds=kinds, transactions="1")
+    assert not result.notes, result.notes
+    for system in systems.split(","):
+        read, append = (result.find(system, kind=kind) for kind in ("read", "append"))
+        assert read is not None
+        assert append is not None
+        assert read.requests["put"] == 0
+        assert read.requests["get"] >= 1
+        # A file of rows, and an entry at least.
+        assert append.requests["put"] - append.metadata["put"] == 1
+        assert append.metadata["put"] >= 1

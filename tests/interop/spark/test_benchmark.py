@@ -1,0 +1,46 @@
+"""The benchmark of Spark finds a library that reads, appends or merges wrongly."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import lakevilla as lv
+from bench.harness.running import execute
+from bench.registry import benchmark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_rows_that_are_lost_are_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, merge, read = lv.Transaction.create_table, lv.Transaction.merge, lv.Snapshot.read
+
+    def creates_less(txn: Any, name: str, data: Any, **options: Any) -> Any:
+        return create(txn, name, data.where("id <> 7"), **options)
+
+    def merges_less(txn: Any, name: str, source: Any, on: str, **options: Any) -> Any:
+        return merge(txn, name, source, f"{on} AND s.id <> 107", **options)
+
+    def reads_less(snapshot: Any, name: str) -> Any:
+        return read(snapshot, name, where="id <> 7")
+
+    monkeypatch.setattr(lv.Transaction, "create_table", creates_less)
+    monkeypatch.setattr(lv.Transaction, "merge", merges_less)
+    monkeypatch.setattr(lv.Snapshot, "read", reads_less)
+    monkeypatch.setattr("bench.engines.spark._session", lambda run: nullcontext(spark))
+    given = {"rows": "1000", "repeats": "1"}
+    result = execute(benchmark("spark"), tmp_path, given=given, seed=1)
+    assert result.checks == {
+        "LakeVilla reads every row": False,
+        "LakeVilla, python reader reads every row": False,
+        "an append by Spark+Delta has every row": True,
+        "an append by LakeVilla has every row": False,
+        "a merge by LakeVilla and one by Spark agree": False,
+    }
+    assert not result.ok

@@ -1,0 +1,119 @@
+"""Two revisions of a library in turn: each is used, and the tree of the older one goes again."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.harness.parameters import WrongParameter
+from bench.report import compare
+
+#: A benchmark that tells which library it found; a process of its own must find the same.
+COMMAND = """
+import json, multiprocessing, pathlib, sys
+import lakevilla
+
+def tried(_):
+    return lakevilla.milliseconds()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (p50_ms,) = pool.map(tried, [0])
+    assert p50_ms == lakevilla.milliseconds()
+    _, name, _, output, *_ = sys.argv[1:]
+    result = {
+        "benchmark": name, "seed": 1, "profile": "zero", "quick": True, "parameters": {},
+        "series": [{"system": "ours", "params": {}, "p50_ms": p50_ms, "deaths": lakevilla.DEATHS}],
+        "checks": {"it adds up": lakevilla.ADDS_UP},
+    }
+    path = pathlib.Path(output, name)
+    path.mkdir(parents=True)
+    (path / "result.json").write_text(json.dumps(result))
+"""
+LIBRARY = "DEATHS = {deaths!r}\nADDS_UP = {adds_up}\ndef milliseconds(): return {ms}\n"
+
+
+class Checkout:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.git("init", "--quiet", "--initial-branch", "main")
+        (root / "bench").mkdir()
+        (root / "lakevilla").mkdir()
+        (root / "bench" / "__init__.py").touch()
+        (root / "bench" / "command.py").write_text(COMMAND)
+
+    def git(self, *arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
+        command = ["git", "-C", str(self.root), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def commit(self, library: str, tag: str) -> None:
+        (self.root / "lakevilla" / "__init__.py").write_text(library)
+        self.git("add", ".")
+        self.git("commit", "--quiet", "-m", tag)
+        self.git("tag", tag)
+
+    def compare(self, base: str) -> compare.Pair:
+        return compare.in_turn(base, ["tried"], [], 2, lambda what: None, self.root)
+
+
+def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True) -> str:
+    return LIBRARY.format(ms=ms, deaths=list(deaths), adds_up=adds_up)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Checkout]:
+    made = Checkout(tmp_path)
+    made.commit("", "without")
+    made.commit(library(9.0, ("client 0: AttributeError: no attribute 'guard'",)), "dying")
+    made.commit(library(9.0, adds_up=False), "wrong")
+    made.commit(library(4.0), "slow")
+    made.commit(library(2.0), "fast")
+    yield made
+    (only,) = made.git("worktree", "list").strip().splitlines()
+    assert str(tmp_path) in only, "the tree of the base is removed"
+
+
+def test_each_side_has_its_own_library_in_its_processes_too(checkout: Checkout) -> None:
+    base, here = checkout.compare("slow")
+    assert [one.series[0].p50_ms for one in base] == [4.0, 4.0]
+    assert [one.series[0].p50_ms for one in here] == [2.0, 2.0]
+    assert compare.rows((base, here))[0][-2:] == ["0.50", "the same"]
+
+
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        ("without", "tried does not run with the library of without: AttributeError: module"),
+        ("dying", "tried does not run with the library of dying: client 0: AttributeError"),
+        ("wrong", "tried, with the library of wrong: check failed: it adds up"),
+    ],
+)
+def test_a_library_that_lacks_what_a_benchmark_calls_is_told(
+    checkout: Checkout, base: str, why: str
+) -> None:
+    with pytest.raises(WrongParameter) as caught:
+        checkout.compare(base)
+    assert why in str(caught.value)
+
+
+def test_a_revision_without_a_library_is_told(checkout: Checkout) -> None:
+    checkout.git("rm", "--quiet", "-r", "lakevilla")
+    checkout.git("commit", "--quiet", "-m", "none")
+    checkout.git("tag", "none")
+    with pytest.raises(WrongParameter, match="has no library in lakevilla/"):
+        checkout.compare("none")
+
+
+def test_ctrl_c_leaves_no_tree(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> None:
+        assert len(checkout.git("worktree", "list").strip().splitlines()) == 2
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checkout.compare("slow")

@@ -1,0 +1,88 @@
+"""What must be in the table of YCSB-LH, by what its clients have said of their writes."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.ycsb_lh.journal import (
+    LOST_INSERT,
+    LOST_RMW,
+    LOST_VALUE,
+    NOT_FOUND,
+    Acknowledged,
+    Begun,
+    NotFound,
+    broken,
+)
+from bench.ycsb_lh.workload import FIELDS, Kind, Operation, modified, times_modified
+
+T = "usertable"
+
+
+def write(
+    client: int,
+    order: int,
+    value: str,
+    begun: float,
+    ended: float | None,
+    kind: Kind = "update",
+) -> list[object]:
+    operation = Operation(kind, 7, 0, f"---------{value}")
+    first = Begun(T, client, order, operation, begun)
+    return [first] if ended is None else [first, Acknowledged(T, client, order, ended)]
+
+
+def found(facts: list[object], *values: str) -> list[str]:
+    """The checks that are broken when record 7 is there with these values of its first field."""
+    rows = {7: [[value, *[""] * (FIELDS - 1)] for value in values]}
+    return [check for check, is_broken in broken(facts, T, rows).items() if is_broken]
+
+
+def test_the_last_acknowledged_value_is_there() -> None:
+    facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, 3)]
+    assert not found(facts, "---------two")
+    assert found(facts, "---------one") == [LOST_VALUE]
+    assert found(facts, "---------other") == [LOST_VALUE]
+
+
+def test_of_writes_at_the_same_time_either_may_be_the_last() -> None:
+    facts = [*write(0, 1, "one", 0, 3), *write(1, 1, "two", 1, 2)]
+    assert not found(facts, "---------one")
+    assert not found(facts, "---------two")
+
+
+def test_a_client_writes_in_its_order_also_within_one_transaction() -> None:
+    facts = [*write(0, 1, "one", 0, 5), *write(0, 2, "two", 1, 5)]
+    assert not found(facts, "---------two")
+    assert found(facts, "---------one") == [LOST_VALUE]
+
+
+def test_what_a_dead_client_never_heard_of_may_be_there_or_not() -> None:
+    facts = [*write(0, 1, "one", 0, 1), *write(1, 1, "two", 2, None)]
+    assert not found(facts, "---------one")
+    assert not found(facts, "---------two")
+
+
+def test_each_read_modify_write_counts() -> None:
+    facts = [fact for n in range(3) for fact in write(n, 1, f"{n}", n, n + 0.5, "rmw")]
+    assert not found(facts, "rmw0000032")
+    assert found(facts, "rmw0000022") == [LOST_RMW]
+    assert not found([*facts, *write(9, 1, "9", 9, None, "rmw")], "rmw0000049")
+    assert found(facts, "rmw0000042") == [LOST_RMW], "one was done twice"
+
+
+@pytest.mark.parametrize(("rows", "is_broken"), [([], True), (["x"], False), (["x", "x"], True)])
+def test_an_acknowledged_insert_is_there_once(rows: list[str], is_broken: bool) -> None:
+    assert (LOST_INSERT in found(write(0, 1, "", 0, 1, "insert"), *rows)) == is_broken
+    assert not found(write(0, 1, "", 0, None, "insert"), *rows), "it may have happened or not"
+
+
+def test_a_read_that_missed_its_record_is_of_its_table() -> None:
+    assert found([NotFound(T, 7, 0)], "x") == [NOT_FOUND]
+    assert not found([NotFound("another", 7, 0)], "x")
+
+
+def test_a_value_counts_its_read_modify_writes() -> None:
+    once = modified("anything at all", "-" * 100)
+    assert (times_modified(once), len(once)) == (1, 100)
+    assert times_modified(modified(once, "+" * 100)) == 2

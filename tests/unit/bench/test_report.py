@@ -1,0 +1,240 @@
+"""The page of all results, their costs, and what is said of results that can't be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.command import main
+from bench.harness.benchmark import Benchmark, Run
+from bench.harness.clients import Measured
+from bench.harness.results import Result, Series, load
+from bench.harness.running import execute
+from bench.harness.targets import ratio, target
+from bench.registry import benchmark
+from bench.report import compare, page
+from bench.report.costs import costs, stores
+
+
+def series(system: str = "NONE", n: int = 20, **requests: int) -> Series:
+    repeats = [{"n": n, "seconds": 1.0, "p50_ms": 4.0}, {"n": n, "seconds": 2.0, "p50_ms": 6.0}]
+    return Series(
+        system,
+        {"kind": "append", "tables": 1, "transactions": n},
+        n=2 * n,
+        requests=requests,
+        repeats=repeats,
+    )
+
+
+def result(name: str, *all_: Series, profile: str = "zero", began: str = "2026-01-01") -> Result:
+    return Result(name, 1, profile, True, {"systems": "NONE"}, began, series=list(all_))
+
+
+# -- targets -------------------------------------------------------------------------
+
+
+def test_a_target_is_held_against_the_median_of_the_repeats() -> None:
+    one = target("requests of an append", 3, [2, 3, 7])
+    assert (one.measured, one.least, one.most, one.met) == (3, 2, 7, True)
+    assert not target("requests of an append", 2.5, [2, 3, 7]).met
+
+
+def test_a_ratio_is_of_medians_and_its_spread_of_turns() -> None:
+    one = ratio("append / deltalake", 0.5, [1, 2, 3], [4, 4, 2])
+    assert (one.measured, one.least, one.most, one.met) == (0.5, 0.25, 1.5, True)
+
+
+def test_a_target_that_is_missed_fails_no_run_and_a_check_does(tmp_path: Path) -> None:
+    def measure(run: Run) -> None:
+        for system, seconds in (("ours", 2.0), ("theirs", 1.0)):
+            measured = Measured(seconds=seconds)
+            measured.record("once", seconds)
+            run.add(system, {}, measured, figures={"peak_mb": seconds})
+        find = run.result.find
+        run.ratio("ours / theirs", 1.5, find("ours"), find("theirs"))
+        run.ratio("memory", 3.0, find("ours"), find("theirs"), "peak_mb")
+        run.ratio("ours / one that is not installed", 1.5, find("ours"), find("nobody"))
+
+    one = Benchmark("tried", "a try", "nothing", "none", (), measure, {})
+    made = execute(one, tmp_path, given={}, seed=1, profile="local")
+    assert made.ok
+    assert [(held.target, held.met) for held in made.targets] == [
+        ("ours / theirs", False),
+        ("memory", True),
+    ]
+    assert load(tmp_path / "result.json") == made
+
+
+# -- costs ---------------------------------------------------------------------------
+
+
+def test_a_million_transactions_cost_what_their_requests_do() -> None:
+    (one,) = costs(result("requests", series(put=40, get=10, delete=20)))
+    assert one.requests == {"put": 2_000_000, "get": 500_000, "delete": 1_000_000}
+    (standard, express), _ = stores()
+    assert standard.name == "S3 Standard"
+    # 2 PUT at 5 dollars a million, half a GET at 0.40; deleting is free.
+    assert standard.dollars(one.requests, {}) == pytest.approx(2 * 5.0 + 0.5 * 0.4)
+    assert express.dollars(one.requests, {}) == pytest.approx(2 * 1.13 + 0.5 * 0.03)
+    gigabyte = {"written": 2**30, "read": 2**30}
+    assert express.dollars({}, gigabyte) == pytest.approx(0.0032 + 0.0006)
+    assert standard.dollars({}, gigabyte) == 0
+
+
+def test_requests_are_shared_among_the_operations_of_the_repeat_they_were_counted_in() -> None:
+    one = series(put=6)
+    one.repeats[-1]["n"] = 3
+    assert costs(result("requests", one))[0].requests["put"] == 2_000_000
+
+
+def test_what_was_not_counted_has_no_price() -> None:
+    assert costs(result("requests", series(), series(n=0, put=3))) == []
+
+
+def test_costs_are_shown_and_say_of_when_the_prices_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result("requests", series(put=40)).save(tmp_path / "one")
+    assert main(["cost", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "2 put" in said
+    assert "$10.00" in said
+    assert "as of 20" in said
+    assert "https://aws.amazon.com/s3/pricing/" in said
+
+
+def test_results_without_requests_of_transactions_say_what_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result("freshness", series(put=40)).save(tmp_path / "one")
+    assert main(["cost", str(tmp_path)]) == 2
+    assert "`lakevilla bench run requests`" in capsys.readouterr().err
+
+
+# -- the page ------------------------------------------------------------------------
+
+
+def test_the_page_has_targets_costs_the_command_and_what_the_paper_says(tmp_path: Path) -> None:
+    one = result("requests", series(put=40))
+    one.targets = [target("requests of an append", 1, [2])]
+    page.write(tmp_path / "page.html", [(benchmark("requests"), one, [])])
+    text = (tmp_path / "page.html").read_text()
+    assert (
+        "<tr class=bad><td>requests, profile zero, a quick run</td><td>requests of an append</td>"
+        in text
+    )
+    assert "<td>$10.00</td>" in text
+    assert "Figure 14" in text
+    assert "lakevilla bench run requests --quick -p systems=NONE" in text
+    assert "4 (4 to 6)" not in text, "the median of all operations, which is 0 here"
+    assert "0 (4 to 6)" in text
+    assert "<th>redos</th>" in text
+
+
+def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result("requests", series("old"), began="2026-01-01").save(tmp_path / "b")
+    result("requests", series("new"), began="2026-01-02").save(tmp_path / "a")
+    result("requests", series("far"), profile="s3").save(tmp_path / "c")
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.html")]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert "<td>new</td>" in text
+    assert "<td>far</td>" in text
+    assert "<td>old</td>" not in text
+    assert (tmp_path / "a" / "requests-by-verb.png").exists()
+
+
+def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: Path) -> None:
+    made = result("requests", series("R|I", put=40))
+    made.parameters = {"systems": "NONE|R", "tables": "1,2,4,8"}
+    made.checks = {"it held": True, "it did not": False}
+    made.targets = [target("requests of an append", 3, [2, 3, 7])]
+    made.save(tmp_path / "one")
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.md")]) == 0
+    text = (tmp_path / "page.md").read_text()
+    assert "bench run requests --quick -p 'systems=NONE|R'" in text
+    assert "**The check failed: it did not.**" in text
+    assert "| R\\|I | kind append" in text
+    assert "| requests of an append | 3 | 3 | 2 | 7 | met |" in text
+    assert "redos" not in text, "a column of noughts says nothing"
+
+
+BROKEN: dict[str, Callable[[Path], object]] = {
+    "cut off": lambda path: path.write_text('{"benchmark": "banking", "ser'),
+    "of something else": lambda path: path.write_text("[1, 2]"),
+    "with a field that there is not": lambda path: path.write_text(
+        '{"benchmark": "banking", "series": [{"system": "x", "params": {}, "n_of_all": 1}]}'
+    ),
+    "of a benchmark that is no more": lambda path: result("bankin", series()).save(path.parent),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_result_that_cannot_be_read_is_named_and_the_others_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    (tmp_path / "bad").mkdir()
+    BROKEN[how](tmp_path / "bad" / "result.json")
+    result("requests", series(put=40)).save(tmp_path / "good")
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.html")]) == 1
+    said = capsys.readouterr()
+    assert f"left out: {tmp_path}/bad/result.json" in said.err
+    text = (tmp_path / "page.html").read_text()
+    assert f"{tmp_path}/bad/result.json" in text
+    assert "Figure 14" in text
+
+
+def test_a_result_that_lacks_what_a_picture_draws_keeps_its_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = series()
+    one.params = {}
+    result("requests", one).save(tmp_path / "short")
+    assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.html")]) == 1
+    assert "no picture of it can be drawn" in capsys.readouterr().err
+    assert "<td>NONE</td>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("verb", ["report", "cost"])
+def test_a_directory_without_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    assert main([verb, str(tmp_path / "empty")]) == 2
+    assert f"no result.json below {tmp_path}/empty" in capsys.readouterr().err.replace("\n", "")
+
+
+# -- two revisions -------------------------------------------------------------------
+
+
+def test_a_comparison_has_what_both_sides_measured() -> None:
+    old = [result("requests", timed(2.0, put=2)), result("requests", timed(4.0, put=2))]
+    new = [result("requests", timed(1.0, put=2), series("added")) for _ in range(2)]
+    (row,) = compare.rows((old, new))
+    assert row[:3] == ["requests", "NONE", "kind append, tables 1, transactions 20"]
+    assert row[3:] == ["4 (2 to 4)", "1 (1 to 1)", "0.25", "the same"]
+    (row,) = compare.rows((old, [result("requests", timed(1.0, put=1, get=1))]))
+    assert row[-1] == "2 put → 1 put 1 get"
+
+
+def timed(p50_ms: float, **requests: int) -> Series:
+    one = series(**requests)
+    one.p50_ms = p50_ms
+    return one
+
+
+def test_a_revision_that_there_is_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "no-such-revision", "banking"]) == 2
+    said = capsys.readouterr().err.replace("\n", "")
+    assert "no revision 'no-such-revision'" in said
+    assert "name a commit, a branch or a tag" in said
+
+
+def test_a_benchmark_that_there_is_not_is_told_before_a_tree_is_made(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare", "HEAD", "bankin"]) == 2
+    assert "did you mean banking?" in capsys.readouterr().err
