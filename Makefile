@@ -12,13 +12,14 @@ export TMPDIR := $(CURDIR)/.cache/tmp
 $(shell mkdir -p "$(TMPDIR)")
 endif
 
-.PHONY: help demo java test test-unit test-rest test-all lint format soak integration bench-smoke docs docs-check clean
+.PHONY: help demo java test test-unit test-rest test-failed test-all lint format soak integration bench-smoke docs docs-check clean
 
 help:
 	@echo "make demo         what LakeVilla does, in half a minute, on local files"
 	@echo "make test         the day's share of the test suite: every idea, in about 12 minutes"
 	@echo "make test-unit    the tests without Java or a server, in one to two minutes"
 	@echo "make test-rest    what the day's share leaves out, for MINUTES (20) minutes"
+	@echo "make test-failed  what failed in the run before, once more, one after the other"
 	@echo "make test-all     the whole test suite, in about an hour"
 	@echo "make lint         ruff, mypy, what may import what, and the shape of the code"
 	@echo "make docs         the documentation site, in .cache/site; a broken link fails"
@@ -57,6 +58,9 @@ test-unit: $(STAMP)
 
 test-rest: java $(STAMP)
 	$(COUNTS) $(SUITE) --share rest --minutes $(MINUTES)
+
+test-failed: java $(STAMP)
+	$(COUNTS) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst
 
 test-all: java $(STAMP)
 	$(COUNTS) $(MORE) $(SUITE)
