@@ -32,6 +32,8 @@ ROW = pa.table(
 FEATURES = features("R|I", "R|CT", "R|CT|I")
 #: They commit to one table after the other: how long that takes is seen with few tables.
 SERIAL = ("pyiceberg", "Spark+Delta", "Spark+Iceberg")
+#: So many tables may take so many times what one takes.
+FLAT = {32: 1.5, 128: 3.0}
 Append = Callable[[Sequence[str]], None]
 
 
@@ -68,6 +70,11 @@ def measure(run: Run) -> None:
     finally:
         for end in close:
             end()
+    one = run.result.find("R|I", tables=1)
+    for k, at_most in FLAT.items():
+        run.ratio(
+            f"R|I: {k} tables, times one table", at_most, run.result.find("R|I", tables=k), one
+        )
 
 
 def _names(count: int) -> list[str]:
@@ -90,6 +97,7 @@ def _made(run: Run, system: str, names: Sequence[str], close: list[Callable[[], 
 
     def append(tables: Sequence[str]) -> None:
         with lake.transaction(FEATURES[system]) as txn:
+            txn.take_turn(*tables)  # all places in one round; nothing where there are no queues
             for table in tables:
                 txn.append(table, ROW)
 

@@ -108,6 +108,8 @@ class Run:
         KeyboardInterrupt
             It was cut off by Ctrl-C: what there is of it is kept.
         """
+        if measured.interrupted and not measured.n:
+            raise KeyboardInterrupt
         key = (system, tuple(params.items()))
         moved = self.places.moved() if requests else {}
         repeats = self._repeats.setdefault(key, [])

@@ -146,7 +146,7 @@ BENCHMARK = Benchmark(
         Parameter("extra", "", "", "more of its 99 queries"),
         Parameter(
             "systems",
-            "DuckDB,NONE,R,R|CT,R|I,R|CT|I,DuckLake",
+            "DuckDB,NONE,R,R|CT,R|I,R|CT|I,DuckLake,Spark+Delta",
             "DuckDB,R|CT,R|I,DuckLake",
             f"of {', '.join(SYSTEMS)}",
         ),

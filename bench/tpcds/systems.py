@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import deltalake
 import duckdb
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import lakevilla as lv
 from bench.harness.features import features
-from bench.harness.peers import ducklake
+from bench.harness.peers import ducklake, peer
 from bench.harness.store.places import Places
 from bench.harness.tpc import Tpc
 
@@ -138,6 +138,43 @@ class DuckLake:
         return ducklake.DuckLake(catalog, self.root, self.options)
 
 
+class SparkDelta:
+    """Spark with its Delta connector, on the very tables of the lake."""
+
+    def __init__(self, data: Data) -> None:
+        # Made by its name: Spark may not be installed, which is told.
+        self.spark: Any = cast(Any, peer("Spark+Delta", data.places)).spark
+        with lv.connect(data.lake, storage_options=data.places.options) as lake:
+            versions = lake.snapshot().versions
+        self.spark.sql(f"CREATE DATABASE {_DATABASE}")
+        for name, one in versions.items():
+            location = one.uri.replace("s3://", "s3a://", 1)
+            self.spark.sql(f"CREATE TABLE {_DATABASE}.`{name}` USING delta LOCATION '{location}'")
+
+    def open(self, tables: Sequence[str]) -> Session:
+        session = self.spark.newSession()
+        session.catalog.clearCache()
+        # What its connector knows of logs outlives a session.
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        session.sql(f"USE {_DATABASE}")
+        return _SparkSession(session)
+
+
+_DATABASE = "spark_catalog.tpcds"
+
+
+@dataclass
+class _SparkSession:
+    spark: Any
+
+    def answer(self, sql: str) -> pa.Table:
+        found: pa.Table = self.spark.sql(sql).toArrow()
+        return found
+
+    def close(self) -> None:
+        """The session goes with its last reference; the JVM stays for the run."""
+
+
 #: By name: how each gets the data. Of the features, those without CT and I read each table as
 #: it is when it is met: a query over some tables may see them at different moments.
 SYSTEMS: dict[str, Callable[[Data], System]] = {
@@ -147,4 +184,5 @@ SYSTEMS: dict[str, Callable[[Data], System]] = {
         for name, chosen in features("NONE", "R", "R|CT", "R|I", "R|CT|I").items()
     },
     "DuckLake": DuckLake,
+    "Spark+Delta": SparkDelta,
 }

@@ -75,7 +75,8 @@ BENCHMARK = Benchmark(
     ),
     deviations=(
         "DuckDB on one machine in place of Spark on nine; Spark+Delta and deltalake are the "
-        "single-table baselines, on the same machine, and clients of Spark share its session; "
+        "single-table baselines, on the same machine, and clients of Spark share its session; an "
+        "operation of theirs that has lost eleven times is given up, and the client goes on; "
         "a read-modify-write counts in the first nine characters of the field it "
         "writes, so that a lost one is found; with apart=e keys come from an interval for each "
         "client: client t of c draws (t*s + rand(l)) mod N with l = N/(1+(c-1)*e) and s = l*e, "

@@ -81,6 +81,11 @@ class Journal:
         """What was begun is undone, and begins again."""
         self._open.clear()
 
+    def give_up(self) -> None:
+        """The operation has lost too often: its user would hear of it, and go on with the next."""
+        self._open.clear()
+        self.counts.lost += 1
+
     def found(self, operation: Operation, rows: int) -> None:
         """A read was of so many rows."""
         if rows != 1:

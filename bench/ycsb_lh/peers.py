@@ -53,17 +53,17 @@ class OfPeer:
         for operation in todo:
             journal.begin(operation)
             yield operation.kind
-            for attempt in range(RETRIES + 1):
+            for _ in range(RETRIES + 1):
                 try:
                     _perform(mine, table, operation, journal)
+                    journal.acknowledge()
                     break
                 except Exception as error:
                     if not mine.is_conflict(error):
                         raise
                     journal.counts.aborts += 1
-                    if attempt == RETRIES:
-                        raise
-            journal.acknowledge()
+            else:
+                journal.give_up()
 
     def contents(self, table: str) -> pa.Table:
         return self.peer.read(table)

@@ -200,7 +200,7 @@ class Deltalake:
     """deltalake with a warm handle a client, and its own SQL; one operation a commit.
 
     It has no transaction over many operations. A commit that loses is tried again, by itself
-    where it can, else by the client from the newest state.
+    where it can, else by the client from the newest state, and given up after so many times.
     """
 
     root: str
@@ -227,7 +227,7 @@ class Deltalake:
         for operation in todo:
             journal.begin(operation)
             yield operation.kind
-            for attempt in range(RETRIES + 1):
+            for _ in range(RETRIES + 1):
                 with _spent(journal.counts, operation.kind, "metadata"):
                     handle.update_incremental()
                 writes = operation.kind != "read" and operation.kind != "scan"
@@ -237,12 +237,12 @@ class Deltalake:
                         journal.counts, operation.kind, "data and log" if writes else "data"
                     ):
                         self._perform(handle, table, operation, journal)
+                    journal.acknowledge()
                     break
                 except CommitFailedError:
                     journal.counts.aborts += 1
-                    if attempt == RETRIES:
-                        raise
-            journal.acknowledge()
+            else:
+                journal.give_up()
 
     def _perform(
         self, handle: deltalake.DeltaTable, table: str, operation: Operation, journal: Journal

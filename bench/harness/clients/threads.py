@@ -70,7 +70,8 @@ def run_threads(
             until = time.perf_counter() + _GRACE_SECONDS
             for thread in threads:
                 thread.join(max(0.0, until - time.perf_counter()))
-    together = Measured(seconds=max(crew.ends) - crew.start, interrupted=interrupted)
+    # One that did not stop in time has no end.
+    together = Measured(seconds=max(crew.start, *crew.ends) - crew.start, interrupted=interrupted)
     for one in crew.results:
         together.add(one)
     return together

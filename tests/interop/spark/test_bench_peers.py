@@ -54,3 +54,14 @@ def test_requests_of_spark_are_counted(tmp_path: Path) -> None:
         # A file of rows, and an entry at least.
         assert append.requests["put"] - append.metadata["put"] == 1
         assert append.metadata["put"] >= 1
+
+
+def test_spark_reads_the_lakes_own_tables_and_answers_as_duckdb_does(tmp_path: Path) -> None:
+    result = bench(tmp_path, "tpcds", systems="DuckDB,R|I,Spark+Delta")
+    assert not result.notes, result.notes
+    assert list(result.checks.values()) == [True]
+    for query in ("Q67", "Q68", "Q90"):
+        cold = result.find("Spark+Delta", query=query, run="cold")
+        assert cold is not None
+        assert cold.requests["put"] == 0
+        assert cold.requests["get"] + cold.requests["list"] > 1, "it knew the logs before"

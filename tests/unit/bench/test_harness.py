@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import lakevilla as lv
 from bench import command
 from bench.harness.benchmark import Benchmark, NotInstalled, Run
-from bench.harness.clients import Counts, closed_loop
+from bench.harness.clients import Counts, Measured, closed_loop
 from bench.harness.parameters import Parameter, WrongParameter, numbers, settled
 from bench.harness.results import by_verb, load
 from bench.harness.running import execute
@@ -130,6 +130,18 @@ def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path) -> None:
     result = execute(made(run), tmp_path, given={}, seed=1, profile="local")
     assert result.interrupted
     assert load(tmp_path / "result.json").series[0].n == 4
+
+
+def test_a_repeat_that_ctrl_c_cut_off_before_its_first_operation_is_none(tmp_path: Path) -> None:
+    def run(run: Run) -> None:
+        run.add("one", {}, closed_loop([steps(4)]))
+        run.add("one", {}, Measured(interrupted=True))
+
+    result = execute(made(run), tmp_path, given={}, seed=1, profile="local")
+    assert result.interrupted
+    (series,) = result.series
+    assert len(series.repeats) == 1
+    assert series.throughput_per_s > 0
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
