@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ from bench.harness.words import plural
 from bench.ycsb_lh.generators import Zipfian
 
 BALANCE = 1000
-LEVELS = {
+LEVELS: Mapping[str, Mapping[str, object]] = {
     "serializable": {},
     "snapshot": {"isolation": "snapshot"},
     "queued": {"features": lv.Feature.R | lv.Feature.CT | lv.Feature.I},
@@ -121,8 +121,8 @@ def _once(run: Run, level: str, tables: int, clients: int, repeat: int) -> None:
     params = {"tables": tables, "clients": clients}
     run.add(level, params, measured, requests=run.places.count())
     sums = {"begun": 0, "done": 0}
-    for what, amount in measured.counts.facts:  # type: ignore[misc]
-        sums[what] += amount  # type: ignore[has-type]
+    for what, amount in cast(list[tuple[str, int]], measured.counts.facts):
+        sums[what] += amount
     # The last deposit of a client that died may have happened or not.
     more = bank.total() - BALANCE * accounts * tables
     run.check(

@@ -14,7 +14,15 @@ from bench.harness.benchmark import Benchmark, NotInstalled, Run
 from bench.harness.clients import Measured
 from bench.harness.drawing import figure, legend, lines, stacked
 from bench.harness.features import features
-from bench.harness.parameters import Parameter, WrongParameter, check_known, chosen, listed, numbers
+from bench.harness.parameters import (
+    Parameter,
+    Value,
+    WrongParameter,
+    check_known,
+    chosen,
+    listed,
+    numbers,
+)
 from bench.harness.peers import PEERS, peer
 from bench.harness.results import VERBS, Result, Series
 from bench.harness.store.places import LOCAL
@@ -75,7 +83,7 @@ def _count(run: Run, system: str, kind: str, width: int, once: Once, settle: Onc
         counted = run.places.count_metadata()
         each[tuple((verb, counted[verb] - metadata.get(verb, 0)) for verb in VERBS)] += 1
         metadata = counted
-    params = {"kind": kind, "tables": width, "transactions": times}
+    params: dict[str, Value] = {"kind": kind, "tables": width, "transactions": times}
     run.add(system, params, measured, requests=run.places.count(), metadata=metadata)
     expected = promised(system, kind, width)
     if expected is not None:

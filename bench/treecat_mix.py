@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import pyarrow as pa
 from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ from bench.harness.clients import (
     run_clients,
 )
 from bench.harness.drawing import bars, figure, legend
-from bench.harness.parameters import Parameter, chosen, listed, numbers
+from bench.harness.parameters import Parameter, Value, chosen, numbers
 from bench.harness.results import Result
 from bench.harness.words import plural
 
@@ -66,10 +66,12 @@ class Done:
 
 def measure(run: Run) -> None:
     """Each way to validate, for each number of clients, in turn."""
-    chosen("validations", run["validations"], get_args(Validation))
+    validations = cast(
+        list[Validation], chosen("validations", run["validations"], get_args(Validation))
+    )
     for repeat in range(run.number("repeats")):
         for clients in numbers(run["clients"]):
-            for validation in listed(run["validations"]):
+            for validation in validations:
                 run.advance(f"{validation}, {clients} clients, repeat {repeat + 1}")
                 _once(run, validation, clients, repeat)
     for clients in numbers(run["clients"]):
@@ -102,9 +104,9 @@ def _once(run: Run, validation: Validation, clients: int, repeat: int) -> None:
         on_start=run.places.reset,
     )
     requests = run.places.count()
-    done: list[Done] = measured.counts.facts  # type: ignore[assignment]
+    done = cast(list[Done], measured.counts.facts)
     share = {"aborted_percent": 100 * measured.counts.aborts / max(measured.n, 1)}
-    params = {"clients": clients, "operation": "all"}
+    params: dict[str, Value] = {"clients": clients, "operation": "all"}
     run.add(validation, params, measured, requests=requests, figures=share)
     for kind, histogram in measured.histograms.items():
         aborts = sum(one.kind == kind and one.aborted for one in done)

@@ -56,7 +56,7 @@ class Refresh:
         self.parts = min(1000, self.groups)
         self.part, self.round = self.parts, 0
 
-    def following(self) -> tuple[Argument, ...]:
+    def following(self) -> tuple[int, int, int, int]:
         """The first key, the key behind the last, and the eight of each 32 that are deleted."""
         first, behind = (self.groups * part // self.parts for part in (self.part - 1, self.part))
         eight = self.round * 8

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import lakevilla as lv
 from bench.cab_lh.queries import PRICE
@@ -41,14 +43,16 @@ class Client:
     """A lake, with the redos of each transaction, and its seconds by phase."""
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
-        self.phases: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.phases: defaultdict[str, defaultdict[str, float]] = defaultdict(
+            lambda: defaultdict(float)
+        )
         self.redos: Counter[str] = Counter()
         self.lake = lv.connect(root, storage_options=options, on_event=self._hear)
 
     def _hear(self, event: lv.Event) -> None:
         if event.kind == "phase":
-            detail = event.detail
-            self.phases[str(event.txn_id)][detail["phase"]] += detail["own_seconds"]
+            own = cast(float, event.detail["own_seconds"])
+            self.phases[str(event.txn_id)][str(event.detail["phase"])] += own
         elif event.kind == "redo":
             self.redos[str(event.txn_id)] += 1
 
@@ -73,7 +77,7 @@ def read(
     """A read stream."""
     for query in queries:
         yield "read"
-        _run(client, features, counts, "read", [lambda txn, query=query: txn.sql(query)])
+        _run(client, features, counts, "read", [partial(lv.Transaction.sql, query=query)])
 
 
 def write(

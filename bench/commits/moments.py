@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import deltalake
 import pyarrow as pa
@@ -60,7 +61,7 @@ class TimedStore:
 def timed(lake: lv.Lake) -> TimedStore:
     """Time the lake's requests from here on."""
     store = TimedStore(lake._client.runner.store)
-    lake._client.runner.store = store  # type: ignore[assignment]
+    lake._client.runner.store = cast(Store, store)
     return store
 
 

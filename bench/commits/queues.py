@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from matplotlib.figure import Figure
@@ -73,7 +74,7 @@ def _cost(run: Run) -> None:
                 run,
                 {"part": "update, uncontended", "tables": tables},
                 {
-                    name: lambda features=features, k=tables: update(lake, features, k)  # type: ignore[misc]
+                    name: partial(update, lake, features, tables)
                     for name, features in FEATURES.items()
                 },
                 repeats=run.number("repeats"),
@@ -85,7 +86,8 @@ def _hand_over(run: Run) -> None:
     """From the end of one transaction to the commit of the one that waits for it."""
     for repeat in range(run.number("repeats")):
         run.advance(f"hand-over, repeat {repeat + 1}")
-        waits, ended = threading.Event(), []
+        waits = threading.Event()
+        ended: list[float] = []
 
         def heard(event: lv.Event, waits: threading.Event = waits) -> None:
             if event.kind == "waiting":
@@ -136,7 +138,7 @@ def _crowd(run: Run, crowd: str, kinds: Sequence[tuple[int, str, bool]]) -> None
                         break
 
     work = [
-        lambda counts, f=FEATURES[name], t=in_turn: client(counts, f, t)  # type: ignore[misc]
+        partial(client, features=FEATURES[name], in_turn=in_turn)
         for many, name, in_turn in kinds
         for _ in range(many)
     ]

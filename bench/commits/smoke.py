@@ -6,6 +6,8 @@ Each appends 100 rows to warm tables. The numbers in brackets are those of the p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal
 
 import lakevilla as lv
 from bench.commits.rows import ROWS, rows_in
@@ -44,7 +46,9 @@ class LakeVilla:
             txn.append(table, ROWS)
         self.appends[table] += 1
 
-    def append(self, tables: Sequence[str], wait: str = "published") -> None:
+    def append(
+        self, tables: Sequence[str], wait: Literal["published", "decided"] = "published"
+    ) -> None:
         with self.lake.transaction(wait=wait) as txn:
             for table in tables:
                 txn.append(table, ROWS)
@@ -77,24 +81,28 @@ def _directory(run: Run) -> None:
     ours, theirs = LakeVilla(str(base / "ours"), {}), Deltalake(str(base / "theirs"), {})
     ours.create(tables)
     theirs.create(tables, ROWS)
-    turns = {"repeats": 4 * run.number("repeats"), "warm_up": 3, "settle": ours.settle}
-    one, two = {"operation": "directory: append"}, {"operation": "directory: 2 tables"}
-    take_turns(
+    in_turns = partial(
+        take_turns,
         run,
+        repeats=4 * run.number("repeats"),
+        warm_up=3,
+        settle=ours.settle,
+        counted=False,
+    )
+    one, two = {"operation": "directory: append"}, {"operation": "directory: 2 tables"}
+    in_turns(
         one,
         {
             NONE: lambda: ours.append_alone("alone"),
             "deltalake": lambda: theirs.append(["alone"], ROWS),
         },
-        counted=False,
-        **turns,
     )
-    systems = {
+    systems: dict[str, Callable[[], object]] = {
         PUBLISHED: lambda: ours.append(["a", "b"]),
         "deltalake, not atomic": lambda: theirs.append(["a", "b"], ROWS),
     }
     close = _with_ducklake(run, systems, str(base / "duck"), {}, ["a", "b"])
-    take_turns(run, two, systems, counted=False, **turns)
+    in_turns(two, systems)
     close()
     _check(run, ours)
     find = run.result.find
@@ -119,32 +127,30 @@ def _store(run: Run) -> None:
     theirs.create(["alone", *wide, "cold"], ROWS)
     for _ in range(COMMITS - 1):
         theirs.append(["cold"], ROWS)
-    turns = {"repeats": run.number("repeats"), "warm_up": 1, "settle": ours.settle}
-    take_turns(
-        run,
+    in_turns = partial(
+        take_turns, run, repeats=run.number("repeats"), warm_up=1, settle=ours.settle
+    )
+    in_turns(
         {"operation": "append"},
         {
             NONE: lambda: ours.append_alone("alone"),
             "deltalake": lambda: theirs.append(["alone"], ROWS),
         },
-        **turns,
     )
-    systems = {
+    systems: dict[str, Callable[[], object]] = {
         DECIDED: lambda: ours.append(wide, "decided"),
         PUBLISHED: lambda: ours.append(wide),
         "deltalake, not atomic": lambda: theirs.append(wide, ROWS),
     }
     close = _with_ducklake(run, systems, run.places.root("duck"), options, wide)
-    take_turns(run, {"operation": f"{WIDE} tables"}, systems, **turns)
+    in_turns({"operation": f"{WIDE} tables"}, systems)
     close()
-    take_turns(
-        run,
+    in_turns(
         {"operation": f"cold open, {COMMITS} commits"},
         {
             "LakeVilla": lambda: open_table(theirs.root, "cold", options),
             "deltalake": lambda: theirs.open_cold("cold"),
         },
-        **turns,
     )
     _check(run, ours)
     _targets_of_store(run)

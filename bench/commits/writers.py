@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 import deltalake
 import pyarrow as pa
@@ -21,14 +22,15 @@ from bench.commits import writers_plots
 from bench.commits.rows import rows_in
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Client, Counts, Manner, run_clients
-from bench.harness.parameters import Parameter, chosen, numbers
+from bench.harness.parameters import Parameter, Value, chosen, numbers
 from bench.harness.results import Series
 from bench.size.many_tables import newest
 
 ROWS = pa.table({"id": range(100), "n": [0] * 100})
 THREADS, PROCESSES = "LakeVilla, threads", "LakeVilla, processes"
+Format = Literal["delta", "iceberg"]
 #: Who can write a format, and how its writers run.
-SYSTEMS = {
+SYSTEMS: dict[Format, dict[str, str]] = {
     "delta": {THREADS: "threads", PROCESSES: "processes", "deltalake": "processes"},
     "iceberg": {THREADS: "threads", PROCESSES: "processes", "pyiceberg": "processes"},
 }
@@ -41,13 +43,13 @@ class Shape:
     """What writers do, and on what."""
 
     system: str
-    format: str
+    format: Format
     work: str
     tables: int
     writers: int
 
     @property
-    def params(self) -> dict[str, int | float | str]:
+    def params(self) -> dict[str, Value]:
         return {
             "format": self.format,
             "work": self.work,
@@ -162,7 +164,7 @@ def shapes(run: Run) -> list[Shape]:
     known = ("threads", "processes", "deltalake", "pyiceberg")
     writers, systems = numbers(run["writers"]), chosen("systems", run["systems"], known)
     found = []
-    for format_ in chosen("formats", run["formats"], SYSTEMS):
+    for format_ in cast(list[Format], chosen("formats", run["formats"], SYSTEMS)):
         for work in chosen("work", run["work"], ("append", "update")):
             for tables in numbers(run["tables"]):
                 narrow = tables == 1 or (format_ == "delta" and work == "append")
@@ -240,8 +242,7 @@ def _targets(run: Run, writers: int) -> None:
     """Target 5, on one table that all append to."""
 
     def find(system: str, format_: str) -> Series | None:
-        params = {"format": format_, "work": "append", "tables": 1, "writers": writers}
-        return run.result.find(system, **params)
+        return run.result.find(system, format=format_, work="append", tables=1, writers=writers)
 
     for format_, peer, share in (("delta", "deltalake", 1 / 3), ("iceberg", "pyiceberg", 0.1)):
         for system in (THREADS, PROCESSES):

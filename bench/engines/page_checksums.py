@@ -62,8 +62,8 @@ def measure(run: Run) -> None:
                 run.add(way, {"step": step}, measured)
     connection.close()
     run.note("times are of the processor, not of the clock")
-    beside = (run.result.find(way, step=READ) for way in (BYTES, SCAN))
-    run.ratio("the checksum of all bytes / DuckDB's scan", 0.03, *beside)
+    summed, scanned = (run.result.find(way, step=READ) for way in (BYTES, SCAN))
+    run.ratio("the checksum of all bytes / DuckDB's scan", 0.03, summed, scanned)
 
 
 def written(table: pa.Table, *, checksums: bool) -> bytes:

@@ -54,5 +54,11 @@ def ratio(name: str, at_most: float, of: Sequence[float], to: Sequence[float]) -
 
 
 def _made(name: str, at_most: float, measured: float, values: Sequence[float]) -> Target:
-    figures = (round(value, 4) for value in (measured, min(values), max(values)))
-    return Target(name, at_most, *figures, met=measured <= at_most)
+    return Target(
+        name,
+        at_most,
+        round(measured, 4),
+        round(min(values), 4),
+        round(max(values), 4),
+        met=measured <= at_most,
+    )

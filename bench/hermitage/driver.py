@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Protocol
+from functools import partial
+from typing import Protocol, cast
 
 from matplotlib.figure import Figure
+from matplotlib.table import Cell
 
 import lakevilla as lv
 from bench.harness.benchmark import Benchmark, NotInstalled, Run
@@ -83,20 +85,17 @@ def _check(run: Run, system: str, anomaly: str, seen: bool) -> None:
 
 def _made(run: Run, system: str) -> Make:
     if system in PEERS:
+        from bench.harness.peers.spark import Statements
         from bench.hermitage.statements import StatementLab
 
         name, properties = PEERS[system]
-        spark = peer(name, run.places)
-        return lambda two: StatementLab(spark, two, properties)  # type: ignore[arg-type]
+        spark = cast(Statements, peer(name, run.places))
+        return lambda two: StatementLab(spark, two, properties)
     check_known("systems", system, [*MIXES, *PEERS])
 
     def lab(two: bool) -> LakeLab:
         root, options = run.places.root(system), run.places.options
-
-        def connect(**more: object) -> lv.Lake:
-            return lv.connect(root, storage_options=options, **more)  # type: ignore[arg-type]
-
-        return LakeLab(connect, [MIXES[system]], two)
+        return LakeLab(partial(lv.connect, root, storage_options=options), [MIXES[system]], two)
 
     return lab
 
@@ -105,7 +104,7 @@ def table(result: Result) -> Figure:
     """Rows are anomalies, columns systems; what is let through is marked."""
     systems = list(dict.fromkeys(one.system for one in result.series))
     anomalies = list(dict.fromkeys(str(one.params["anomaly"]) for one in result.series))
-    seen = {(one.params["anomaly"], one.system): one.params["seen"] for one in result.series}
+    seen = {(one.params["anomaly"], one.system): str(one.params["seen"]) for one in result.series}
     words = {"yes": "seen", "no": "-", None: ""}
     colours = {"yes": "#F3C1A5", "no": "#D5EBDD", None: "#ffffff"}
 
@@ -131,11 +130,11 @@ def table(result: Result) -> Figure:
     return made
 
 
-def _taller(found: Iterable[tuple[tuple[int, int], object]]) -> None:
+def _taller(found: Iterable[tuple[tuple[int, int], Cell]]) -> None:
     for (row, _), cell in found:
-        cell.set_edgecolor("#bbbbbb")  # type: ignore[attr-defined]
+        cell.set_edgecolor("#bbbbbb")
         if row == 0:
-            cell.set_height(cell.get_height() * 1.6)  # type: ignore[attr-defined]
+            cell.set_height(cell.get_height() * 1.6)
 
 
 def _labelled(anomaly: str) -> str:

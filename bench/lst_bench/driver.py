@@ -174,7 +174,7 @@ def _user(
 ) -> Iterator[str]:
     for number in queries(count, seed):
         yield "query"
-        run_counted(lake, counts, lambda txn, n=number: txn.sql(texts[n]), features=USER)
+        run_counted(lake, counts, partial(lv.Transaction.sql, query=texts[number]), features=USER)
 
 
 def _maintain(
@@ -194,10 +194,8 @@ def _maintain(
         run_counted(lake, counts, partial(_delete_inventory, refresh=one), features=MAINTENANCE)
         for table in FACTS:
             yield f"LF {table}"
-            rows = inserted[table]
-            run_counted(
-                lake, counts, lambda txn, t=table, r=rows: txn.append(t, r), features=MAINTENANCE
-            )
+            appends = partial(lv.Transaction.append, table=table, data=inserted[table])
+            run_counted(lake, counts, appends, features=MAINTENANCE)
 
 
 def _delete_orders(txn: lv.Transaction, channel: Channel, refresh: Refresh) -> None:

@@ -73,9 +73,8 @@ def _worktree(here: Path, base: str, tree: Path) -> Iterator[Path]:
             raise WrongParameter(f"{base!r} has no library in lakevilla/: name a later revision")
         yield tree
     finally:
-        quiet = {"capture_output": True, "check": False}
-        subprocess.run([*git, "worktree", "remove", "--force", str(tree)], **quiet)
-        subprocess.run([*git, "worktree", "prune"], **quiet)
+        for undo in (["remove", "--force", str(tree)], ["prune"]):
+            subprocess.run([*git, "worktree", *undo], capture_output=True, check=False)
 
 
 def _beside(root: Path, library: Path, here: Path) -> Path:

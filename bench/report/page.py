@@ -60,11 +60,13 @@ def _anchor(result: Result) -> str:
 def _targets(parts: Sequence[tuple[Benchmark, Result, Sequence[Path]]]) -> str:
     """All targets of all results, before everything else."""
     rows = [
-        (_title(result), *one.cells(), one.met) for _, result, _ in parts for one in result.targets
+        ((_title(result), *one.cells()), one.met)
+        for _, result, _ in parts
+        for one in result.targets
     ]
     if not rows:
         return ""
-    body = "".join(f"<tr{'' if met else ' class=bad'}>{_cells(cells)}</tr>" for *cells, met in rows)
+    body = "".join(f"<tr{'' if met else ' class=bad'}>{_cells(cells)}</tr>" for cells, met in rows)
     head = _cells(("benchmark", *targets.COLUMNS), "th")
     return f"<h2>Targets</h2><div class=wide><table><tr>{head}</tr>{body}</table></div>"
 

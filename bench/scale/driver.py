@@ -91,7 +91,7 @@ def _measured(run: Run, one: _Grown, grows: str, size: int, does: str, *, is_fir
     work = partial(_work, one.made, does, run.number("operations"))
     client = Client(work, partial(_work, one.made, does, warm_ups))
     measured = run_clients(opens, [client] * clients, how, on_start=run.places.reset)
-    params = {"grows": grows, "size": size, "does": does}
+    params: dict[str, Value] = {"grows": grows, "size": size, "does": does}
     run.add(one.name, params, measured, requests=run.places.count())
     if does == APPEND:
         one.appended += measured.n + warm_ups * clients

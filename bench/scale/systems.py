@@ -37,8 +37,9 @@ def in_parts(parts: Sequence[int]) -> pa.Table:
 class System(Protocol):
     """A system of the comparison."""
 
-    #: What it can be grown by.
-    grows: Sequence[str]
+    @property
+    def grows(self) -> Sequence[str]:
+        """What it can be grown by."""
 
     def fill(self, grows: str, size: int, options: Mapping[str, str]) -> None:
         """Make the table, and what it lies among: so many files, tables or commits."""
@@ -95,8 +96,7 @@ class LakeVilla:
 
     def appended(self) -> int:
         with self.open() as lake, lake.snapshot() as state:
-            found: pa.Table = state.read(TABLE, where=f"part = {APPENDED}")
-            return found.num_rows
+            return int(state.read(TABLE, where=f"part = {APPENDED}").num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Deltalake:
 
     def appended(self) -> int:
         with self.open() as table:
-            return _part(table, APPENDED).num_rows
+            return int(_part(table, APPENDED).num_rows)
 
 
 def _part(table: deltalake.DeltaTable, part: int) -> pa.Table:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 
 import lakevilla as lv
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.drawing import medians
 from bench.harness.needs import Needs
-from bench.harness.parameters import Parameter
+from bench.harness.parameters import Parameter, Value
 from bench.harness.store.places import LOCAL
 from bench.harness.turns import take_turns
 from bench.size.million import PARTITIONS, create
@@ -27,7 +29,7 @@ def measure(run: Run) -> None:
     run.advance(f"a table of {files:,} files is made")
     create(root / "large", files)
     create(root / "small", SMALL)
-    opened = {"operation": PRUNE, "files": files}
+    opened: dict[str, Value] = {"operation": PRUNE, "files": files}
     due = len(range(7, files, PARTITIONS))
     for turn in range(run.number("repeats")):
         for system, module in SYSTEMS.items():
@@ -58,11 +60,10 @@ def _appends(run: Run, root: str, files: int) -> None:
             append("small")
         for _ in range(4 * run.number("repeats")):
             for table, count in (("large", files), ("small", SMALL)):
-                params = {"operation": "append", "files": count}
                 take_turns(
                     run,
-                    params,
-                    {"LakeVilla": lambda table=table: append(table)},  # type: ignore[misc]
+                    {"operation": "append", "files": count},
+                    {"LakeVilla": partial(append, table)},
                     repeats=1,
                     warm_up=0,
                     settle=lake.close,

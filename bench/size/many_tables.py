@@ -20,7 +20,7 @@ from bench.commits.rows import rows_in
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Counts, Measured, closed_loop
 from bench.harness.drawing import medians
-from bench.harness.parameters import Parameter, numbers
+from bench.harness.parameters import Parameter, Value, numbers
 from lakevilla.global_log.head import HEAD_KEY, Head, TableState, successor
 from lakevilla.global_log.repo import HeldHead, load_head, load_tables, replace_head
 from lakevilla.store.base import Found, Stored
@@ -164,7 +164,7 @@ def _step(
     done: list[Measured] = []
     run.places.reset()
     made = cost(lake, lambda: done.append(closed_loop([client])))
-    params = {"tables": count, "step": step}
+    params: dict[str, Value] = {"tables": count, "step": step}
     run.add("LakeVilla", params, done[0], requests=asdict(made), figures=figures)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.harness.drawing import COLOURS, bars, figure, legend
@@ -91,14 +92,14 @@ def aborts(result: Result) -> Figure:
 
 
 def _by_clients(
-    result: Result, axes: object, transaction: str, of: Callable[[Series], float]
+    result: Result, axes: Axes, transaction: str, of: Callable[[Series], float]
 ) -> None:
     clients, found = _clients(result), _found(result)
     heights = {
         system: [_value(found.get((system, count, transaction)), of) for count in clients]
         for system in _systems(result)
     }
-    bars(axes, [plural(count, "client") for count in clients], heights)  # type: ignore[arg-type]
+    bars(axes, [plural(count, "client") for count in clients], heights)
 
 
 def _clients(result: Result) -> list[int]:

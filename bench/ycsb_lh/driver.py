@@ -24,7 +24,7 @@ def measure(run: Run) -> None:
                 load = _load(run.result.parameters, workload, clients, f"{run.seed}-{repeat}")
                 for name in listed(run["systems"]):
                     run.advance(f"{workload}, {clients} clients, {name}, repeat {repeat + 1}")
-                    params = {"workload": workload, "clients": clients}
+                    params: dict[str, Value] = {"workload": workload, "clients": clients}
                     run_load(run, name, load, params, slack=run.number("slack"))
 
 

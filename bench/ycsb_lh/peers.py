@@ -6,11 +6,11 @@ lets Spark try.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 import pyarrow as pa
 
@@ -90,5 +90,4 @@ def _perform(mine: _Peer, table: str, operation: Operation, journal: Journal) ->
 
 def of_peer(name: str, places: Places) -> OfPeer:
     """A peer by name; raises ``NotInstalled`` where it is not here."""
-    made: Callable[[str, Places], peers.Peer] = peers.peer
-    return OfPeer(made(name, places))  # type: ignore[arg-type]
+    return OfPeer(cast(_Peer, peers.peer(name, places)))

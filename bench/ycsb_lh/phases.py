@@ -7,7 +7,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from bench.harness.drawing import figure, legend, stacked
-from bench.harness.parameters import Parameter
+from bench.harness.parameters import Parameter, Value
 from bench.harness.results import Result, Series
 from bench.harness.words import plural
 from bench.ycsb_lh import driver
@@ -29,7 +29,7 @@ COLOURS = {
 _READS, _WRITES = ("read", "scan"), ("update", "insert", "rmw")
 _WARM = "single:NONE,single:R,single:R|CT,single:R|I,single:R|CT|I"
 #: Parameters that stand otherwise here than in ``ycsb_lh``.
-_OWN = {
+_OWN: dict[str, tuple[Value, Value]] = {
     "workloads": ("A", "A"),
     "clients": ("1", "1"),
     "systems": (f"{_WARM},cold:NONE,cold:R|I,deltalake", f"{_WARM},cold:NONE,deltalake"),

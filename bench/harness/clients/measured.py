@@ -43,8 +43,8 @@ class Measured:
     @property
     def n(self) -> int:
         """Operations that were done: once each, however often their transaction ran."""
-        found = (one.get_total_count() for kind, one in self.histograms.items() if kind != COMMIT)
-        return sum(found) - self.counts.lost
+        shown = (one for kind, one in self.histograms.items() if kind != COMMIT)
+        return sum(int(one.get_total_count()) for one in shown) - self.counts.lost
 
     @property
     def without_commit_per_s(self) -> float:

@@ -136,7 +136,9 @@ def _start(places: Places) -> SparkSession:
     log = places.file("spark.log")
     with log.open("wb") as stream:
         try:
-            gateway = launch_gateway(conf, {"stdout": stream, "stderr": stream})
+            outputs = {"stdout": stream, "stderr": stream}
+            # pyspark has left this function of its own without types.
+            gateway = launch_gateway(conf, outputs)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             raise NotInstalled(_why(log)) from error
     context = SparkContext(conf=conf, gateway=gateway)

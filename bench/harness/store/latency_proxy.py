@@ -254,4 +254,4 @@ def latency_proxy(endpoint: str, profile: str) -> Iterator[LatencyProxy]:
 
 
 if __name__ == "__main__":
-    _Server(*sys.argv[1:]).serve()
+    _Server(sys.argv[1], sys.argv[2]).serve()

@@ -9,12 +9,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import obstore
 from obstore.store import from_url
 
 from bench.harness.parameters import WrongParameter
 from bench.harness.store.places import Places
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
 
 #: DuckLake and pyiceberg have no environment to look at: without these they can't reach it.
 _S3_KEYS = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION")
@@ -101,4 +105,6 @@ def on_own_store(store: OwnStore) -> Iterator[Places]:
 def _opened(uri: str, options: Mapping[str, str]) -> obstore.store.ObjectStore:
     config = {key.lower(): value for key, value in options.items()}
     allow_http = config.pop("aws_allow_http", config.pop("allow_http", "false")) == "true"
-    return from_url(uri, config=config, client_options={"allow_http": allow_http})  # type: ignore[arg-type]
+    # The options are the user's, of whatever store: that they are of S3 is for the types alone.
+    of_store = cast("S3Config", config)
+    return from_url(uri, config=of_store, client_options={"allow_http": allow_http})

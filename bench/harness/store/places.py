@@ -62,10 +62,14 @@ class Places:
         if self.proxy is None:
             shutil.rmtree(root, ignore_errors=True)
             return
-        keys = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"}
+        options = self.options
         store = S3Store.from_url(
             root,
-            config={key.lower(): self.options[key] for key in keys},  # type: ignore[misc]
+            config={
+                "access_key_id": options["AWS_ACCESS_KEY_ID"],
+                "secret_access_key": options["AWS_SECRET_ACCESS_KEY"],
+                "region": options["AWS_REGION"],
+            },
             endpoint=self.proxy.upstream,
             client_options={"allow_http": True},
         )
