@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -145,7 +146,7 @@ def rows(pair: Pair) -> list[list[str]]:
     found = []
     for key in (key for key in news if key in olds):
         sides = [[one.p50_ms for one in side[key]] for side in (olds, news)]
-        medians = [sorted(values)[len(values) // 2] for values in sides]
+        medians = [statistics.median(values) for values in sides]
         old, new = (side[key][-1].requests for side in (olds, news))
         spreads = (
             f"{median:.4g} ({min(values):.4g} to {max(values):.4g})"

@@ -215,7 +215,7 @@ def test_a_comparison_has_what_both_sides_measured() -> None:
     new = [result("requests", timed(1.0, put=2), series("added")) for _ in range(2)]
     (row,) = compare.rows((old, new))
     assert row[:3] == ["requests", "NONE", "kind append, tables 1, transactions 20"]
-    assert row[3:] == ["4 (2 to 4)", "1 (1 to 1)", "0.25", "the same"]
+    assert row[3:] == ["3 (2 to 4)", "1 (1 to 1)", "0.33", "the same"]
     (row,) = compare.rows((old, [result("requests", timed(1.0, put=1, get=1))]))
     assert row[-1] == "2 put → 1 put 1 get"
 
