@@ -32,12 +32,13 @@ def write(
     left_out: Sequence[str] = (),
 ) -> None:
     """Write the page; pictures are within it."""
+    # Numbered: a quick run and a whole one of a benchmark have one name and one profile.
     contents = "".join(
-        f"<li><a href='#{_anchor(result)}'>{escape(_title(result))}</a>, "
+        f"<li><a href='#result-{number}'>{escape(_title(result))}</a>, "
         f"{escape(benchmark.summary)}</li>"
-        for benchmark, result, _ in parts
+        for number, (benchmark, result, _) in enumerate(parts)
     )
-    sections = "\n".join(_section(*part) for part in parts)
+    sections = "\n".join(_section(number, *part) for number, part in enumerate(parts))
     path.write_text(
         "<!doctype html><html lang=en><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width'>"
@@ -51,10 +52,6 @@ def write(
 def _title(result: Result) -> str:
     quick = ", a quick run" if result.quick else ""
     return f"{result.benchmark}, profile {result.profile}{quick}"
-
-
-def _anchor(result: Result) -> str:
-    return f"{result.benchmark}-{result.profile}"
 
 
 def _targets(parts: Sequence[tuple[Benchmark, Result, Sequence[Path]]]) -> str:
@@ -71,14 +68,14 @@ def _targets(parts: Sequence[tuple[Benchmark, Result, Sequence[Path]]]) -> str:
     return f"<h2>Targets</h2><div class=wide><table><tr>{head}</tr>{body}</table></div>"
 
 
-def _section(benchmark: Benchmark, result: Result, pictures: Sequence[Path]) -> str:
+def _section(number: int, benchmark: Benchmark, result: Result, pictures: Sequence[Path]) -> str:
     notes = [
         *result.notes,
         *(["a quick run: figures for trying, not for publishing"] if result.quick else []),
     ]
     return "\n".join(
         [
-            f"<h2 id='{_anchor(result)}'>{escape(_title(result))}</h2>"
+            f"<h2 id='result-{number}'>{escape(_title(result))}</h2>"
             f"<p>{escape(benchmark.summary)}.</p>",
             f"<p><b>The paper:</b> {escape(benchmark.claim)}.</p>",
             f"<p><b>Deviations:</b> {escape(benchmark.deviations)}.</p>",

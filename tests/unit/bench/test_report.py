@@ -145,6 +145,7 @@ def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
     assert "<td>new</td>" in text
     assert "<td>far</td>" in text
     assert "<td>old</td>" not in text
+    assert text.count("id='result-0'") == text.count("id='result-1'") == 1
     assert (tmp_path / "a" / "requests-by-verb.png").exists()
 
 
