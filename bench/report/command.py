@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.harness.benchmark import Benchmark
 from bench.harness.results import Result
+from bench.harness.store.places import NAMES
 
 
 def command(benchmark: Benchmark, result: Result) -> str:
@@ -14,7 +15,9 @@ def command(benchmark: Benchmark, result: Result) -> str:
         parts.append("--quick")
     if result.seed != 1:
         parts.append(f"--seed {result.seed}")
-    if result.profile != benchmark.profile:
+    if result.profile not in NAMES:
+        parts.append(f"--store {result.profile}")
+    elif result.profile != benchmark.profile:
         parts.append(f"--profile {result.profile}")
     for key, value in result.parameters.items():
         if usual.get(key) != value:

@@ -15,6 +15,7 @@ from bench.harness.running import execute
 from bench.harness.targets import ratio, target
 from bench.registry import benchmark
 from bench.report import compare, page
+from bench.report.command import command
 from bench.report.costs import costs, stores
 
 
@@ -162,6 +163,12 @@ def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: P
     assert "| R\\|I | kind append" in text
     assert "| requests of an append | 3 | 3 | 2 | 7 | met |" in text
     assert "redos" not in text, "a column of noughts says nothing"
+
+
+def test_the_command_of_a_run_on_a_store_of_ones_own_names_the_store() -> None:
+    made = result("requests", profile="s3://bucket/path")
+    assert "--store s3://bucket/path" in command(benchmark("requests"), made)
+    assert "--profile" not in command(benchmark("requests"), made)
 
 
 BROKEN: dict[str, Callable[[Path], object]] = {
