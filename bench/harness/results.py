@@ -151,6 +151,18 @@ class Result:
         return all(self.checks.values()) and not any(one.deaths for one in self.series)
 
     @property
+    def title(self) -> str:
+        """The head of its section on a page."""
+        quick = ", a quick run" if self.quick else ""
+        return f"{self.benchmark}, profile {self.profile}{quick}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of its figures must know."""
+        quick = ["a quick run: figures for trying, not for publishing"] if self.quick else []
+        return [*self.notes, *quick]
+
+    @property
     def held(self) -> list[str]:
         """The checks that held."""
         return [name for name, holds in self.checks.items() if holds]

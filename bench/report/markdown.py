@@ -30,13 +30,13 @@ def write(path: Path, parts: Sequence[tuple[Benchmark, Result]]) -> None:
 def _section(benchmark: Benchmark, result: Result) -> str:
     counted = costs(result) if benchmark.transactions else []
     parts = [
-        f"## {result.benchmark}, profile {result.profile}",
+        f"## {result.title}",
         f"{benchmark.summary[0].upper()}{benchmark.summary[1:]}. The paper: {benchmark.claim}.",
         f"Deviations: {benchmark.deviations}.",
         f"```bash\n{command(benchmark, result)}\n```",
         *(f"**{what[0].upper()}{what[1:]}.**" for what in result.broken),
         *([f"Checked: {'; '.join(result.held)}."] if result.held else []),
-        *result.notes,
+        *result.remarks,
         _table(COLUMNS, (one.cells() for one in result.series)),
         *(
             [_table(targets.COLUMNS, (one.cells() for one in result.targets))]

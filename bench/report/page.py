@@ -34,7 +34,7 @@ def write(
     """Write the page; pictures are within it."""
     # Numbered: a quick run and a whole one of a benchmark have one name and one profile.
     contents = "".join(
-        f"<li><a href='#result-{number}'>{escape(_title(result))}</a>, "
+        f"<li><a href='#result-{number}'>{escape(result.title)}</a>, "
         f"{escape(benchmark.summary)}</li>"
         for number, (benchmark, result, _) in enumerate(parts)
     )
@@ -49,17 +49,10 @@ def write(
     )
 
 
-def _title(result: Result) -> str:
-    quick = ", a quick run" if result.quick else ""
-    return f"{result.benchmark}, profile {result.profile}{quick}"
-
-
 def _targets(parts: Sequence[tuple[Benchmark, Result, Sequence[Path]]]) -> str:
     """All targets of all results, before everything else."""
     rows = [
-        ((_title(result), *one.cells()), one.met)
-        for _, result, _ in parts
-        for one in result.targets
+        ((result.title, *one.cells()), one.met) for _, result, _ in parts for one in result.targets
     ]
     if not rows:
         return ""
@@ -69,18 +62,14 @@ def _targets(parts: Sequence[tuple[Benchmark, Result, Sequence[Path]]]) -> str:
 
 
 def _section(number: int, benchmark: Benchmark, result: Result, pictures: Sequence[Path]) -> str:
-    notes = [
-        *result.notes,
-        *(["a quick run: figures for trying, not for publishing"] if result.quick else []),
-    ]
     return "\n".join(
         [
-            f"<h2 id='result-{number}'>{escape(_title(result))}</h2>"
+            f"<h2 id='result-{number}'>{escape(result.title)}</h2>"
             f"<p>{escape(benchmark.summary)}.</p>",
             f"<p><b>The paper:</b> {escape(benchmark.claim)}.</p>",
             f"<p><b>Deviations:</b> {escape(benchmark.deviations)}.</p>",
             *(f"<p class=bad>{escape(text)}</p>" for text in result.broken),
-            *(f"<p class=note>{escape(text)}</p>" for text in notes),
+            *(f"<p class=note>{escape(text)}</p>" for text in result.remarks),
             *([f"<p>Checked: {escape('; '.join(result.held))}.</p>"] if result.held else []),
             *(_picture(path) for path in pictures),
             _table(COLUMNS, (one.cells() for one in result.series)),

@@ -159,6 +159,7 @@ def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: P
     assert main(["report", str(tmp_path), "--output", str(tmp_path / "page.md")]) == 0
     text = (tmp_path / "page.md").read_text()
     assert "bench run requests --quick -p 'systems=NONE|R'" in text
+    assert "not for publishing" in text
     assert "**The check failed: it did not.**" in text
     assert "| R\\|I | kind append" in text
     assert "| requests of an append | 3 | 3 | 2 | 7 | met |" in text
