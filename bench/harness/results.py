@@ -25,7 +25,7 @@ COLUMNS = (
     "p95 ms",
     "p99 ms",
     "per second",
-    "requests",
+    "requests a repeat",
     "aborts",
     "redos",
     "also",
