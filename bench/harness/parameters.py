@@ -36,7 +36,7 @@ def settled(
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            hint = f", did you mean {near[0]}?" if near else ""
+            hint = f", did you mean {near[0]}?" if near else "."
             raise WrongParameter(f"no parameter {name!r}{hint} There are: {', '.join(known)}")
     return {
         name: _value(parameter, given[name])

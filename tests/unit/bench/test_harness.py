@@ -37,6 +37,7 @@ def test_a_quick_run_has_its_own_defaults_and_what_is_given_goes_before_both() -
     ("given", "message"),
     [
         ({"client": "1"}, "no parameter 'client', did you mean clients?"),
+        ({"xyz": "1"}, "no parameter 'xyz'. There are: clients, operations"),
         ({"operations": "many"}, "operations='many' is no whole number"),
         ({"operations": "0"}, "operations=0 is too small: 1 or more"),
     ],
