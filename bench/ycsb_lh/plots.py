@@ -75,13 +75,16 @@ def latency(result: Result) -> Figure:
 
 
 def _lines(result: Result) -> list[tuple[str, str, Callable[[Series], float]]]:
-    """A line a system; two where ending a transaction is apart from its operations."""
+    """A line a system; two where ending a transaction is apart from its operations.
+
+    Those without the commit come last: so a system has one colour in all pictures.
+    """
     found: list[tuple[str, str, Callable[[Series], float]]] = []
     for system in dict.fromkeys(one.system for one in result.series):
         found.append((system, system, lambda one: one.throughput_per_s))
         if system.startswith("bundled"):
             found.append((f"{system}, no commit", system, lambda one: one.without_commit_per_s))
-    return found
+    return sorted(found, key=lambda line: line[0] != line[1])
 
 
 def _at(
