@@ -18,7 +18,7 @@ from lakevilla.cli.output import Output
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def bench(context: typer.Context) -> None:
-    """Run the benchmarks, in a checkout: list, run, report, compare."""
+    """Run the benchmarks, in a checkout: list, run, report, cost, compare."""
     checkout = Path(lakevilla.__file__).resolve().parent.parent
     if not (checkout / "bench" / "command.py").exists():
         _refuse(
