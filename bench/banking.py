@@ -114,8 +114,11 @@ def _once(run: Run, level: str, tables: int, clients: int, repeat: int) -> None:
         for name in bank.names:
             lake.create_table(name, rows)
     seed = f"{run.seed}-{repeat}-{tables}-{clients}"
-    share = run.number("operations") // clients
-    work = [Client(partial(bank.client, f"{seed}-{one}", share)) for one in range(clients)]
+    share, rest = divmod(run.number("operations"), clients)
+    work = [
+        Client(partial(bank.client, f"{seed}-{one}", share + (one < rest)))
+        for one in range(clients)
+    ]
     how = manner(run.result.parameters, seed)
     measured = run_clients(bank.open, work, how, on_start=run.places.reset)
     params = {"tables": tables, "clients": clients}
