@@ -49,7 +49,7 @@ CONDITIONS = {
     "C3": """
         FROM (SELECT no_w_id, no_d_id, max(no_o_id) - min(no_o_id) + 1 AS due, count(*) AS there
               FROM new_order GROUP BY ALL)
-        WHERE due <> there
+        WHERE due IS DISTINCT FROM there
     """,
     # A district has as many lines as its orders say.
     "C4": """
@@ -68,7 +68,7 @@ CONDITIONS = {
         FROM orders LEFT JOIN (
             SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS there FROM order_line GROUP BY ALL)
         ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id
-        WHERE o_ol_cnt <> coalesce(there, 0)
+        WHERE o_ol_cnt IS DISTINCT FROM coalesce(there, 0)
     """,
     # A line is delivered if and only if its order has a carrier.
     "C7": """
@@ -93,7 +93,7 @@ CONDITIONS = {
         LEFT JOIN (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount) AS paid
                    FROM history GROUP BY ALL)
         ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id
-        WHERE c_balance <> coalesce(bought, 0) - coalesce(paid, 0)
+        WHERE c_balance IS DISTINCT FROM coalesce(bought, 0) - coalesce(paid, 0)
     """,
     # All but 30% of a district's orders were delivered when the tables were loaded.
     "C11": """
@@ -105,7 +105,7 @@ CONDITIONS = {
     # What a customer owes and has paid is what was delivered.
     "C12": f"""
         FROM customer LEFT JOIN ({_DELIVERED}) ON w = c_w_id AND d = c_d_id AND c = c_id
-        WHERE c_balance + c_ytd_payment <> coalesce(bought, 0)
+        WHERE c_balance + c_ytd_payment IS DISTINCT FROM coalesce(bought, 0)
     """,
 }
 

@@ -216,6 +216,17 @@ def test_a_condition_that_is_broken_fails_and_no_other(
     assert broken - {AFTER_LOAD} | {condition} == {condition} <= broken
 
 
+@pytest.mark.parametrize(
+    ("column", "table", "condition"),
+    [("c_balance", "customer", "C12"), ("o_ol_cnt", "orders", "C6"), ("w_ytd", "warehouse", "C1")],
+)
+def test_a_value_that_is_null_breaks_what_it_is_compared_by(
+    column: str, table: str, condition: str, tables: duckdb.DuckDBPyConnection
+) -> None:
+    tables.execute(f"UPDATE {table} SET {column} = NULL")
+    assert violations(tables)[condition]
+
+
 def test_an_order_that_rolls_back_ends_with_an_item_that_is_not() -> None:
     constants = constants_of_run(Random(1), load_constants(1))
     order = Terminal(0, SMALL, constants, Random(1), 100).enter("new_order")
