@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.harness.clients import Counts
-from bench.ycsb_lh.workload import Inserted, Operation, times_modified
+from bench.ycsb_lh.workload import FIELDS, Inserted, Operation, times_modified
 
-#: The checks; the last does not hold under slack.
+#: The checks; ``LOST_RMW`` does not hold under slack.
 NOT_FOUND = "each read finds its record"
 LOST_INSERT = "each acknowledged insert is there, once"
 LOST_VALUE = "each field has the last value that was acknowledged"
 LOST_RMW = "no read-modify-write is lost"
+CHANGED = "what nobody wrote is as it was, and each record is there once"
 #: A value is known by its end: its beginning counts, in a read-modify-write.
 _COUNTED_LENGTH = 9
 
@@ -105,14 +106,15 @@ class _Write:
         return self.acknowledged is not None and self.acknowledged < two.at
 
 
-def broken(
-    facts: Iterable[object], table: str, rows: Mapping[int, Sequence[Sequence[str]]]
-) -> dict[str, bool]:
+#: The fields of the rows of each record's number; those of no known record are under -1.
+Rows = Mapping[int, Sequence[Sequence[str]]]
+
+
+def broken(facts: Iterable[object], table: str, rows: Rows, before: Rows) -> dict[str, bool]:
     """What must hold after a run, and whether it is broken.
 
-    ``rows`` are the fields of the rows of each record's number. A write that was begun and
-    never acknowledged, by a client that died or in a transaction that was undone, may have
-    happened or not.
+    A write that was begun and never acknowledged, by a client that died or in a transaction that
+    was undone, may have happened or not.
     """
     writes: dict[tuple[int, int], _Write] = {}
     missing = False
@@ -144,7 +146,22 @@ def broken(
         LOST_RMW: any(
             _has_lost_count(found, number, place, rows) for (number, place), found in cells.items()
         ),
+        CHANGED: -1 in rows
+        or any(
+            _is_changed(
+                fields,
+                rows.get(number, ()),
+                [place for place in range(FIELDS) if (number, place) not in cells],
+            )
+            for number, (fields,) in before.items()
+        ),
     }
+
+
+def _is_changed(
+    before: Sequence[str], now: Sequence[Sequence[str]], unwritten: Iterable[int]
+) -> bool:
+    return len(now) != 1 or any(now[0][place] != before[place] for place in unwritten)
 
 
 def _number(write: _Write) -> int:
@@ -155,7 +172,7 @@ def _is_lost(
     writes: Sequence[_Write],
     number: int,
     place: int,
-    rows: Mapping[int, Sequence[Sequence[str]]],
+    rows: Rows,
 ) -> bool:
     """Whether a field's value is one that an acknowledged write has replaced, or none of all."""
     done = [write for write in writes if write.acknowledged is not None]
@@ -174,7 +191,7 @@ def _has_lost_count(
     writes: Sequence[_Write],
     number: int,
     place: int,
-    rows: Mapping[int, Sequence[Sequence[str]]],
+    rows: Rows,
 ) -> bool:
     """Whether fewer have modified a field than were acknowledged; other updates end the count."""
     if any(write.begun.operation.kind != "rmw" for write in writes):

@@ -76,13 +76,18 @@ def run_load(
         run.note(f"{name} was left out: {error}")
         return
     try:
-        made.create(load.tables, rows(0, load.records, Random(load.seed)))
+        start = rows(0, load.records, Random(load.seed))
+        made.create(load.tables, start)
         clients = _clients(made, load, in_processes=how.as_ == "processes")
         measured = run_clients(made.open, clients, how, on_start=run.places.reset)
         run.add(name, params, measured, requests=run.places.count())
         for table in load.tables:
             facts = measured.counts.facts
-            found = broken(facts, table, _by_number(made.contents(table), load.records, facts))
+            before, after = (
+                _by_number(contents, load.records, facts)
+                for contents in (start, made.contents(table))
+            )
+            found = broken(facts, table, after, before)
             if slack:
                 found.pop(LOST_RMW)  # under slack a read may be of an older version
             if name in PEERS and found.pop(LOST_RMW, False):

@@ -143,7 +143,7 @@ def test_ycsb_keeps_what_it_acknowledged(workload: str, system: str, tmp_path: P
         tmp_path, workloads=workload, systems=system, clients="3", operations="12", repeats="1"
     )
     assert result.ok, (result.checks, [one.deaths for one in result.series])
-    assert len(result.checks) == 4
+    assert len(result.checks) == 5
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.ycsb_lh.journal import (
+    CHANGED,
     LOST_INSERT,
     LOST_RMW,
     LOST_VALUE,
@@ -35,7 +36,7 @@ def write(
 def found(facts: list[object], *values: str) -> list[str]:
     """The checks that are broken when record 7 is there with these values of its first field."""
     rows = {7: [[value, *[""] * (FIELDS - 1)] for value in values]}
-    return [check for check, is_broken in broken(facts, T, rows).items() if is_broken]
+    return [check for check, is_broken in broken(facts, T, rows, {}).items() if is_broken]
 
 
 def test_the_last_acknowledged_value_is_there() -> None:
@@ -86,3 +87,18 @@ def test_a_value_counts_its_read_modify_writes() -> None:
     once = modified("anything at all", "-" * 100)
     assert (times_modified(once), len(once)) == (1, 100)
     assert times_modified(modified(once, "+" * 100)) == 2
+
+
+def test_what_nobody_wrote_is_as_it_was() -> None:
+    facts, start = write(0, 1, "one", 0, 1), ["", *"abcdefghi"]
+    ours, other = ["---------one", *start[1:]], ["x", *start[1:]]
+
+    def is_changed(of_7: list[str], of_8: list[list[str]]) -> bool:
+        return broken(facts, T, {7: [of_7], 8: of_8}, {7: [start], 8: [other]})[CHANGED]
+
+    assert not is_changed(ours, [other])
+    assert is_changed([*ours[:-1], "z"], [other]), "another field of the same record"
+    assert is_changed(ours, [["z", *other[1:]]]), "another record"
+    assert is_changed(ours, []), "one that is gone"
+    assert is_changed(ours, [other, other]), "one that is there twice"
+    assert broken(facts, T, {7: [ours], -1: [other]}, {7: [start]})[CHANGED], "one of nobody"
