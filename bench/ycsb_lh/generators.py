@@ -49,13 +49,14 @@ class Zipfian:
     def at(self, u: float) -> int:
         """The number that a random ``u`` in [0, 1) stands for."""
         zetan = zeta(self.items) if self.zetan is None else self.zetan
-        alpha = 1 / (1 - THETA)
-        eta = (1 - math.pow(2 / self.items, 1 - THETA)) / (1 - zeta(2) / zetan)
         uz = u * zetan
         if uz < 1:
             return 0
         if uz < 1 + math.pow(0.5, THETA):
             return 1
+        # Of more than two items: of fewer, the reference's eta is none of a number, and unused.
+        alpha = 1 / (1 - THETA)
+        eta = (1 - math.pow(2 / self.items, 1 - THETA)) / (1 - zeta(2) / zetan)
         return int(self.items * math.pow(eta * u - eta + 1, alpha))
 
 

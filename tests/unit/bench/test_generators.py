@@ -147,3 +147,11 @@ def test_clients_meet_as_often_as_their_intervals_overlap(
         for client in range(2)
     ]
     assert least <= len(drawn[0] & drawn[1]) <= most
+
+
+@pytest.mark.parametrize("u", [0.0, 0.3, 0.999999])
+def test_of_one_or_two_records_one_is_drawn(u: float) -> None:
+    assert Latest(1).at(u) == Zipfian(1).at(u) == 0
+    assert Latest(2).at(u) == 1
+    assert Zipfian(2).at(u) == (0 if u * 1.5034 < 1 else 1)
+    assert Latest(3).at(u) == 2 - Zipfian(2).at(u)
