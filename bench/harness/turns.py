@@ -21,8 +21,8 @@ def take_turns(
 ) -> None:
     """Carry out each system's operation once a turn, and add it to the run.
 
-    ``settle`` waits, unmeasured, for what an operation has left to the background, so that the
-    next one's time and requests are its own. Where nothing is ``counted``, the systems do not
+    ``settle`` waits for what an operation has left to the background: its requests are the
+    operation's, its time is not. Where nothing is ``counted``, the systems do not
     work on the store of the run.
     """
     described = ", ".join(str(value) for value in params.values())
@@ -36,7 +36,7 @@ def take_turns(
 
             run.places.reset()
             measured = closed_loop([client])
+            settle()
             if turn >= 0 or measured.deaths:
                 requests = run.places.count() if counted else None
                 run.add(system, params, measured, requests=requests)
-            settle()
