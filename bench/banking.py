@@ -114,10 +114,9 @@ def _once(run: Run, level: str, tables: int, clients: int, repeat: int) -> None:
         for name in bank.names:
             lake.create_table(name, rows)
     seed = f"{run.seed}-{repeat}-{tables}-{clients}"
-    share, rest = divmod(run.number("operations"), clients)
+    each, more = divmod(run.number("operations"), clients)
     work = [
-        Client(partial(bank.client, f"{seed}-{one}", share + (one < rest)))
-        for one in range(clients)
+        Client(partial(bank.client, f"{seed}-{one}", each + (one < more))) for one in range(clients)
     ]
     how = manner(run.result.parameters, seed)
     measured = run_clients(bank.open, work, how, on_start=run.places.reset)
@@ -127,9 +126,9 @@ def _once(run: Run, level: str, tables: int, clients: int, repeat: int) -> None:
     for what, amount in cast(list[tuple[str, int]], measured.counts.facts):
         sums[what] += amount
     # The last deposit of a client that died may have happened or not.
-    more = bank.total() - BALANCE * accounts * tables
+    came = bank.total() - BALANCE * accounts * tables
     run.check(
-        "the total is what was there and what was deposited", sums["done"] <= more <= sums["begun"]
+        "the total is what was there and what was deposited", sums["done"] <= came <= sums["begun"]
     )
     run.places.discard(bank.root)
 
