@@ -269,9 +269,10 @@ def _show(result: Result) -> None:
         _out.print(f"[green]✓[/] {name}" if holds else f"[bold red]✗ {name}[/]", highlight=False)
     for one in result.series:
         for why in one.deaths:
-            _out.print(f"[bold red]a client of {one.system} died:[/] {why}", highlight=False)
+            died = f"a client of {one.system} died: {why}"
+            _out.print(died, highlight=False, markup=False, style="red")
     for note in result.notes:
-        _out.print(note, highlight=False, style="yellow")
+        _out.print(note, highlight=False, markup=False, style="yellow")
 
 
 if __name__ == "__main__":
