@@ -18,11 +18,11 @@ from rich.table import Table
 
 from bench.harness import targets
 from bench.harness.benchmark import Benchmark, NotInstalled
-from bench.harness.parameters import WrongParameter
+from bench.harness.parameters import WrongParameter, settled
 from bench.harness.results import COLUMNS, BrokenResult, Result, load
 from bench.harness.running import draw, execute
 from bench.harness.store.own_store import OwnStore
-from bench.harness.store.places import NAMES
+from bench.harness.store.places import NAMES, check_profile
 from bench.registry import MODULES, benchmark
 from bench.report import compare, markdown, page
 from bench.report.columns import telling
@@ -76,7 +76,7 @@ def run(
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="See `list`."),
     ] = None,
     quick: Annotated[bool, typer.Option(help="Within a minute: to try, not to publish.")] = False,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
     profile: Annotated[
         str | None, typer.Option(help=f"Latency of the store: {', '.join(NAMES)}.")
     ] = None,
@@ -97,7 +97,9 @@ def run(
         raise WrongParameter("--option is of a store of your own: name it with --store")
     if own is not None and profile is not None:
         raise WrongParameter(f"--profile {profile} and --store {store}: choose one of them")
-    found = [benchmark(name) for name in names]
+    found = [benchmark(name) for name in dict.fromkeys(names)]
+    for one in found:  # none has run when another is refused
+        settled(one.parameters, given, quick=quick)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
     well, missing = True, False
     for one in found:
@@ -168,6 +170,8 @@ def report(
             # One picture of many: a run that was cut short may lack what it draws.
             left_out.append(f"{path}: no picture of it can be drawn: {error!r}")
             parts.append((one, result, []))
+    if output.is_dir():
+        raise WrongParameter(f"--output {output} is a directory: name the page")
     output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix == ".md":
         markdown.write(output, [(one, result) for one, result, _ in parts])
@@ -212,13 +216,17 @@ def compare_(
     names: Annotated[list[str], typer.Argument(help="Benchmarks.")],
     parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p")] = None,
     quick: Annotated[bool, typer.Option()] = False,
-    seed: Annotated[int, typer.Option()] = 1,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
     profile: Annotated[str | None, typer.Option()] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 3,
 ) -> None:
     """Time this tree and a revision's library in turn, with the benchmarks of this tree."""
-    for name in names:
-        benchmark(name)  # refused before a worktree is made
+    given = _pairs("--parameter", parameter)
+    if profile:
+        check_profile(profile)
+    for name in names:  # refused before a worktree is made
+        one = benchmark(name)
+        one.needs(settled(one.parameters, given, quick=quick))
     options = [item for text in parameter or () for item in ("-p", text)]
     options += ["--seed", str(seed), *(["--quick"] if quick else [])]
     options += ["--profile", profile] if profile else []

@@ -25,7 +25,6 @@ from bench.harness.parameters import (
 )
 from bench.harness.peers import PEERS, peer
 from bench.harness.results import VERBS, Result, Series
-from bench.harness.store.places import LOCAL
 
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "value": [1.5] * 100})
 FEATURES = features("NONE", "R", "R|CT", "R|I", "R|CT|I")
@@ -40,7 +39,7 @@ Counts = Mapping[str, int]
 
 def measure(run: Run) -> None:
     """Each system does each kind of transaction so often, alone and warm."""
-    if run.places.profile == LOCAL:
+    if run.places.proxy is None:
         raise WrongParameter("requests are counted by a server's proxy: --profile zero, or s3")
     kinds, widths = chosen("kinds", run["kinds"], KINDS), numbers(run["tables"])
     for name in listed(run["systems"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,7 +56,9 @@ def _value(parameter: Parameter, text: str) -> Value:
             f"{parameter.name}={text!r} is no {'number' if kind is float else 'whole number'}: "
             f"{parameter.help}"
         ) from error
-    if parameter.whole != "" and not text.strip():
+    if isinstance(value, float) and not math.isfinite(value):
+        raise WrongParameter(f"{parameter.name}={text} is no number to go by: {parameter.help}")
+    if "" not in (parameter.whole, parameter.quick) and not listed(text):
         raise WrongParameter(f"{parameter.name} is empty: {parameter.help}")
     if parameter.least is not None and not float(value) >= parameter.least:
         raise WrongParameter(

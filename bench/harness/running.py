@@ -31,7 +31,7 @@ def execute(
 
     It runs on a server that is started for it, with the latency of ``profile``, or on ``store``.
     """
-    if output.exists() and any(output.iterdir()):
+    if output.is_dir() and any(output.iterdir()):
         raise WrongParameter(f"{output} is not empty: choose another directory with --output")
     parameters = settled(benchmark.parameters, given, quick=quick)
     place = profile or benchmark.profile if store is None else store.uri
@@ -53,6 +53,11 @@ def execute(
     )
     if store is not None:
         result.notes.append("on a store of your own, whose requests are not counted")
+    try:
+        # Now, and not when there is something to be lost.
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongParameter(f"{output} can't be made: {error}: name another --output") from error
     with places(place, quick=quick) if store is None else on_own_store(store) as made:
         try:
             benchmark.run(Run(result, made, advance))

@@ -22,14 +22,20 @@ from bench.harness.store.places import places
 PARAMETERS = (
     Parameter("clients", "1,8", "1", "how many"),
     Parameter("operations", 100, 5, "of each client", least=1),
+    Parameter("rate", 0.5, 0.5, "a second", least=0),
 )
 
 
 def test_a_quick_run_has_its_own_defaults_and_what_is_given_goes_before_both() -> None:
-    assert settled(PARAMETERS, {}, quick=False) == {"clients": "1,8", "operations": 100}
+    assert settled(PARAMETERS, {}, quick=False) == {
+        "clients": "1,8",
+        "operations": 100,
+        "rate": 0.5,
+    }
     assert settled(PARAMETERS, {"operations": "7"}, quick=True) == {
         "clients": "1",
         "operations": 7,
+        "rate": 0.5,
     }
 
 
@@ -40,6 +46,8 @@ def test_a_quick_run_has_its_own_defaults_and_what_is_given_goes_before_both() -
         ({"xyz": "1"}, "no parameter 'xyz'. There are: clients, operations"),
         ({"operations": "many"}, "operations='many' is no whole number"),
         ({"operations": "0"}, "operations=0 is too small: 1 or more"),
+        ({"clients": " , "}, "clients is empty"),
+        ({"rate": "inf"}, "rate=inf is no number to go by"),
     ],
 )
 def test_a_wrong_parameter_is_refused_by_name(given: dict[str, str], message: str) -> None:
@@ -149,6 +157,17 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(WrongParameter, match="is not empty"):
         execute(made(lambda run: None), tmp_path, given={}, seed=1, profile="local")
+
+
+def test_an_output_that_can_not_be_made_is_refused_before_anything_is_measured(
+    tmp_path: Path,
+) -> None:
+    def measures(run: Run) -> None:
+        raise AssertionError("it ran")
+
+    (tmp_path / "file").touch()
+    with pytest.raises(WrongParameter, match="name another --output"):
+        execute(made(measures), tmp_path / "file" / "one", given={}, seed=1, profile="local")
 
 
 def test_a_profile_that_there_is_not_is_refused(tmp_path: Path) -> None:
