@@ -204,7 +204,12 @@ def load(path: Path) -> Result:
         found = json.loads(path.read_text())
         found["series"] = [Series(**one) for one in found["series"]]
         found["targets"] = [Target(**one) for one in found.get("targets", ())]
-        return Result(**found)
+        result = Result(**found)
+        for one in (*result.series, *result.targets):
+            one.cells()  # figures are numbers
+        if not isinstance(result.began, str):
+            raise TypeError("it does not say when it began")
+        return result
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise BrokenResult(
             f"{path} is no result of a benchmark ({error}): remove it, or run the benchmark again"

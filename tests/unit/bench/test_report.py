@@ -178,6 +178,10 @@ BROKEN: dict[str, Callable[[Path], object]] = {
     "with a field that there is not": lambda path: path.write_text(
         '{"benchmark": "banking", "series": [{"system": "x", "params": {}, "n_of_all": 1}]}'
     ),
+    "with a figure that is a word": lambda path: path.write_text(
+        '{"benchmark": "banking", "seed": 1, "profile": "s3", "quick": true, "parameters": {}, '
+        '"series": [{"system": "x", "params": {}, "p95_ms": "fast"}]}'
+    ),
     "of a benchmark that is no more": lambda path: result("bankin", series()).save(path.parent),
 }
 
