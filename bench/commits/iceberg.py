@@ -14,7 +14,7 @@ from bench.commits.rows import ROWS
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.drawing import medians
 from bench.harness.parameters import Parameter, chosen
-from bench.harness.peers.pyiceberg import PyIceberg
+from bench.harness.peers import peer
 from bench.harness.turns import take_turns
 
 #: How many commits a young table has.
@@ -28,7 +28,7 @@ HELD = "a table has every row that was appended"
 
 
 def measure(run: Run) -> None:
-    """Each part."""
+    """Each part; LakeVilla's Iceberg tables need pyiceberg, too: there is nothing without it."""
     parts = {"append": _append, "commits": _commits}
     for part in chosen("parts", run["parts"], parts):
         parts[part](run)
@@ -61,17 +61,12 @@ class Appends:
 
 def _append(run: Run) -> None:
     """Target 2."""
-    options = run.places.options
-    ours = Appends(run.places.root("ours"), options)
+    theirs = peer("pyiceberg", run.places)
+    ours = Appends(run.places.root("ours"), run.places.options)
     ours.create("alone")
     systems = {NONE: lambda: ours.append("alone")}
-    try:
-        theirs = PyIceberg(run.places.file("catalog.db"), run.places.root("pyiceberg"), options)
-    except RuntimeError as error:
-        run.note(f"pyiceberg was left out: {error}")
-    else:
-        theirs.create(["alone"], ROWS)
-        systems["pyiceberg"] = lambda: theirs.append(["alone"], ROWS)
+    theirs.create(["alone"], ROWS)
+    systems["pyiceberg"] = lambda: theirs.append(["alone"], ROWS)
     params = {"operation": "append"}
     repeats = run.number("repeats")
     take_turns(run, params, systems, repeats=repeats, warm_up=2, settle=ours.lake.close)
