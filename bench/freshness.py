@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, cast
 
@@ -41,12 +41,17 @@ def measure(run: Run) -> None:
     for system, sides in _systems(run):
         run.advance(system)
         run.places.reset()
-        started, finished, seconds, deaths = _once(sides, run.number("runs"))
+        started, finished, seconds, deaths, interrupted = _once(sides, run.number("runs"))
+        requests = run.places.count()  # once: both points are of the same reads
+        if not deaths and not interrupted:
+            run.check("the reader has each row, once", len(finished) == run.number("runs"))
         for point, delays in (("read started", started), ("read finished", finished)):
             measured = Measured(seconds=seconds, deaths=list(deaths))
             for delay in delays:
                 measured.record(point, delay)
-            run.add(system, {"until": point}, measured, requests=run.places.count())
+            run.add(system, {"until": point}, measured, requests=requests)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def _systems(run: Run) -> Iterator[tuple[str, Sides]]:
@@ -101,7 +106,8 @@ def _stamped(i: int) -> pa.Table:
     return pa.table({"i": [i], "stamp": [time.time()]}, schema=SCHEMA)
 
 
-def _once(sides: Sides, runs: int) -> tuple[list[float], list[float], float, list[str]]:
+def _once(sides: Sides, runs: int) -> tuple[list[float], list[float], float, list[str], bool]:
+    """Delays until a read that found a row began, and ended; seconds, deaths, and Ctrl-C."""
     open_writer, open_reader = sides
     seen = threading.Semaphore(1)
     over = threading.Event()
@@ -112,6 +118,8 @@ def _once(sides: Sides, runs: int) -> tuple[list[float], list[float], float, lis
     def write() -> None:
         with open_writer() as append:
             for i in range(runs):
+                if over.is_set():
+                    return
                 if not seen.acquire(timeout=_PATIENCE_SECONDS):
                     raise TimeoutError(f"the reader has not seen row {i - 1}")
                 append(i)
@@ -136,6 +144,7 @@ def _once(sides: Sides, runs: int) -> tuple[list[float], list[float], float, lis
             except Exception as error:
                 deaths.append(f"the {name}, after {len(finished)} rows: {error!r}")
                 over.set()
+                seen.release()
 
         return run_it
 
@@ -146,10 +155,21 @@ def _once(sides: Sides, runs: int) -> tuple[list[float], list[float], float, lis
     began = time.perf_counter()
     for thread in threads:
         thread.start()
+    interrupted = False
+    try:
+        _join(threads)
+    except KeyboardInterrupt:
+        interrupted = True
+        over.set()
+        seen.release()  # the writer may wait for it
+        _join(threads)
+    return started, finished, time.perf_counter() - began, deaths, interrupted
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
     for thread in threads:
         while thread.is_alive():
-            thread.join(0.2)
-    return started, finished, time.perf_counter() - began, deaths
+            thread.join(0.2)  # so that Ctrl-C is heard
 
 
 def delays(result: Result) -> Figure:

@@ -42,17 +42,19 @@ def measure(run: Run) -> None:
     counts = numbers(run["tables"])
     most = {system: run.number("serial") for system in SERIAL}
     appends: dict[str, Append] = {}
+    counted: dict[str, Callable[[], list[int]]] = {}
     close: list[Callable[[], None]] = []
     try:
         for system in listed(run["systems"]):
             names = _names(min(max(counts), most.get(system, max(counts))))
             run.advance(f"{system}: {len(names)} tables are made")
             try:
-                append = appends[system] = _made(run, system, names, close)
+                append, counted[system] = _made(run, system, names, close)
             except NotInstalled as error:
                 run.note(f"{system} was left out: {error}")
                 continue
             append(names)  # all tables are warm
+            appends[system] = append
         for repeat in range(run.number("repeats")):
             for k in counts:
                 for system, append in appends.items():
@@ -67,6 +69,17 @@ def measure(run: Run) -> None:
                     run.places.reset()
                     measured = closed_loop([once])
                     run.add(system, {"tables": k}, measured, requests=run.places.count())
+        died = {one.system for one in run.result.series if one.deaths}
+        for system in appends.keys() - died:  # what one that died did last is not known
+            run.advance(f"{system}: the rows are counted")
+            most_here = most.get(system, max(counts))
+            widths = [k for k in counts if k <= most_here]
+            times = run.number("repeats")
+            due = [
+                2 + times * sum(k > number for k in widths)
+                for number in range(min(max(counts), most_here))
+            ]
+            run.check("each table has each row that was appended, once", counted[system]() == due)
     finally:
         for end in close:
             end()
@@ -81,12 +94,18 @@ def _names(count: int) -> list[str]:
     return [f"customer{number}" for number in range(count)]
 
 
-def _made(run: Run, system: str, names: Sequence[str], close: list[Callable[[], None]]) -> Append:
+def _made(
+    run: Run, system: str, names: Sequence[str], close: list[Callable[[], None]]
+) -> tuple[Append, Callable[[], list[int]]]:
+    """What appends to some of the tables, and what counts the rows of each."""
     if system in PEERS:
         other = peer(system, run.places)
         close.append(other.close)
         other.create(names, ROW)
-        return lambda tables: other.append(tables, ROW)
+        return (
+            lambda tables: other.append(tables, ROW),
+            lambda: [other.read(name).num_rows for name in names],
+        )
     check_known("systems", system, [*FEATURES, *PEERS])
     root, options = run.places.root(system), run.places.options
     lake = lv.connect(root, storage_options=options)
@@ -101,7 +120,11 @@ def _made(run: Run, system: str, names: Sequence[str], close: list[Callable[[], 
             for table in tables:
                 txn.append(table, ROW)
 
-    return append
+    def count() -> list[int]:
+        with lv.connect(root, storage_options=options) as another, another.snapshot() as state:
+            return [state.read(name).num_rows for name in names]
+
+    return append, count
 
 
 def latency(result: Result) -> Figure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import lakevilla as lv
@@ -53,10 +54,28 @@ def test_money_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not result.ok
 
 
-def test_clients_share_all_operations_also_where_these_do_not_divide_evenly(tmp_path: Path) -> None:
-    given = {**SMALL["banking"], "clients": "4"}
-    made = execute(benchmark("banking"), tmp_path, given=given, seed=5, profile="local", quick=True)
-    assert [one.n for one in made.series] == [6]
+def test_an_append_to_one_of_many_tables_that_is_lost_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = lv.Transaction.append
+
+    def forgetful(txn: Any, table: str, rows: Any) -> Any:
+        return append(txn, table, rows) if table == "customer0" else None
+
+    monkeypatch.setattr(lv.Transaction, "append", forgetful)
+    result = run("tables_per_txn", tmp_path)
+    assert result.checks == {"each table has each row that was appended, once": False}
+
+
+def test_a_row_that_is_read_twice_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = lv.Transaction.append
+
+    def twice(txn: Any, table: str, rows: Any) -> Any:
+        return append(txn, table, pa.concat_tables([rows, rows]))
+
+    monkeypatch.setattr(lv.Transaction, "append", twice)
+    result = run("freshness", tmp_path)
+    assert result.checks == {"the reader has each row, once": False}
 
 
 @pytest.mark.parametrize("name", ["banking", "ycsb_lh"])
