@@ -114,9 +114,12 @@ def _once(run: Run, validation: Validation, clients: int, repeat: int) -> None:
         run.add(validation, {"clients": clients, "operation": kind}, part)
     if not measured.deaths and not measured.interrupted:
         with lv.connect(root, storage_options=options) as lake:
-            lost, torn = _compared(lake, done)
+            lost, torn, kept = _compared(lake, done)
         run.check("no insert that was acknowledged is lost", not lost)
         run.check("no insert that was aborted is there", not torn)
+        run.check(
+            "of the rows from before, those that were deleted are gone, and no others", not kept
+        )
     run.places.discard(root)
 
 
@@ -186,7 +189,7 @@ def _seed(lake: lv.Lake) -> None:
                 ids = range(part * share, (part + 1) * share)
                 rows = _rows(table, ids, random)
                 if table in FACTS:
-                    days = [id * DAYS // _ROWS for id in ids]
+                    days = [_day(id) for id in ids]
                     rows = rows.set_column(1, "day", pa.array(days, pa.int32()))
                 if part == 0:
                     txn.create_table(table, rows)
@@ -218,8 +221,12 @@ def _look_up(txn: lv.Transaction, rows: pa.Table, dimensions: Sequence[str]) -> 
         txn.read(dimension, ["id"], f"id = {rows[dimension][0].as_py()}")
 
 
-def _compared(lake: lv.Lake, done: Sequence[Done]) -> tuple[list[object], list[object]]:
-    """Rows that must be there and are not, once each; and aborted inserts that are."""
+def _compared(
+    lake: lv.Lake, done: Sequence[Done]
+) -> tuple[list[object], list[object], list[object]]:
+    """Rows that must be there and are not, once each; aborted inserts that are; rows from before
+    that were deleted and are there, or were not and are not.
+    """
     inserts = [one for one in done if one.kind in ("insertFact", "insertDim")]
     deletes = [one for one in done if one.kind == "delete" and not one.aborted]
     with lake.snapshot() as state:
@@ -236,7 +243,18 @@ def _compared(lake: lv.Lake, done: Sequence[Done]) -> tuple[list[object], list[o
     ]
     lost: list[object] = [(table, id) for table, id in due if there[table][id] != 1]
     torn: list[object] = [one for one in inserts if one.aborted and there[one.table][one.id]]
-    return lost, torn
+    wrong: list[object] = []
+    for table in FACTS:
+        for id in range(_ROWS):
+            gone = any(d.table == table and d.low <= _day(id) <= d.high for d in deletes)
+            if there[table][id] != (0 if gone else 1):
+                wrong.append((table, id))
+    return lost, torn, wrong
+
+
+def _day(id: int) -> int:
+    """Of a fact table's row from before the run."""
+    return id * DAYS // _ROWS
 
 
 def aborts(result: Result) -> Figure:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.daily(2, of="runs of treecat_mix")
 
 LOST = "no insert that was acknowledged is lost"
 THERE = "no insert that was aborted is there"
+BEFORE = "of the rows from before, those that were deleted are gone, and no others"
 
 
 def run(directory: Path, **given: str) -> Result:
@@ -32,7 +33,7 @@ def run(directory: Path, **given: str) -> Result:
 
 def test_both_ways_to_validate_do_the_same_work_and_are_drawn(tmp_path: Path) -> None:
     result = run(tmp_path)
-    assert result.checks == {LOST: True, THERE: True}
+    assert result.checks == {LOST: True, THERE: True, BEFORE: True}
     counts = {
         (one.system, one.params["operation"]): one.n
         for one in result.series
@@ -90,7 +91,7 @@ def test_an_insert_that_is_lost_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(lv.Transaction, "append", forgetful)
     result = run(tmp_path, validations="precise")
-    assert result.checks == {LOST: False, THERE: True}
+    assert result.checks == {LOST: False, THERE: True, BEFORE: True}
     assert not result.ok
 
 
@@ -106,9 +107,17 @@ def test_an_aborted_insert_that_is_there_is_found(
 
     monkeypatch.setattr(lv.Transaction, "__exit__", says_it_aborted)
     result = run(tmp_path, validations="precise")
-    assert result.checks == {LOST: True, THERE: False}
+    assert result.checks == {LOST: True, THERE: False, BEFORE: True}
 
 
 def test_a_way_to_validate_that_there_is_not_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongParameter, match="'none' is none of precise, rules"):
         run(tmp_path, validations="none")
+
+
+def test_a_delete_that_is_not_done_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.treecat_mix, "_DELETED_DAYS", 60)  # each hits a row
+    monkeypatch.setattr(lv.Transaction, "delete", lambda *args: None)
+    assert run(tmp_path, validations="precise").checks == {LOST: True, THERE: True, BEFORE: False}
