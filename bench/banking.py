@@ -31,7 +31,9 @@ from bench.harness.words import plural
 from bench.ycsb_lh.generators import Zipfian
 
 BALANCE = 1000
-LEVELS: Mapping[str, Mapping[str, object]] = {
+#: Of an account: in a file, and as objects of Python while its bank is made.
+_STORED_BYTES, _HERE_BYTES = 8, 100
+LEVELS = {
     "serializable": {},
     "snapshot": {"isolation": "snapshot"},
     "queued": {"features": lv.Feature.R | lv.Feature.CT | lv.Feature.I},
@@ -51,7 +53,15 @@ def measure(run: Run) -> None:
 def needs(parameters: Mapping[str, Value]) -> Needs:
     """What it takes; and refuses what there is not."""
     chosen("levels", parameters["levels"], LEVELS)
-    return clients_need(parameters, max(numbers(parameters["clients"])))
+    accounts, operations = int(parameters["accounts"]), int(parameters["operations"])
+    rows = accounts * max(numbers(parameters["tables"]))
+    bank = Needs(
+        # Each write makes its table's file anew, and the store keeps both.
+        data_bytes=2 * operations * accounts * _STORED_BYTES + rows * _STORED_BYTES,
+        memory_bytes=rows * _HERE_BYTES,
+        why=f"{operations} operations on {accounts} accounts",
+    )
+    return bank + clients_need(parameters, max(numbers(parameters["clients"])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ def test_updates_that_are_lost_in_one_of_many_tables_are_found(
         ("contention", {"tables": "5"}, "32 clients can't be spread evenly over 5"),
         ("contention", {"clients_as": "lakes"}, "its clients can't be lakes, only threads"),
         ("scale", {"files": "1000000000"}, "a lake of 1,000,000,000 files takes"),
+        ("banking", {"accounts": "1000000000"}, "200 operations on 1000000000 accounts takes"),
         ("scale", {"systems": "spark"}, "systems: 'spark' is none of NONE, R, R|I"),
         ("scale", {"tables": "0"}, "'0' has to be a list of whole numbers from 1 on"),
     ],
