@@ -33,7 +33,7 @@ from bench.ycsb_lh.generators import Zipfian
 BALANCE = 1000
 #: Of an account: in a file, and as objects of Python while its bank is made.
 _STORED_BYTES, _HERE_BYTES = 8, 100
-LEVELS = {
+LEVELS: Mapping[str, Mapping[str, Any]] = {
     "serializable": {},
     "snapshot": {"isolation": "snapshot"},
     "queued": {"features": lv.Feature.R | lv.Feature.CT | lv.Feature.I},

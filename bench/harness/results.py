@@ -205,8 +205,9 @@ def load(path: Path) -> Result:
         found["series"] = [Series(**one) for one in found["series"]]
         found["targets"] = [Target(**one) for one in found.get("targets", ())]
         result = Result(**found)
-        for one in (*result.series, *result.targets):
-            one.cells()  # figures are numbers
+        for rows in (result.series, result.targets):
+            for one in rows:
+                one.cells()  # figures are numbers
         if not isinstance(result.began, str):
             raise TypeError("it does not say when it began")
         return result

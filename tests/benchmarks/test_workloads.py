@@ -78,6 +78,12 @@ def test_a_row_that_is_read_twice_is_found(tmp_path: Path, monkeypatch: pytest.M
     assert result.checks == {"the reader has each row, once": False}
 
 
+def test_clients_share_all_operations_also_where_these_do_not_divide_evenly(tmp_path: Path) -> None:
+    given = {**SMALL["banking"], "clients": "4"}
+    made = execute(benchmark("banking"), tmp_path, given=given, seed=5, profile="local", quick=True)
+    assert [one.n for one in made.series] == [6]
+
+
 @pytest.mark.parametrize("name", ["banking", "ycsb_lh"])
 def test_clients_are_processes_where_they_are_asked_for(name: str, tmp_path: Path) -> None:
     given = {**SMALL[name], "clients_as": "processes"}
