@@ -31,6 +31,15 @@ from bench.report.costs import columns, costs, stores
 #: Results lie here, one directory a benchmark, unless ``--output`` names another.
 RESULTS = Path("bench/results")
 
+# Options of `run` that `compare` hands on to it: both explain them in the same words.
+_Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="See `list`."),
+]
+_Quick = Annotated[bool, typer.Option(help="Within a minute: to try, not to publish.")]
+_Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
+_Profile = Annotated[str | None, typer.Option(help=f"Latency of the store: {', '.join(NAMES)}.")]
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 _out, _err = Console(), Console(stderr=True)
 if not _out.is_terminal:
@@ -71,15 +80,10 @@ def list_() -> None:
 @app.command()
 def run(
     names: Annotated[list[str], typer.Argument(help="Benchmarks, as `list` names them.")],
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="See `list`."),
-    ] = None,
-    quick: Annotated[bool, typer.Option(help="Within a minute: to try, not to publish.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
-    profile: Annotated[
-        str | None, typer.Option(help=f"Latency of the store: {', '.join(NAMES)}.")
-    ] = None,
+    parameter: _Parameters = None,
+    quick: _Quick = False,
+    seed: _Seed = 1,
+    profile: _Profile = None,
     store: Annotated[
         str | None,
         typer.Option(help="An empty place of your own to run on: s3://bucket/path, a directory."),
@@ -214,10 +218,10 @@ def cost(
 def compare_(
     base: Annotated[str, typer.Argument(help="A revision, such as main~5.")],
     names: Annotated[list[str], typer.Argument(help="Benchmarks.")],
-    parameter: Annotated[list[str] | None, typer.Option("--parameter", "-p")] = None,
-    quick: Annotated[bool, typer.Option()] = False,
-    seed: Annotated[int, typer.Option(min=0)] = 1,
-    profile: Annotated[str | None, typer.Option()] = None,
+    parameter: _Parameters = None,
+    quick: _Quick = False,
+    seed: _Seed = 1,
+    profile: _Profile = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often each takes its turn.")] = 3,
 ) -> None:
     """Time this tree and a revision's library in turn, with the benchmarks of this tree."""
@@ -232,6 +236,8 @@ def compare_(
     options += ["--profile", profile] if profile else []
     pairs = compare.in_turn(base, names, options, rounds, lambda what: _err.print(what))
     _out.print(_table(compare.columns(base), compare.rows(pairs)))
+    if quick:
+        _out.print(compare.QUICK, highlight=False, style="yellow")
 
 
 def _newest(directory: Path) -> tuple[list[tuple[Benchmark, Result, Path]], list[str]]:

@@ -19,6 +19,9 @@ _LEFT_A_RESULT = (0, 1)
 #: How long a benchmark may take to close its lakes after Ctrl-C.
 _CLOSES_SECONDS = 20
 
+#: What a comparison of quick runs is worth.
+QUICK = "--quick is for trying: with so few operations, a ratio may be noise. Measure without it."
+
 #: The checkout that this file is in.
 HERE = Path(__file__).resolve().parents[2]
 #: Results of the base and of this tree.
@@ -35,15 +38,17 @@ def in_turn(
 ) -> Pair:
     """Run each benchmark with the library of ``base`` and with that of this tree, in turn.
 
+    They also take turns in who goes first.
     The worktree of ``base`` is removed at the end, whatever ends it.
     """
     pair: Pair = ([], [])
     with tempfile.TemporaryDirectory(prefix="lakevilla-compare-") as name:
         directory = Path(name)
         with _worktree(here, base, directory / "base") as tree:
-            libraries = [(base, tree), ("this tree", here)]
+            sides = [(base, tree, pair[0]), ("this tree", here, pair[1])]
             for turn in range(rounds):
-                for (side, library), results in zip(libraries, pair, strict=True):
+                # Who goes first has cold caches, and a machine that has rested.
+                for side, library, results in sides if turn % 2 == 0 else reversed(sides):
                     root = _beside(directory / f"library-{side == base}", library, here)
                     for benchmark in names:
                         advance(f"{benchmark}, {side}, turn {turn + 1} of {rounds}")

@@ -58,7 +58,8 @@ class Checkout:
         self.git("tag", tag)
 
     def compare(self, base: str) -> compare.Pair:
-        return compare.in_turn(base, ["tried"], [], 2, lambda what: None, self.root)
+        self.said: list[str] = []
+        return compare.in_turn(base, ["tried"], [], 2, self.said.append, self.root)
 
 
 def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True) -> str:
@@ -83,6 +84,16 @@ def test_each_side_has_its_own_library_in_its_processes_too(checkout: Checkout) 
     assert [one.series[0].p50_ms for one in base] == [4.0, 4.0]
     assert [one.series[0].p50_ms for one in here] == [2.0, 2.0]
     assert compare.rows((base, here))[0][-2:] == ["0.50", "the same"]
+
+
+def test_each_side_goes_first_in_every_other_turn(checkout: Checkout) -> None:
+    checkout.compare("slow")
+    assert checkout.said == [
+        "tried, slow, turn 1 of 2",
+        "tried, this tree, turn 1 of 2",
+        "tried, this tree, turn 2 of 2",
+        "tried, slow, turn 2 of 2",
+    ]
 
 
 @pytest.mark.parametrize(

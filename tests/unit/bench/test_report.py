@@ -233,6 +233,16 @@ def test_a_comparison_has_what_both_sides_measured() -> None:
     assert row[-1] == "2 put → 1 put 1 get"
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_comparison_of_quick_runs_says_what_it_is_worth(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quick: bool
+) -> None:
+    both = [result("requests", timed(2.0, put=2))]
+    monkeypatch.setattr(compare, "in_turn", lambda *arguments: (both, both))
+    assert main(["compare", "HEAD", "requests", *(["--quick"] if quick else [])]) == 0
+    assert ("--quick is for trying" in capsys.readouterr().out) == quick
+
+
 def timed(p50_ms: float, **requests: int) -> Series:
     one = series(**requests)
     one.p50_ms = p50_ms
