@@ -22,7 +22,7 @@ from bench.harness.parameters import WrongParameter, settled
 from bench.harness.results import COLUMNS, BrokenResult, Result, load
 from bench.harness.running import draw, execute
 from bench.harness.store.own_store import OwnStore
-from bench.harness.store.places import NAMES, check_profile
+from bench.harness.store.places import check_profile
 from bench.registry import MODULES, benchmark
 from bench.report import compare, markdown, page
 from bench.report.columns import telling
@@ -38,7 +38,14 @@ _Parameters = Annotated[
 ]
 _Quick = Annotated[bool, typer.Option(help="Within a minute: to try, not to publish.")]
 _Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
-_Profile = Annotated[str | None, typer.Option(help=f"Latency of the store: {', '.join(NAMES)}.")]
+_Profile = Annotated[
+    str | None,
+    typer.Option(
+        help="Latency of the store: local (a local directory), zero (an S3 server on loopback "
+        "without added latency), s3 or express (that server, as slow as these stores). "
+        "Each benchmark has a default of its own."
+    ),
+]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 _out, _err = Console(), Console(stderr=True)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lakevilla
+from bench.harness.store.places import NAMES
 from lakevilla.cli.app import app
 
 
@@ -16,6 +17,14 @@ def test_a_checkout_lists_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> 
     assert done.exit_code == 0
     for name in ("ycsb_lh", "banking", "tables_per_txn", "freshness"):
         assert name in done.output + capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["run", "compare"])
+def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    done = CliRunner().invoke(app, ["bench", verb, "--help"])
+    said = " ".join((done.output + capsys.readouterr().out).replace("│", "").split())
+    for name in NAMES:
+        assert f" {name} " in said.partition("Latency of the store:")[2]
 
 
 def test_a_benchmark_that_there_is_not_is_told_with_the_nearest(
