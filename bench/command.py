@@ -212,9 +212,10 @@ def cost(
             shown += 1
     _left_out(left_out)
     if not shown:
+        counting = ", ".join(name for name in MODULES if benchmark(name).transactions)
         raise WrongParameter(
             f"no result below {directory or RESULTS} has counted the requests of transactions: "
-            "`lakevilla bench run requests` does"
+            f"these benchmarks do, unless on --profile local or --store: {counting}"
         )
     _out.print(source, highlight=False, soft_wrap=True)
     if left_out:

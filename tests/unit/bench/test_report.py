@@ -112,7 +112,9 @@ def test_results_without_requests_of_transactions_say_what_has_them(
 ) -> None:
     result("freshness", series(put=40)).save(tmp_path / "one")
     assert main(["cost", str(tmp_path)]) == 2
-    assert "`lakevilla bench run requests`" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "tables_per_txn, contention, requests, smoke" in said
+    assert "banking" not in said, "its operations are not registered as transactions"
 
 
 # -- the page ------------------------------------------------------------------------
