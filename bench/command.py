@@ -168,10 +168,16 @@ def report(
         Path | None, typer.Argument(help="Results; those of bench/results if none is named.")
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="The page, in HTML, or in Markdown if it ends in .md.")
-    ] = Path("bench/results/report.html"),
+        Path | None,
+        typer.Option(
+            help="The page, in HTML, or in Markdown if it ends in .md; "
+            "report.html beside the results if none is named."
+        ),
+    ] = None,
 ) -> None:
     """Draw every result again, on one page beside what the paper says."""
+    # Beside its results, the page of one directory does not replace the page of another.
+    output = output or (directory or RESULTS) / "report.html"
     found, left_out = _newest(directory or RESULTS)
     parts = []
     for one, result, path in found:

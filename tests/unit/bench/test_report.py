@@ -152,6 +152,15 @@ def test_the_newest_result_of_each_benchmark_and_profile_is_on_the_page(
     assert (tmp_path / "a" / "requests-by-verb.png").exists()
 
 
+def test_the_page_is_written_beside_its_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result("requests", series(put=40)).save(tmp_path / "one")
+    assert main(["report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").exists()
+    assert f"{tmp_path}/report.html" in capsys.readouterr().out
+
+
 def test_a_page_of_markdown_has_the_command_the_table_and_what_broke(tmp_path: Path) -> None:
     made = result("requests", series("R|I", put=40))
     made.parameters = {"systems": "NONE|R", "tables": "1,2,4,8"}
