@@ -71,11 +71,15 @@ def main(arguments: list[str]) -> int:
 
 
 @app.command("list")
-def list_() -> None:
+def list_(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Benchmarks; all if none is named.")
+    ] = None,
+) -> None:
     """Show the benchmarks and their parameters."""
-    for name in MODULES:
-        found = benchmark(name)
-        _out.print(f"[bold]{name}[/]  {found.summary}", highlight=False)
+    # None is shown when another is refused.
+    for found in [benchmark(name) for name in dict.fromkeys(names or MODULES)]:
+        _out.print(f"[bold]{found.name}[/]  {found.summary}", highlight=False)
         for one in found.parameters:
             _out.print(
                 f"    {one.name} = {one.whole!r} (quick: {one.quick!r})  {one.help}",

@@ -19,6 +19,14 @@ def test_a_checkout_lists_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> 
         assert name in done.output + capsys.readouterr().out
 
 
+def test_the_list_shows_only_what_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    done = CliRunner().invoke(app, ["bench", "list", "banking"])
+    said = done.output + capsys.readouterr().out
+    assert done.exit_code == 0
+    assert said.startswith("banking")
+    assert "ycsb_lh" not in said
+
+
 @pytest.mark.parametrize("verb", ["run", "compare"])
 def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     done = CliRunner().invoke(app, ["bench", verb, "--help"])
@@ -27,10 +35,11 @@ def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], 
         assert f" {name} " in said.partition("Latency of the store:")[2]
 
 
+@pytest.mark.parametrize("verb", ["run", "list"])
 def test_a_benchmark_that_there_is_not_is_told_with_the_nearest(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    done = CliRunner().invoke(app, ["bench", "run", "bankin"])
+    done = CliRunner().invoke(app, ["bench", verb, "bankin"])
     assert done.exit_code == 2
     said = capsys.readouterr()
     assert "did you mean banking?" in done.output + said.out + said.err
