@@ -79,7 +79,8 @@ def list_(
     """Show the benchmarks and their parameters."""
     # None is shown when another is refused.
     for found in [benchmark(name) for name in dict.fromkeys(names or MODULES)]:
-        _out.print(f"[bold]{found.name}[/]  {found.summary}", highlight=False)
+        figure = f" ({found.paper_figure})" if found.paper_figure else ""
+        _out.print(f"[bold]{found.name}[/]{figure}  {found.summary}", highlight=False)
         for one in found.parameters:
             _out.print(
                 f"    {one.name} = {one.whole!r} (quick: {one.quick!r})  {one.help}",

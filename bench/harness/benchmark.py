@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ from bench.harness.targets import ratio, target
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+#: As a claim begins: ``Figure 8``, ``Figures 7a and 14``, ``Table 4``.
+_FIGURE = re.compile(r"(Figure|Table)s? \d+[a-z]?( and \d+[a-z]?)*")
 
 
 class NotInstalled(RuntimeError):
@@ -55,6 +60,12 @@ class Benchmark:
     profile: str = "s3"
     transactions: bool = False
     needs: Callable[[Mapping[str, Value]], Needs] = lambda parameters: Needs()
+
+    @property
+    def paper_figure(self) -> str:
+        """The figure or table of the paper that it repeats; empty if its claim begins with none."""
+        found = _FIGURE.match(self.claim)
+        return found.group() if found else ""
 
 
 @dataclass

@@ -27,6 +27,22 @@ def test_the_list_shows_only_what_is_named(capsys: pytest.CaptureFixture[str]) -
     assert "ycsb_lh" not in said
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("ycsb_lh", "ycsb_lh (Figure 8)  "),
+        ("tpcc", "tpcc (Table 4)  "),
+        ("queues", "queues (Figures 7a and 14)  "),
+        ("banking", "banking  "),
+    ],
+)
+def test_the_list_names_the_figure_of_the_paper(
+    capsys: pytest.CaptureFixture[str], name: str, first: str
+) -> None:
+    done = CliRunner().invoke(app, ["bench", "list", name])
+    assert (done.output + capsys.readouterr().out).startswith(first)
+
+
 @pytest.mark.parametrize("verb", ["run", "compare"])
 def test_the_help_says_what_each_profile_is(capsys: pytest.CaptureFixture[str], verb: str) -> None:
     done = CliRunner().invoke(app, ["bench", verb, "--help"])
