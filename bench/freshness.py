@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import lakevilla as lv
 from bench.harness.benchmark import Benchmark, NotInstalled, Run
 from bench.harness.clients import Measured
-from bench.harness.drawing import COLOURS, figure
+from bench.harness.drawing import COLOURS, figure, owner
 from bench.harness.parameters import Parameter, chosen, listed
 from bench.harness.peers import Peer, peer
 from bench.harness.results import Result
@@ -175,8 +175,10 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 def delays(result: Result) -> Figure:
     """Median with the 95th percentile, until the read that finds the row began, and ended."""
     made, (axes,) = figure(1, f"from the writer's stamp to the reader, profile {result.profile}")
+    owners = list(dict.fromkeys(owner(one) for one in result.series))
     for i, one in enumerate(result.series):
-        axes.barh(i, one.p50_ms, color=COLOURS[i % 8], height=0.6)
+        colour = COLOURS[owners.index(owner(one)) % 8]
+        axes.barh(i, one.p50_ms, color=colour, height=0.6)
         axes.plot([one.p50_ms, one.p95_ms], [i, i], color="#333333", linewidth=1.2)
         axes.plot([one.p95_ms], [i], "|", color="#333333", markersize=9)
         axes.text(one.p95_ms, i, f"  {one.p50_ms:.0f}, 95%: {one.p95_ms:.0f}", va="center", size=8)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import lakevilla as lv
@@ -229,11 +231,40 @@ def by_tables(result: Result) -> Figure:
             for system in systems
         }
         lines(panel, widths, heights, "requests" if panel is axes[0] else "")
+        # On a logarithmic axis nobody reads whether it is 5 or 6. Both axes are linear, or what
+        # grows by as much for each table would bend.
+        panel.set_xscale("linear")
+        panel.set_yscale("linear")
+        panel.set_xticks(widths, [str(width) for width in widths])
+        panel.margins(x=0.08, y=0.12)  # room for the numbers, also below the least
+        _number(panel, widths, heights)
         panel.set_title(kind, fontsize=9)
         panel.set_xlabel("tables")
     if here:
         legend(made, axes[0])
     return made
+
+
+def _number(panel: Axes, at: Sequence[int], heights: Mapping[str, Sequence[float]]) -> None:
+    """The least and the most at each place in figures: those between them would overlap."""
+    for place, values in zip(at, zip(*heights.values(), strict=True), strict=True):
+        known = {value for value in values if not math.isnan(value)}  # fewer, if it was cut off
+        if known:
+            _beside(panel, place, max(known), 4, "bottom")
+        if len(known) > 1:
+            _beside(panel, place, min(known), -5, "top")
+
+
+def _beside(panel: Axes, place: int, value: float, points: int, edge: str) -> None:
+    panel.annotate(
+        f"{value:.3g}",
+        (place, value),
+        (0, points),
+        textcoords="offset points",
+        ha="center",
+        va=edge,
+        size=7,
+    )
 
 
 _ALL = "Spark+Delta,Spark+Iceberg,deltalake,pyiceberg,NONE,R,R|CT,R|I,R|CT|I"

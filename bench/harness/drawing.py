@@ -135,7 +135,7 @@ def medians(
     for one in result.series:
         if one.of_repeats(figure):
             groups.setdefault(group(one), []).append(one)
-    owners = list(dict.fromkeys(_owner(one) for one in result.series))
+    owners = list(dict.fromkeys(owner(one) for one in result.series))
     rows = [len(found) + 1.1 for found in groups.values()] or [1]
     made = Figure(figsize=(7.5, 0.9 + 0.29 * sum(rows)), layout="constrained")
     panels = made.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
@@ -144,7 +144,7 @@ def medians(
         for i, one in enumerate(found):
             values = one.of_repeats(figure)
             middle = statistics.median(values)
-            axes.barh(i, middle, 0.66, color=COLOURS[owners.index(_owner(one)) % 8])
+            axes.barh(i, middle, 0.66, color=COLOURS[owners.index(owner(one)) % 8])
             axes.plot([min(values), max(values)], [i, i], color="#333333", linewidth=1.2)
             axes.text(max(values), i, f"  {_short(middle)}", va="center", size=8)
         axes.set_yticks(range(len(found)), [label(one) for one in found], fontsize=8)
@@ -158,7 +158,7 @@ def medians(
     return made
 
 
-def _owner(one: Series) -> str:
+def owner(one: Series) -> str:
     """Whose bars have one colour: `LakeVilla, threads` and `LakeVilla, processes` are one's."""
     return one.system.split(",")[0]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.command import main
+from bench.freshness import delays
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Measured
 from bench.harness.results import Result, Series, load
@@ -17,6 +18,7 @@ from bench.registry import benchmark
 from bench.report import compare, page
 from bench.report.command import command
 from bench.report.costs import costs, stores
+from bench.requests import by_tables
 
 
 def series(system: str = "NONE", n: int = 20, **requests: int) -> Series:
@@ -229,6 +231,30 @@ def test_a_directory_without_results_is_refused(
 ) -> None:
     assert main([verb, str(tmp_path / "empty")]) == 2
     assert f"no result.json below {tmp_path}/empty" in capsys.readouterr().err.replace("\n", "")
+
+
+# -- pictures ------------------------------------------------------------------------
+
+
+def test_requests_by_tables_can_be_read_from_a_linear_axis() -> None:
+    many = [series("R|I"), series("R|CT"), series("R|I"), series("R|CT|I")]
+    for one, tables, puts in zip(many, (1, 1, 2, 2), (100, 120, 200, 300), strict=True):
+        one.params["tables"] = tables
+        one.metadata = {"put": puts}
+    (panel,) = by_tables(result("requests", *many)).axes
+    assert panel.get_yscale() == "linear"
+    # R|CT has no transaction over tables here, and R|CT|I, cut off, none on one.
+    assert [text.get_text() for text in panel.texts] == ["5", "15", "10"]
+
+
+def test_a_system_has_one_colour_in_the_delays() -> None:
+    systems = ("LakeVilla, published", "LakeVilla, decided", "Spark+Delta")
+    made = result("freshness", *(series(system) for system in systems))
+    for one in made.series:
+        one.params = {"until": "read started"}
+    (axes,) = delays(made).axes
+    ours, decided, spark = (bar.get_facecolor() for bar in axes.patches)
+    assert ours == decided != spark
 
 
 # -- two revisions -------------------------------------------------------------------
