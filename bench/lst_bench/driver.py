@@ -11,6 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 import lakevilla as lv
+from bench.harness.answers import same_rows
 from bench.harness.attempts import run_counted
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Counts, Measured, Work, closed_loop
@@ -67,25 +68,35 @@ def measure(run: Run) -> None:
     run.advance("the rows are generated")
     made = Tpc("tpcds", float(run["scale"]), run.places.file("tpcds.db"))
     try:
+        texts = {number: made.query(number) for number in QUERIES}
+        answers = {number: made.answer(sql) for number, sql in texts.items()}
         for repeat in range(run.number("repeats")):
             for workload in workloads:
                 model = Model(made)
                 try:
-                    _through(run, made, model, workload, repeat)
+                    _through(run, made, model, workload, repeat, texts, answers)
                 finally:
                     model.close()
     finally:
         made.close()
 
 
-def _through(run: Run, made: Tpc, model: Model, workload: str, repeat: int) -> None:
-    texts = {number: made.query(number) for number in QUERIES}
+def _through(
+    run: Run,
+    made: Tpc,
+    model: Model,
+    workload: str,
+    repeat: int,
+    texts: Mapping[int, str],
+    answers: Mapping[int, pa.Table],
+) -> None:
     root = run.places.root(workload)
     with lv.connect(root, storage_options=run.places.options) as lake:
         with lake.transaction() as txn:
             for table in made.tables:
                 run.advance(f"{workload}: {table} is made")
                 txn.create_table(table, made.rows(table))
+        _check_answers(run, root, texts, answers)
         before = _prints(lake)
         refreshes = 0
         for number, written in enumerate(WORKLOADS[workload][: run.number("phases")], 1):
@@ -117,6 +128,25 @@ def _through(run: Run, made: Tpc, model: Model, workload: str, repeat: int) -> N
                 return  # what the tables must hold is not known any more
             before = _checked(run, lake, model, phase, before)
     run.places.discard(root)
+
+
+def _check_answers(
+    run: Run, root: str, texts: Mapping[int, str], answers: Mapping[int, pa.Table]
+) -> None:
+    """Hold what a single user is answered against the generator's own answers.
+
+    Now, and not in a session: one beside data maintenance may be answered from before or after
+    any of its transactions. On a lake of its own, so that the first session finds nothing warm.
+    """
+    with lv.connect(root, storage_options=run.places.options) as lake:
+        for number, sql in texts.items():
+            run.advance(f"the answer to Q{number} is checked")
+            found = lake.run(partial(lv.Transaction.sql, query=sql), features=USER)
+            run.check(
+                "before the first refresh, each query answers as DuckDB does from the "
+                "generator's rows",
+                same_rows(found, answers[number]),
+            )
 
 
 def _phase(run: Run, params: Mapping[str, str], sessions: Sequence[Session]) -> bool:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.daily(1, of="runs of lst_bench")
 
 MAINTAINED = "data maintenance leaves the rows that DuckDB has after the same deletes and inserts"
 OPTIMIZED = "OPTIMIZE changes no row"
+ANSWERED = "before the first refresh, each query answers as DuckDB does from the generator's rows"
 
 
 def run(directory: Path, **given: str) -> Result:
@@ -31,7 +32,7 @@ def run(directory: Path, **given: str) -> Result:
 
 def test_the_phases_run_in_order_and_are_drawn(tmp_path: Path) -> None:
     result = run(tmp_path)
-    assert result.checks == {MAINTAINED: True, OPTIMIZED: True}
+    assert result.checks == {ANSWERED: True, MAINTAINED: True, OPTIMIZED: True}
     assert [(one.params["phase"], one.system, one.n) for one in result.series] == [
         ("1: 1 SU + 1 DM", "SU", 1),
         ("1: 1 SU + 1 DM", "DM", 11),
@@ -60,6 +61,20 @@ def test_a_session_draws_its_queries_and_a_refresh_its_dates_by_the_seed() -> No
     assert all(last - first == 6 for first, last in refresh(1, 3, 7, "a").ranges)
 
 
+def test_a_query_that_answers_no_row_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = lv.Transaction.sql
+
+    def nothing(txn: Any, query: str, **options: Any) -> Any:
+        return sql(txn, query, **options).slice(0, 0)
+
+    monkeypatch.setattr(lv.Transaction, "sql", nothing)
+    result = run(tmp_path, workloads="W0", phases="1")
+    assert result.checks == {ANSWERED: False}
+    assert not result.ok
+
+
 def test_a_delete_that_leaves_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +86,7 @@ def test_a_delete_that_leaves_rows_is_found(
         return delete(txn, table, where, **options)
 
     monkeypatch.setattr(lv.Transaction, "delete", lax)
-    assert run(tmp_path, phases="1").checks == {MAINTAINED: False}
+    assert run(tmp_path, phases="1").checks == {ANSWERED: True, MAINTAINED: False}
 
 
 def test_an_optimize_that_leaves_a_file_out_is_found(
@@ -83,7 +98,7 @@ def test_an_optimize_that_leaves_a_file_out_is_found(
         return moved(txn, TableInput(table.layout, table.files.slice(1)), *args)
 
     monkeypatch.setattr(optimize, "_moved", careless)
-    assert run(tmp_path).checks == {MAINTAINED: True, OPTIMIZED: False}
+    assert run(tmp_path).checks == {ANSWERED: True, MAINTAINED: True, OPTIMIZED: False}
 
 
 def test_a_workload_that_there_is_not_is_refused(tmp_path: Path) -> None:
