@@ -54,7 +54,7 @@ if not _out.is_terminal:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 well, 1 a check failed or a client died, 2 it could not run."""
+    """Exit status: 0 well, 1 ``broken`` of a result says what went wrong, 2 it could not run."""
     # As Ctrl-C: what was measured is kept, and no server or client is left behind.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -304,6 +304,9 @@ def _show(result: Result) -> None:
         for why in one.deaths:
             died = f"a client of {one.system} died: {why}"
             _out.print(died, highlight=False, markup=False, style="red")
+    for what in result.idle:
+        idle = f"no operation was done: {what}"
+        _out.print(idle, highlight=False, markup=False, style="red")
     for note in result.notes:
         _out.print(note, highlight=False, markup=False, style="yellow")
 

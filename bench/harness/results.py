@@ -147,8 +147,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether each check held and no client died; a target may be missed."""
-        return all(self.checks.values()) and not any(one.deaths for one in self.series)
+        """Whether each check held, no client died and each series did something.
+
+        A target may be missed.
+        """
+        return not self.broken
 
     @property
     def title(self) -> str:
@@ -169,10 +172,25 @@ class Result:
 
     @property
     def broken(self) -> list[str]:
-        """What went wrong, in words: checks that failed, and clients that died."""
+        """What went wrong, in words: failed checks, dead clients, series that did nothing."""
         return [
             *(f"the check failed: {name}" for name, holds in self.checks.items() if not holds),
             *(f"{one.system}: a client died: {why}" for one in self.series for why in one.deaths),
+            *(f"no operation was done: {what}" for what in self.idle),
+        ]
+
+    @property
+    def idle(self) -> list[str]:
+        """The series that did nothing though no client of theirs died: they measure nothing.
+
+        After Ctrl-C that is no wonder.
+        """
+        if self.interrupted:
+            return []
+        return [
+            ", ".join(filter(None, (one.system, one.described)))
+            for one in self.series
+            if not one.n and not one.deaths
         ]
 
     @property

@@ -129,6 +129,10 @@ def _run(root: Path, side: str, name: str, into: Path, options: Sequence[str]) -
     failed = [check for check, holds in result.checks.items() if not holds]
     if failed:
         raise WrongParameter(f"{name}, with the library of {side}: check failed: {failed[0]}")
+    if result.idle:
+        raise WrongParameter(
+            f"{name}, with the library of {side}: no operation was done: {result.idle[0]}"
+        )
     return result
 
 

@@ -27,14 +27,22 @@ if __name__ == "__main__":
     _, name, _, output, *_ = sys.argv[1:]
     result = {
         "benchmark": name, "seed": 1, "profile": "zero", "quick": True, "parameters": {},
-        "series": [{"system": "ours", "params": {}, "p50_ms": p50_ms, "deaths": lakevilla.DEATHS}],
+        "series": [
+            {
+                "system": "ours",
+                "params": {},
+                "n": lakevilla.N,
+                "p50_ms": p50_ms,
+                "deaths": lakevilla.DEATHS,
+            }
+        ],
         "checks": {"it adds up": lakevilla.ADDS_UP},
     }
     path = pathlib.Path(output, name)
     path.mkdir(parents=True)
     (path / "result.json").write_text(json.dumps(result))
 """
-LIBRARY = "DEATHS = {deaths!r}\nADDS_UP = {adds_up}\ndef milliseconds(): return {ms}\n"
+LIBRARY = "N = {n}\nDEATHS = {deaths!r}\nADDS_UP = {adds_up}\ndef milliseconds(): return {ms}\n"
 
 
 class Checkout:
@@ -62,8 +70,8 @@ class Checkout:
         return compare.in_turn(base, ["tried"], [], 2, self.said.append, self.root)
 
 
-def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True) -> str:
-    return LIBRARY.format(ms=ms, deaths=list(deaths), adds_up=adds_up)
+def library(ms: float, deaths: tuple[str, ...] = (), *, adds_up: bool = True, n: int = 1) -> str:
+    return LIBRARY.format(n=n, ms=ms, deaths=list(deaths), adds_up=adds_up)
 
 
 @pytest.fixture
@@ -72,6 +80,7 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
     made.commit("", "without")
     made.commit(library(9.0, ("client 0: AttributeError: no attribute 'guard'",)), "dying")
     made.commit(library(9.0, adds_up=False), "wrong")
+    made.commit(library(0.0, n=0), "idle")
     made.commit(library(4.0), "slow")
     made.commit(library(2.0), "fast")
     yield made
@@ -102,6 +111,7 @@ def test_each_side_goes_first_in_every_other_turn(checkout: Checkout) -> None:
         ("without", "tried does not run with the library of without: AttributeError: module"),
         ("dying", "tried does not run with the library of dying: client 0: AttributeError"),
         ("wrong", "tried, with the library of wrong: check failed: it adds up"),
+        ("idle", "tried, with the library of idle: no operation was done: ours"),
     ],
 )
 def test_a_library_that_lacks_what_a_benchmark_calls_is_told(

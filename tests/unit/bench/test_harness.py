@@ -131,6 +131,22 @@ def test_a_run_leaves_its_result_and_its_plots(tmp_path: Path) -> None:
     assert saved["versions"]["lakevilla"]
 
 
+def test_a_series_that_did_nothing_fails_the_run_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(run: Run) -> None:
+        run.add("one", {"clients": 2}, closed_loop([steps(2)]))
+        run.add("other", {"clients": 2}, closed_loop([steps(0)]))
+
+    monkeypatch.setattr(command, "benchmark", {"tried": made(run)}.__getitem__)
+    options = ["--profile", "local", "--output", str(tmp_path)]
+    assert command.main(["run", "tried", *options]) == 1
+    assert "no operation was done: other, clients 2\n" in capsys.readouterr().out
+    result = load(tmp_path / "tried" / "result.json")
+    assert not result.ok
+    assert result.broken == ["no operation was done: other, clients 2"]
+
+
 def test_what_was_measured_before_ctrl_c_is_kept(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         run.add("one", {}, closed_loop([steps(4)]))
