@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import pyarrow as pa
 from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ import lakevilla as lv
 from bench.harness.benchmark import Benchmark, NotInstalled, Run
 from bench.harness.clients import Measured
 from bench.harness.drawing import COLOURS, figure, owner
-from bench.harness.parameters import Parameter, chosen, listed
+from bench.harness.parameters import Parameter, chosen
 from bench.harness.peers import Peer, peer
 from bench.harness.results import Result
 
@@ -38,7 +38,10 @@ Sides = tuple[
 
 def measure(run: Run) -> None:
     """Each system and way to append, beside one reader that polls."""
-    for system, sides in _systems(run):
+    # Both now: the systems are made one by one, the last after the others have run.
+    waits = cast(list[Wait], chosen("wait", run["wait"], get_args(Wait)))
+    peers = chosen("peers", run["peers"], PEERS)
+    for system, sides in _systems(run, waits, peers):
         run.advance(system)
         run.places.reset()
         started, finished, seconds, deaths, interrupted = _once(sides, run.number("runs"))
@@ -54,10 +57,10 @@ def measure(run: Run) -> None:
             raise KeyboardInterrupt
 
 
-def _systems(run: Run) -> Iterator[tuple[str, Sides]]:
-    for wait in cast(list[Wait], listed(run["wait"])):  # another one is refused by LakeVilla
+def _systems(run: Run, waits: Sequence[Wait], peers: Sequence[str]) -> Iterator[tuple[str, Sides]]:
+    for wait in waits:
         yield f"LakeVilla, {wait}", _lakevilla(run, wait)
-    for name in chosen("peers", run["peers"], PEERS):
+    for name in peers:
         try:
             shared = peer(name, run.places)
         except NotInstalled as error:

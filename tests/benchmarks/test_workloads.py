@@ -130,6 +130,16 @@ def test_updates_that_are_lost_in_one_of_many_tables_are_found(
         ("contention", {"overlap": "third"}, "overlap: 'third' is none of full, half, none"),
         ("contention", {"tables": "5"}, "32 clients can't be spread evenly over 5"),
         ("contention", {"clients_as": "lakes"}, "its clients can't be lakes, only threads"),
+        (
+            "freshness",
+            {"wait": "published,zzz", "peers": "", "runs": "1"},
+            "wait: 'zzz' is none of published, decided",
+        ),
+        (
+            "freshness",
+            {"peers": "zzz", "runs": "1"},
+            "peers: 'zzz' is none of Spark+Delta, Spark+Iceberg",
+        ),
         ("scale", {"files": "1000000000"}, "a lake of 1,000,000,000 files takes"),
         ("banking", {"accounts": "1000000000"}, "200 operations on 1000000000 accounts takes"),
         ("scale", {"systems": "spark"}, "systems: 'spark' is none of NONE, R, R|I"),
@@ -142,6 +152,7 @@ def test_what_a_workload_can_not_do_is_refused_before_it_starts(
     with pytest.raises(WrongParameter) as caught:
         execute(benchmark(name), tmp_path, given=given, seed=1)
     assert message in str(caught.value)
+    assert not (tmp_path / "result.json").exists(), "nothing was measured"
 
 
 def ycsb(directory: Path, **given: str) -> Result:
