@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import lakevilla as lv
+from bench.harness.benchmark import NotInstalled
 from bench.harness.parameters import WrongParameter
 from bench.harness.results import Result
 from bench.harness.running import execute
@@ -115,6 +117,19 @@ def test_a_part_that_there_is_not_is_refused(
     with pytest.raises(WrongParameter) as caught:
         run(name, tmp_path, **given)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["append", "commits"])
+def test_iceberg_without_pyiceberg_says_what_brings_it(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, *package: None if name == "pyiceberg" else find(name, *package),
+    )
+    with pytest.raises(NotInstalled, match=r"need pyiceberg: pip install 'lakevilla\[bench\]'"):
+        run("iceberg", tmp_path, parts=part)
 
 
 def test_ducklake_that_is_not_installed_is_left_out_and_the_others_run(
