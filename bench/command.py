@@ -300,10 +300,8 @@ def _show(result: Result) -> None:
         _out.print(_table(targets.COLUMNS, [one.cells() for one in result.targets]))
     for name, holds in result.checks.items():
         _out.print(f"[green]✓[/] {name}" if holds else f"[bold red]✗ {name}[/]", highlight=False)
-    for one in result.series:
-        for why in one.deaths:
-            died = f"a client of {one.system} died: {why}"
-            _out.print(died, highlight=False, markup=False, style="red")
+    for died in result.died:
+        _out.print(died, highlight=False, markup=False, style="red")
     for what in result.idle:
         idle = f"no operation was done: {what}"
         _out.print(idle, highlight=False, markup=False, style="red")

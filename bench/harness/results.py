@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.harness.parameters import Value
 from bench.harness.targets import Target
+from bench.harness.words import plural
 
 #: Of whatever is installed, the version counts.
 PACKAGES = ("lakevilla", "deltalake", "pyiceberg", "duckdb", "pyarrow", "obstore", "pyspark")
@@ -175,8 +176,18 @@ class Result:
         """What went wrong, in words: failed checks, dead clients, series that did nothing."""
         return [
             *(f"the check failed: {name}" for name, holds in self.checks.items() if not holds),
-            *(f"{one.system}: a client died: {why}" for one in self.series for why in one.deaths),
+            *self.died,
             *(f"no operation was done: {what}" for what in self.idle),
+        ]
+
+    @property
+    def died(self) -> list[str]:
+        """The series whose clients died, and why the first did; ``deaths`` has all of them."""
+        return [
+            f"{plural(len(one.deaths), 'client')} of {one.system} died{one.described and ', '}"
+            f"{one.described}: {'' if len(one.deaths) == 1 else 'the first is '}{one.deaths[0]}"
+            for one in self.series
+            if one.deaths
         ]
 
     @property
