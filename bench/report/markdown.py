@@ -33,7 +33,7 @@ def _section(benchmark: Benchmark, result: Result) -> str:
         f"## {result.title}",
         f"{benchmark.summary[0].upper()}{benchmark.summary[1:]}. The paper: {benchmark.claim}.",
         f"Deviations: {benchmark.deviations}.",
-        f"```bash\n{command(benchmark, result)}\n```",
+        f"`{command(benchmark, result)}`",
         *(f"**{what[0].upper()}{what[1:]}.**" for what in result.broken),
         *([f"Checked: {'; '.join(result.held)}."] if result.held else []),
         *result.remarks,
