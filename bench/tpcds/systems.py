@@ -57,6 +57,12 @@ class Data:
                 txn.create_table(table, self.made.rows(table))
         return root
 
+    @cached_property
+    def versions(self) -> dict[str, lv.TableVersion]:
+        """Where each table of the lake lies, and its newest version."""
+        with lv.connect(self.lake, storage_options=self.places.options) as lake:
+            return lake.snapshot().versions
+
 
 class LakeVilla:
     """LakeVilla: each query is a transaction of its own, with these features."""
@@ -86,13 +92,11 @@ class PlainDuckDB:
 
     def __init__(self, data: Data) -> None:
         self.options = data.places.options
-        with lv.connect(data.lake, storage_options=self.options) as lake:
-            versions = lake.snapshot().versions
         self.files: dict[str, list[str]] = {
             name: deltalake.DeltaTable(
                 one.uri, version=one.version, storage_options=self.options
             ).file_uris()
-            for name, one in versions.items()
+            for name, one in data.versions.items()
         }
 
     def open(self, tables: Sequence[str]) -> Session:
@@ -144,10 +148,8 @@ class SparkDelta:
     def __init__(self, data: Data) -> None:
         # Made by its name: Spark may not be installed, which is told.
         self.spark: Any = cast(Any, peer("Spark+Delta", data.places)).spark
-        with lv.connect(data.lake, storage_options=data.places.options) as lake:
-            versions = lake.snapshot().versions
         self.spark.sql(f"CREATE DATABASE {_DATABASE}")
-        for name, one in versions.items():
+        for name, one in data.versions.items():
             location = one.uri.replace("s3://", "s3a://", 1)
             self.spark.sql(f"CREATE TABLE {_DATABASE}.`{name}` USING delta LOCATION '{location}'")
 

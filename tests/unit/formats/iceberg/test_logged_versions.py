@@ -15,27 +15,9 @@ from lakevilla.formats.iceberg.past_versions import Logged
 from lakevilla.formats.iceberg.snapshot import IcebergSnapshot
 from lakevilla.store.effects import Program
 from tests.support.by_hand import outcome
+from tests.unit.formats.iceberg.test_metadata import DEFINITION
 
-DEFINITION = {
-    "format-version": 2,
-    "table-uuid": "6f2c2c1e-8f25-4a3e-9d3b-0e7a3c2d1b4a",
-    "location": "/lake/t",
-    "last-column-id": 1,
-    "current-schema-id": 0,
-    "schemas": [
-        {
-            "type": "struct",
-            "schema-id": 0,
-            "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}],
-        }
-    ],
-    "default-spec-id": 0,
-    "partition-specs": [{"spec-id": 0, "fields": []}],
-    "last-partition-id": 999,
-    "default-sort-order-id": 0,
-    "sort-orders": [{"order-id": 0, "fields": []}],
-    "properties": {"write.metadata.previous-versions-max": "3"},
-}
+LOGGED = {**DEFINITION, "properties": {"write.metadata.previous-versions-max": "3"}}
 
 
 class History:
@@ -54,7 +36,7 @@ class History:
                 f"t/metadata/v{version + 1}.metadata.json",
                 "t",
                 f"/lake/t/metadata/v{version}.metadata.json",
-                definition=DEFINITION,
+                definition=LOGGED,
                 snapshot={"snapshot-id": 100 + version, "schema-id": 0},
                 applications={},
                 commit=None,
