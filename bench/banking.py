@@ -22,6 +22,7 @@ from bench.harness.clients import (
     clients_need,
     manner,
     run_clients,
+    shares,
 )
 from bench.harness.drawing import bars, figure, legend
 from bench.harness.needs import Needs
@@ -124,9 +125,9 @@ def _once(run: Run, level: str, tables: int, clients: int, repeat: int) -> None:
         for name in bank.names:
             lake.create_table(name, rows)
     seed = f"{run.seed}-{repeat}-{tables}-{clients}"
-    each, more = divmod(run.number("operations"), clients)
     work = [
-        Client(partial(bank.client, f"{seed}-{one}", each + (one < more))) for one in range(clients)
+        Client(partial(bank.client, f"{seed}-{one}", share))
+        for one, share in enumerate(shares(run.number("operations"), clients))
     ]
     how = manner(run.result.parameters, seed)
     measured = run_clients(bank.open, work, how, on_start=run.places.reset)

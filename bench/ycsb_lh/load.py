@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bench.harness.benchmark import NotInstalled, Run
-from bench.harness.clients import Client, Counts, manner, run_clients
+from bench.harness.clients import Client, Counts, manner, run_clients, shares
 from bench.harness.needs import Needs
 from bench.harness.parameters import Value
 from bench.ycsb_lh.generators import key_of
@@ -103,10 +103,9 @@ def _clients(made: System, load: Load, *, in_processes: bool) -> list[Client]:
     per_table = -(-load.clients // len(load.tables))
     shared = {table: Inserted(load.records) for table in load.tables}
     found = []
-    for client in range(load.clients):
+    for client, share in enumerate(shares(load.operations, load.clients)):
         table, place = load.tables[client % len(load.tables)], client // len(load.tables)
         inserted = Inserted(load.records, place, per_table) if in_processes else shared[table]
-        share = load.operations // load.clients + (client < load.operations % load.clients)
         mix = MIXES[load.workload]
 
         def stream(count: int, what: str) -> Stream:

@@ -4,7 +4,7 @@ A client is a generator; the same one runs as a thread or as a process, in a clo
 loop. It may import no benchmark.
 """
 
-from bench.harness.clients.client import Client, Counts
+from bench.harness.clients.client import Client, Counts, shares
 from bench.harness.clients.measured import Measured
 from bench.harness.clients.pace import COMMIT
 from bench.harness.clients.team import (
@@ -29,4 +29,5 @@ __all__ = [
     "closed_loop",
     "manner",
     "run_clients",
+    "shares",
 ]

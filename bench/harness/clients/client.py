@@ -60,3 +60,9 @@ class Client:
     work: Callable[[Any, Counts], Iterator[str]]
     warm_up: Callable[[Any, Counts], Iterator[str]] | None = None
     arrives: Sequence[float] | None = None
+
+
+def shares(operations: int, clients: int) -> list[int]:
+    """How many operations each client does, so that all are done."""
+    each, more = divmod(operations, clients)
+    return [each + (one < more) for one in range(clients)]
