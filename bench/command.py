@@ -23,6 +23,7 @@ from bench.harness.results import COLUMNS, BrokenResult, Result, load
 from bench.harness.running import draw, execute
 from bench.harness.store.own_store import OwnStore
 from bench.harness.store.places import check_profile
+from bench.harness.store.server import ServerNotStarted
 from bench.registry import MODULES, benchmark
 from bench.report import compare, markdown, page
 from bench.report.columns import telling
@@ -60,7 +61,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(arguments, prog_name="lakevilla bench", standalone_mode=True)
-    except (WrongParameter, NotInstalled) as error:
+    except (WrongParameter, NotInstalled, ServerNotStarted) as error:
         _err.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         return 2
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.harness.benchmark import Benchmark, Run
-from bench.harness.drawing import save
+from bench.harness.drawing import mark_quick, save
 from bench.harness.needs import check_needs
 from bench.harness.parameters import WrongParameter, settled
 from bench.harness.results import Result, this_machine, versions
@@ -79,6 +79,9 @@ def draw(benchmark: Benchmark, result: Result, directory: Path) -> list[Path]:
     drawn = []
     for name, plot in benchmark.plots.items() if result.series else ():
         path = directory / f"{benchmark.name}-{name}"
-        save(plot(result), path)
+        made = plot(result)
+        if result.quick:
+            mark_quick(made)
+        save(made, path)
         drawn.append(path.with_suffix(".png"))
     return drawn

@@ -13,6 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class ServerNotStarted(RuntimeError):
+    """There is no server to run on, and what to do about it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the S3 server on loopback (ministack) did not start: {why}. Run `python -m "
+            "ministack` to see what it says, or choose --profile local, or --store"
+        )
+
+
 @contextmanager
 def ministack() -> Iterator[str]:
     """Run a server while the block lasts; its endpoint."""
@@ -38,7 +48,7 @@ def ministack() -> Iterator[str]:
         for _ in range(300):
             # Another server may have taken the port: never talk to that one.
             if server.poll() is not None:
-                raise RuntimeError(f"ministack ended with status {server.returncode}")
+                raise ServerNotStarted(f"it ended with status {server.returncode}")
             request = urllib.request.Request(f"{endpoint}/lake", method="PUT")
             try:
                 urllib.request.urlopen(request, timeout=2).close()
@@ -46,7 +56,7 @@ def ministack() -> Iterator[str]:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.1)
         else:
-            raise RuntimeError("ministack did not start")
+            raise ServerNotStarted("it did not answer within 30 seconds")
         yield endpoint
     finally:
         server.terminate()

@@ -131,6 +131,35 @@ def test_a_run_leaves_its_result_and_its_plots(tmp_path: Path) -> None:
     assert saved["versions"]["lakevilla"]
 
 
+def test_the_pictures_of_a_quick_run_say_so(tmp_path: Path) -> None:
+    def run(run: Run) -> None:
+        run.add("one", {}, closed_loop([steps(1)]))
+
+    one = made(run)
+    for name, quick in (("quick", True), ("whole", False)):
+        execute(one, tmp_path / name, given={}, seed=1, profile="local", quick=quick)
+    pictures = {
+        name: (tmp_path / name / "tried-empty.svg").read_text() for name in ("quick", "whole")
+    }
+    assert "a quick run" in pictures["quick"]
+    assert "a quick run" not in pictures["whole"]
+
+
+def test_a_server_that_does_not_start_is_named_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken"
+    (broken / "ministack").mkdir(parents=True)
+    (broken / "ministack" / "__init__.py").touch()
+    (broken / "ministack" / "__main__.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    monkeypatch.setattr(command, "benchmark", lambda name: made(lambda run: None))
+    assert command.main(["run", "tried", "--profile", "zero", "--output", str(tmp_path / "o")]) == 2
+    said = capsys.readouterr().err
+    assert "did not start: it ended with status 3" in said
+    assert "--profile local" in said
+
+
 def test_a_series_that_did_nothing_fails_the_run_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
