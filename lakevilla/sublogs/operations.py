@@ -240,6 +240,11 @@ def is_blind(operation: Operation) -> bool:
     return isinstance(operation, Append | Create)
 
 
+def is_append(operation: Operation) -> bool:
+    """Whether it adds rows to the columns that are there: it minds metadata alone."""
+    return isinstance(operation, Append) and operation.columns is None
+
+
 def tables_read(operation: Operation) -> dict[str, Expr | None]:
     """The tables whose rows the operation depends on, with the predicate (None: all rows)."""
     match operation:

@@ -82,8 +82,8 @@ def time_out_shifts() -> Iterator[None]:
     """Whose patience is over goes to the end of every queue, as in the paper."""
     original = waiting.wait_for_turn
 
-    def wait_for_turn(txn: Any, head: Any) -> Program[bool]:
-        waited = yield from original(txn, head)
+    def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
+        waited = yield from original(txn, *given)
         if (
             txn.standing.queue is not None
             and txn.context.clock.elapsed() >= txn.standing.patience_ends
@@ -128,6 +128,13 @@ def state_before_marker() -> Iterator[None]:
 
 
 @planted(for_histories=False)
+def appends_pass_everybody() -> Iterator[None]:
+    """Who holds no place does not look whether others do."""
+    with instead(places.unplaced_appends, lambda txn: []):
+        yield
+
+
+@planted(for_histories=False)
 def stale_not_swept() -> Iterator[None]:
     """Only who has no record counts as gone: a dead client is waited for."""
 
@@ -155,8 +162,8 @@ def places_given_back_too_early() -> Iterator[None]:
     """The markers go before the commit point instead of after it."""
     original = waiting.wait_for_turn
 
-    def wait_for_turn(txn: Any, head: Any) -> Program[bool]:
-        waited = yield from original(txn, head)
+    def wait_for_turn(txn: Any, *given: Any) -> Program[bool]:
+        waited = yield from original(txn, *given)
         yield from places.leave(txn)
         return waited
 

@@ -1,6 +1,7 @@
 """The commit of a transaction: its seven steps in their order (design, section 8).
 
-1. Wait until nobody is ahead in a queue, and perform what was put off until then.
+1. Wait until nobody is ahead in a queue, and perform what was put off until then. Where nobody
+   is known to be ahead, this is looked at beside 3.
 2. Make the commit object: what was done, table by table.
 3. Upload it with the files that it names, and look for commits of other clients meanwhile.
 4. Validate: hold what was read and written against what came since.
@@ -21,7 +22,7 @@ from contextlib import contextmanager
 from lakevilla.errors import ForeignConflict
 from lakevilla.phases import during
 from lakevilla.results import CommitResult
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.again import check_may_commit, found_in_head
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
 from lakevilla.transaction.commit.commit_object import seal_commit
@@ -30,6 +31,8 @@ from lakevilla.transaction.commit.doubt import entry_errors, head_errors
 from lakevilla.transaction.commit.publish import let_go, publish_decided
 from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.commit.upload import upload
+from lakevilla.transaction.queue.ahead import who_is_ahead
+from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
 from lakevilla.transaction.state.transaction import TransactionState
@@ -75,15 +78,20 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
     landed = yield from found_in_head(txn)
     if landed is not None:
         return landed
-    yield from _take_turn(txn)  # 1
+    has_looked = yield from _take_turn(txn)  # 1
     while True:
         yield from perform_deferred(txn)
         with during("decide"):
             sealed = yield from seal_commit(txn)  # 2
         # The commit object goes with the files, which take longer.
         with during("data" if txn.work.bodies else "decide"):
-            yield from upload(txn, sealed)  # 3
+            looks = [] if has_looked else [who_is_ahead(txn, txn.head)]
+            ahead = (yield from parallel([upload(txn, sealed), *looks]))[1:]  # 3
+        has_looked = True
         yield from check_files(txn)
+        if any(ahead) and (yield from wait_for_turn(txn, txn.head, ahead[0])):
+            yield from catch_up(txn)
+            continue  # what was done behind others may have to be done again
         match (yield from decide(txn, sealed)):  # 4 and 5
             case Decided() as decided:
                 return decided
@@ -91,10 +99,17 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
                 pass  # its files make a new commit object
 
 
-def _take_turn(txn: TransactionState) -> Program[None]:
+def _take_turn(txn: TransactionState) -> Program[bool]:
+    """Wait where others are known to go first; whether that has been looked at."""
+    put_off = any(done.deferred for done in txn.work.done)
+    queue = txn.standing.queue
+    is_behind = queue is not None and any(queue.is_behind(table) for table in queue.tables)
+    if not (put_off or is_behind or reserved_ahead(txn, txn.head)):
+        return not txn.queues  # who has no queues has nothing to look at
     waited = yield from wait_for_turn(txn, txn.head)
-    if waited or any(done.deferred for done in txn.work.done):
+    if waited or put_off:
         yield from catch_up(txn)
+    return True
 
 
 def _finish(txn: TransactionState, publish: bool) -> Program[CommitResult]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
-from lakevilla.markers.marker import Listed, Unreadable, marker_key
+from lakevilla.markers.marker import LAST_TICKET, Listed, Present, Unreadable, marker_key
 from lakevilla.markers.queue import Happening as Happened
 from lakevilla.markers.queue import State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers
+from lakevilla.phases import during
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.record import RESERVATION, TxnRecord
-from lakevilla.transaction.queue.places import take_ticket
+from lakevilla.sublogs.record import RESERVATION, Ticket, TxnRecord
+from lakevilla.transaction.queue.places import take_ticket, take_tickets, unplaced_appends
 from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -35,23 +37,41 @@ class Ahead:
 
 
 def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead]]:
-    """One LIST for each table that the transaction has not reserved, all in one round."""
-    found = []
-    mine = {}
+    """One LIST for each table that the transaction has not reserved, all in one round.
+
+    An append holds no place while nobody is ahead of it. Where somebody is, it takes its
+    place now, and is waited for from then on (note 25).
+    """
+    own = reserved_by(head, txn.id)
     queue = txn.standing.queue
-    if queue is not None:
-        own = reserved_by(head, txn.id)
-        tables = [table for table in queue.tables if table not in own]
-        lists = yield from parallel([list_markers(table) for table in tables])
-        some = yield from parallel(
-            [_at_table(txn, table, listed) for table, listed in zip(tables, lists, strict=True)]
-        )
-        found = [one for several in some for one in several]
-        mine = {place.ticket.table: place.ticket.number for place in queue.places}
+    placed = [] if queue is None else [table for table in queue.tables if table not in own]
+    unplaced = [table for table in unplaced_appends(txn) if table not in own]
+    tables = list(dict.fromkeys((*placed, *unplaced)))
+    lists = yield from parallel([list_markers(table) for table in tables])
+    listed = dict(zip(tables, lists, strict=True))
+    if (yield from _is_any_ahead(txn, {table: listed[table] for table in unplaced})):
+        with during("marker"):
+            yield from take_tickets(txn, {table: ("append", listed[table]) for table in unplaced})
+        return (yield from who_is_ahead(txn, head))
+    some = yield from parallel([_at_table(txn, table, listed[table]) for table in placed])
+    found = [one for several in some for one in several]
+    places = () if queue is None else queue.places
+    mine = {place.ticket.table: place.ticket.number for place in places}
     for reservation in reserved_ahead(txn, head):
         for table in reservation.tables:
             found.append(Ahead(table, RESERVATION, mine.get(table, 0), reservation.txn))
     return [one for one in found if not _is_beside(txn, one)]
+
+
+def _is_any_ahead(txn: TransactionState, listed: Mapping[str, list[Listed]]) -> Program[bool]:
+    """Whether an append that came to the queues of these tables now would wait in one of them."""
+    known = txn.context.known_markers()
+    loaded = yield from parallel([load_markers(table, one, known) for table, one in listed.items()])
+    return any(
+        not _is_beside(txn, one)
+        for table, present in zip(listed, loaded, strict=True)
+        for one in _before(txn, Ticket(table, LAST_TICKET, "append"), present)
+    )
 
 
 def _is_beside(txn: TransactionState, one: Ahead) -> bool:
@@ -80,27 +100,30 @@ def _at_table(txn: TransactionState, table: str, listed: list[Listed]) -> Progra
     last = max(place.ticket.number for place in places)
     below = [one for one in listed if one.number < last]
     loaded = yield from load_markers(table, below, txn.context.known_markers())
-    found = {}
+    found: dict[int, Ahead] = {}
     for place in places:
         before = ahead(place.ticket, loaded, txn.id)
         if before and place.state is State.FIRST:
             place.state = advance(place.state, Happened.OVERTAKEN)
         if not before and place.state is State.WAITING:
             place.state = advance(place.state, Happened.REACHED)
-        for one, marker in before:
-            unreadable = marker if isinstance(marker, Unreadable) else None
-            if unreadable is not None and one.token in txn.context.passed:
-                continue
-            found[one.number] = Ahead(
-                table,
-                one.number,
-                place.ticket.number,
-                "" if isinstance(marker, Unreadable) else marker.txn,
-                marker_key(table, one.number),
-                unreadable,
-                one.token,
-            )
+        found |= {one.number: one for one in _before(txn, place.ticket, loaded)}
     return list(found.values())
+
+
+def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) -> list[Ahead]:
+    """Those that a ticket waits for, without the unreadable ones whose lease it has waited out."""
+    found = []
+    for one, marker in ahead(ticket, loaded, txn.id):
+        unreadable = marker if isinstance(marker, Unreadable) else None
+        if unreadable is not None and one.token in txn.context.passed:
+            continue
+        holder = "" if isinstance(marker, Unreadable) else marker.txn
+        key = marker_key(ticket.table, one.number)
+        found.append(
+            Ahead(ticket.table, one.number, ticket.number, holder, key, unreadable, one.token)
+        )
+    return found
 
 
 def _replace_swept(txn: TransactionState, table: str, listed: list[Listed]) -> Program[None]:

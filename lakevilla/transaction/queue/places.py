@@ -8,12 +8,14 @@ that is read next is not behind anybody with Feature.CT.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lakevilla.markers.marker import Listed
 from lakevilla.markers.queue import Happening, State, advance, ahead
 from lakevilla.markers.repo import list_markers, load_markers, place
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import is_append
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
@@ -25,30 +27,48 @@ from lakevilla.transaction.state.values import HeldTicket, Queue
 def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[None]:
     """Take a place in the queue of each table that has none strong enough.
 
-    Without Feature.CT, and for transactions that write nothing, there are no queues.
+    Without Feature.CT, and for transactions that write nothing, there are no queues. What
+    is only appended to needs no place before the commit, and often none then.
     """
     if Feature.CT not in txn.options.features or txn.options.read_only:
         return
     queue = txn.standing.queue
-    if queue is None:
-        queue = txn.standing.queue = Queue()
-    missing = {table: access for table, access in wanted.items() if not queue.covers(table, access)}
+    missing = {
+        table: access
+        for table, access in wanted.items()
+        if access != "append" and (queue is None or not queue.covers(table, access))
+    }
     if not missing:
         return
     with during("marker", next(iter(missing)) if len(missing) == 1 else None):
-        yield from _enter(txn, missing)
+        parts: list[Program[Any]] = [list_markers(table) for table in missing]
+        if txn.standing.record is None:
+            parts.append(create_record(txn))
+        lists: list[Any] = yield from parallel(parts)
+        found = zip(missing.items(), lists, strict=False)
+        yield from take_tickets(txn, {table: (access, one) for (table, access), one in found})
 
 
-def _enter(txn: TransactionState, missing: Mapping[str, Access]) -> Program[None]:
-    parts: list[Program[object]] = [list_markers(table) for table in missing]
+def unplaced_appends(txn: TransactionState) -> list[str]:
+    """The tables that are appended to without a place in their queues (note 25)."""
+    if not txn.queues:
+        return []
+    queue = txn.standing.queue
+    tables = dict.fromkeys(done.table for done in txn.work.done if is_append(done.operation))
+    return [table for table in tables if queue is None or not queue.covers(table, "append")]
+
+
+def take_tickets(
+    txn: TransactionState, wanted: Mapping[str, tuple[Access, list[Listed]]]
+) -> Program[None]:
+    """Place a marker behind those that are listed for each table; the record comes first."""
+    if txn.standing.queue is None:
+        txn.standing.queue = Queue()
     if txn.standing.record is None:
-        parts.append(create_record(txn))
-    listed = yield from parallel(parts)
-    takes = []
-    for (table, access), found in zip(missing.items(), listed, strict=False):
-        assert isinstance(found, list)
-        takes.append(take_ticket(txn, table, access, found))
-    yield from parallel(takes)
+        yield from create_record(txn)
+    yield from parallel(
+        [take_ticket(txn, table, access, listed) for table, (access, listed) in wanted.items()]
+    )
 
 
 def take_ticket(

@@ -33,10 +33,13 @@ _GROWTH = 1.2
 _LONG_SECONDS = 10.0
 
 
-def wait_for_turn(txn: TransactionState, head: Head | None) -> Program[bool]:
+def wait_for_turn(
+    txn: TransactionState, head: Head | None, ahead: Sequence[Ahead] | None = None
+) -> Program[bool]:
     """Wait until nobody is ahead, or the patience of the transaction is over.
 
-    True if it has waited: then HEAD has moved. ``head`` shows the reservations.
+    True if it has waited: then HEAD has moved. ``head`` shows the reservations; ``ahead``
+    are those that were ahead just now, if that was looked at.
     """
     context = txn.context
     settings = context.settings
@@ -47,23 +50,26 @@ def wait_for_turn(txn: TransactionState, head: Head | None) -> Program[bool]:
     pause = min(settings.wait_poll_seconds, settings.wait_poll_cap_seconds)
     now = context.clock.elapsed()
     wait = Wait(txn.standing.patience_ends, pause, now, now + _LONG_SECONDS)
-    may_wait = txn.standing.queue is not None or (head is not None and bool(head.reserved))
+    may_wait = txn.queues or (head is not None and bool(head.reserved))
     with during("wait") if may_wait else UNMEASURED:
-        yield from _until_first(txn, wait, head)
+        yield from _until_first(txn, wait, head, ahead)
     if wait.swept:
         with during("publish"):
             yield from finish_decided(txn, wait.swept)
     return wait.waited
 
 
-def _until_first(txn: TransactionState, wait: Wait, head: Head | None) -> Program[None]:
+def _until_first(
+    txn: TransactionState, wait: Wait, head: Head | None, ahead: Sequence[Ahead] | None
+) -> Program[None]:
     context = txn.context
     while True:
         if context.clock.elapsed() >= wait.deadline:
             if wait.waited:
                 _give_up(txn)
             return
-        before = yield from who_is_ahead(txn, head)
+        before = (yield from who_is_ahead(txn, head)) if ahead is None else ahead
+        ahead = None
         if not before:
             return
         wait.waited = True

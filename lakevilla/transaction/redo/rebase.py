@@ -17,7 +17,7 @@ from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import Moves, moves, renumber, renumber_read, unsettled
-from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, tables_read
+from lakevilla.sublogs.operations import Append, Create, Optimize, Overwrite, is_append, tables_read
 from lakevilla.transaction.redo.replay import redo, replay
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.life import Life
@@ -127,11 +127,7 @@ def _check_fits(txn: TransactionState, done: Done, written: Layout) -> None:
 
 def stands(done: Done) -> bool:
     """Whether an operation after the first in conflict keeps its physical side, or has none."""
-    return (
-        done.deferred
-        or isinstance(done.operation, Create)
-        or (isinstance(done.operation, Append) and done.operation.columns is None)
-    )
+    return done.deferred or isinstance(done.operation, Create) or is_append(done.operation)
 
 
 @dataclass(slots=True)

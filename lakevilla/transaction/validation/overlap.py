@@ -28,7 +28,7 @@ from lakevilla.lake.row_changes import only
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.operations import Append, tables_read
+from lakevilla.sublogs.operations import is_append, tables_read
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -42,7 +42,7 @@ _Added = tuple[dict[str, str | None], str | None]
 def only_appends(txn: TransactionState, location: str) -> bool:
     """Whether the transaction relies on nothing of the table but its metadata."""
     return not any(table == location for table, _ in txn.work.reads) and all(
-        isinstance(done.operation, Append) and done.operation.columns is None
+        is_append(done.operation)
         if done.table == location
         else location not in tables_read(done.operation)
         for done in txn.work.done

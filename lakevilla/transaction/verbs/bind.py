@@ -118,8 +118,9 @@ def touch(
         for location in wanted
         if location not in txn.work.tables or (probing and not txn.work.tables[location].probed)
     ]
-    if was_bound and txn.reads_newest and not txn.work.tables.keys() >= set(wanted):
-        # Not bound to one state of the lake: each table as it is when first used.
+    relies_on_rows = probing or access in ("read", "write")
+    if was_bound and txn.reads_newest and missing and relies_on_rows:
+        # Not bound to one state of the lake: each table as it is when its rows first matter.
         with during("version"):
             txn.bound.held = yield from txn.context.head()
     elif was_bound and txn.bound.placed_since:
@@ -162,8 +163,11 @@ def _opened(txn: TransactionState, location: str) -> Program[LakeVillaError | No
 def take_places(
     txn: TransactionState, locations: Iterable[str], access: Access, *, creating: bool = False
 ) -> Program[None]:
-    """Take places in the queues of tables that are there, before their state is read."""
-    if not txn.queues:
+    """Take places in the queues of tables that are there, before their state is read.
+
+    An append relies on no state, so it takes its place when it commits, if anybody is ahead.
+    """
+    if not txn.queues or access == "append":
         return
     wanted = list(locations)
     if not creating:
@@ -176,8 +180,7 @@ def take_places(
     places = 0 if txn.standing.queue is None else len(txn.standing.queue.places)
     yield from enter(txn, dict.fromkeys(wanted, access))
     if txn.standing.queue is not None and len(txn.standing.queue.places) > places:
-        # What is appended does not mind who went before.
-        txn.bound.placed_since |= txn.bound.is_bound and access != "append" and not txn.reads_newest
+        txn.bound.placed_since |= txn.bound.is_bound and not txn.reads_newest
 
 
 def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[None]:

@@ -34,6 +34,7 @@ from lakevilla.sublogs.operations import (
     Operation,
     Overwrite,
     ReadRecord,
+    is_append,
     tables_read,
 )
 from lakevilla.sublogs.record import Access
@@ -260,7 +261,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     location = operation.table
     txn.check_write(location, verb)
     reading = tables_read(operation)
-    blind = isinstance(operation, Append) and operation.columns is None
+    blind = is_append(operation)
     access: Access = "append" if blind else "write"
     yield from touch(txn, [location], probing=location in reading, access=access)
     others = [table for table in reading if table != location]

@@ -8,6 +8,9 @@ from tests.support.simulated.commits import RCT, RCTI
 
 #: For each planted bug the tests that must fail with it, as functions of nothing.
 CATCHERS = {
+    "appends_pass_everybody": lambda: queues.test_an_append_lets_those_go_first_who_have_a_place(
+        RCTI
+    ),
     "both_give_way": lambda: [
         queues.test_in_a_ring_of_waits_the_youngest_gives_way_and_all_commit(3, seed, RCTI)
         for seed in range(4)

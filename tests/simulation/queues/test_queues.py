@@ -499,6 +499,33 @@ def test_scenario_11_of_two_queued_that_read_what_the_other_appends_to_one_is_re
     assert (7 in found["a"]) + (7 in found["b"]) == 1
 
 
+@QUEUED
+def test_an_append_lets_those_go_first_who_have_a_place(features):
+    simulation = lake()
+    order = []
+
+    def work(name, steps, pause):
+        def program(client):
+            yield from sleep(pause)
+            txn = begin(client, features)
+            yield from steps(txn)
+            yield from sleep(2.0 - 2 * pause)
+            yield from commit(txn)
+            order.append(name)
+
+        return program
+
+    def append_to_both(txn):
+        yield from add_row(txn, "b")
+        yield from add_row(txn, "a")
+
+    simulation.add("writer", work("writer", lambda txn: add_to(txn, "a", 1), 0.0))
+    simulation.add("appender", work("appender", append_to_both, 0.5))
+    simulation.run()
+    assert order == ["writer", "appender"]
+    assert settled(simulation)["a"] == {0: 101, 1: 100, 7: 0}
+
+
 def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
     """Else the operation would be done on an outdated state, and again at the commit."""
     simulation = lake()
