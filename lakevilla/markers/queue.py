@@ -6,7 +6,8 @@ The rules:
    Another may take the number that it tries: it tries the next.
 2. It is ``first`` when nobody is ahead: no lower ticket of another transaction
    whose access does not pass its own. Else it is ``waiting``. A marker that is
-   created late may be lower than the first one's: the first waits again.
+   created late may be lower than the first one's: the first waits again. Who took number 1
+   before it saw that others wait steps back: it takes a ticket behind them and frees that one.
 3. In a cycle of waits the youngest is ``shifted``: it takes a new ticket at the
    end, then deletes the old one. A time-out never shifts.
 4. Waiting or first, it commits (a wait that has timed out commits
@@ -51,6 +52,7 @@ class Happening(StrEnum):
     REACHED = "nobody is ahead"
     OVERTAKEN = "overtaken by a late create"
     GAVE_WAY = "in a cycle, youngest of it"
+    STEPPED_BACK = "others were there before"
     COMMITTED = "committed"
     SWEPT = "no sign of life for a lease"
     WOKE = "owner woke"
@@ -77,6 +79,7 @@ TRANSITIONS: Mapping[State, Mapping[Happening, State]] = {
     },
     State.FIRST: {
         Happening.OVERTAKEN: State.WAITING,
+        Happening.STEPPED_BACK: State.FREED,
         Happening.GAVE_WAY: State.SHIFTED,
         Happening.COMMITTED: State.FREED,
         Happening.SWEPT: State.STALE,

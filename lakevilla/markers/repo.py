@@ -61,6 +61,15 @@ class Placed:
     doubtful: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What became of ticket 1: it is held, may be (``is_doubtful``), or is another's."""
+
+    ticket: Ticket
+    is_held: bool = False
+    is_doubtful: bool = False
+
+
 def list_markers(location: str) -> Program[list[Listed]]:
     """The tickets that are placed at a table, lowest first. What is no marker is passed over."""
     infos = yield from list_objects(markers_prefix(location))
@@ -116,6 +125,21 @@ def place(
         table=location,
         txn_id=txn,
     )
+
+
+def place_first(location: str, txn: str, access: Access, ids: Ids) -> Program[Guess]:
+    """Try ticket 1 without knowing who is there: right wherever nobody queues."""
+    ticket = Ticket(location, RESERVATION + 1, access)
+    key = marker_key(location, ticket.number)
+    marker = Marker(FORMAT, ids.nonce(), txn, location, ticket.number, access)
+    outcome = yield from put(key, encode(marker), ABSENT)
+    match outcome:
+        case Stored():
+            return Guess(ticket, is_held=True)
+        case Unknown():
+            return Guess(ticket, is_doubtful=True)
+        case _:
+            return Guess(ticket)
 
 
 def load_markers(

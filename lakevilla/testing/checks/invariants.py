@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.markers.marker import MARKERS_DIR, markers_prefix
+from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.testing.tables.bare import BareTable, UnreadableTable
@@ -114,18 +116,21 @@ def every_marker_ends(store: SimulatedStore, tables: Collection[str]) -> None:
         raise Violated(f"markers of transactions that have ended are left: {', '.join(left)}")
 
 
-def records_come_first(store: SimulatedStore) -> None:
-    """No marker was ever placed before its transaction's record: one without counts as void."""
-    recorded = set()
+def places_have_records(store: SimulatedStore) -> None:
+    """Nobody who was placed went on to commit without a record: a marker without one is void."""
+    recorded: set[str] = set()
+    placed: set[str] = set()
     for mutation in store.journal:
         if mutation.after is None:
             continue
         if mutation.key.startswith(f"{TXNS_PREFIX}/"):
             recorded.add(mutation.key)
         elif f"/{MARKERS_DIR}/" in mutation.key:
-            txn = json.loads(mutation.after.body)["txn"]
-            if record_key(txn) not in recorded:
-                raise Violated(f"{mutation.key} was placed before {txn} had a record")
+            placed.add(record_key(json.loads(mutation.after.body)["txn"]))
+        elif mutation.key.startswith(f"{COMMITS_PREFIX}/"):
+            record = record_key(decode(mutation.key, mutation.after.body, CommitObject).txn)
+            if record in placed - recorded:
+                raise Violated(f"{mutation.key} was stored, and {record} was not before it")
 
 
 def recovery_twice_is_recovery_once(

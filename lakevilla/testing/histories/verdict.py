@@ -379,7 +379,7 @@ def _by_moment(attempt: Try, record: Txn) -> list[Txn]:
 
 def queues_are_empty(world: World) -> None:
     """Once the dead have had their lease, nobody stands in a queue of the lake any more."""
-    invariants.records_come_first(world.simulation.store)
+    invariants.places_have_records(world.simulation.store)
     head = _head(world)
     if head is not None:
         live = [table for table, state in head.tables.items() if not state.dropped]

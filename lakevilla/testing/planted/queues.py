@@ -8,15 +8,18 @@ from typing import Any
 from lakevilla.deadlock import graph, policy
 from lakevilla.lake.context import Event
 from lakevilla.maintenance import recovery, stale_places
+from lakevilla.markers.queue import State
+from lakevilla.markers.repo import place_first
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
-from lakevilla.transaction.queue import give_way, places, reservation
+from lakevilla.transaction.queue import ahead, give_way, places, reservation, stale
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import record
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.values import HeldTicket
 from lakevilla.transaction.verbs import bind, rerun, save
 
 _CT = (Feature.R | Feature.CT, Feature.R | Feature.CT | Feature.I)
@@ -100,17 +103,10 @@ def time_out_shifts() -> Iterator[None]:
 
 
 @planted(features=_CT, kinds=("lists", "transfer", "add"))
-def marker_before_record() -> Iterator[None]:
-    """The record is created when the markers are there: until then they look abandoned."""
-    create = record.create_record
-
-    def enter(txn: Any, wanted: Any) -> Program[None]:
-        yield from original(txn, wanted)
-        if txn.standing.queue is not None and txn.standing.record is None:
-            yield from create(txn)
-
-    original = places.enter
-    with instead(original, enter), attribute(places, "create_record", nothing):
+def marker_without_record() -> Iterator[None]:
+    """A place is taken and nobody can tell whose it is, or whether he lives."""
+    without = (attribute(module, "create_record", nothing) for module in (places, ahead))
+    with next(without), next(without):
         yield
 
 
@@ -118,9 +114,8 @@ def marker_before_record() -> Iterator[None]:
 def state_before_marker() -> Iterator[None]:
     """A table's state is read before the place is taken, and not looked at again."""
 
-    def take_places(txn: Any, *given: Any, **named: Any) -> Program[None]:
-        yield from original(txn, *given, **named)
-        txn.bound.placed_since = False
+    def take_places(txn: Any, locations: Any, access: Any, **named: Any) -> Program[None]:
+        yield from places.enter(txn, dict.fromkeys(locations, access))
 
     original = bind.take_places
     with instead(original, take_places):
@@ -131,6 +126,35 @@ def state_before_marker() -> Iterator[None]:
 def appends_pass_everybody() -> Iterator[None]:
     """Who holds no place does not look whether others do."""
     with instead(places.unplaced_appends, lambda txn: []):
+        yield
+
+
+@planted(for_histories=False)
+def one_look_for_a_record() -> Iterator[None]:
+    """A marker without a record is void at the first look, though its record is on its way."""
+    original = stale.dead
+
+    def dead(txn: Any, wait: Any, before: Any) -> Any:
+        wait.unrecorded.update(one.txn for one in before)
+        return original(txn, wait, before)
+
+    with attribute(waiting, "dead", dead):
+        yield
+
+
+@planted(for_histories=False)
+def nobody_steps_back() -> Iterator[None]:
+    """Who has number 1 keeps it, whoever was there before."""
+
+    def take_place(txn: Any, table: str, access: Any) -> Program[bool]:
+        met_nobody = yield from original(txn, table, access)
+        guess = yield from place_first(table, txn.id, access, txn.context.ids)
+        if not met_nobody and guess.is_held:
+            txn.standing.queue.places.append(HeldTicket(guess.ticket, State.FIRST))
+        return met_nobody
+
+    original = places._take_place
+    with attribute(places, "_take_place", take_place):
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
@@ -17,6 +18,7 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import RESERVATION, Ticket, TxnRecord
 from lakevilla.transaction.queue.places import take_ticket, take_tickets, unplaced_appends
 from lakevilla.transaction.queue.reservation import reserved_ahead, reserved_by
+from lakevilla.transaction.state.record import create_record
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -47,8 +49,11 @@ def who_is_ahead(txn: TransactionState, head: Head | None) -> Program[list[Ahead
     placed = [] if queue is None else [table for table in queue.tables if table not in own]
     unplaced = [table for table in unplaced_appends(txn) if table not in own]
     tables = list(dict.fromkeys((*placed, *unplaced)))
-    lists = yield from parallel([list_markers(table) for table in tables])
-    listed = dict(zip(tables, lists, strict=True))
+    parts: list[Program[Any]] = [list_markers(table) for table in tables]
+    if placed and txn.standing.record is None:
+        parts.append(create_record(txn))  # it failed beside the markers
+    lists: list[Any] = yield from parallel(parts)
+    listed: dict[str, list[Listed]] = dict(zip(tables, lists, strict=False))
     if (yield from _is_any_ahead(txn, {table: listed[table] for table in unplaced})):
         with during("marker"):
             yield from take_tickets(txn, {table: ("append", listed[table]) for table in unplaced})
@@ -156,4 +161,5 @@ class Wait:
     swept: set[str] = field(default_factory=set)
     moved: set[tuple[str, int, Token]] = field(default_factory=set)
     unnamed: dict[tuple[str, int, str], list[Token]] = field(default_factory=dict)
+    unrecorded: set[str] = field(default_factory=set)
     waited: bool = False

@@ -1,8 +1,8 @@
 """A transaction's places in the queues of its tables: entered, held, left (design, section 5).
 
-Record, marker, state, in this order: a marker without a record is void, and
-whoever lists after it was placed lets this transaction go first, so the state
-that is read next is not behind anybody with Feature.CT.
+Where nobody queues a place is one round: LIST, marker 1 and record at once, and HEAD beside
+them (note 25). A marker without a record is void, but not at the first look: the record may
+be on its way.
 """
 
 from __future__ import annotations
@@ -12,41 +12,82 @@ from typing import Any
 
 from lakevilla.markers.marker import Listed
 from lakevilla.markers.queue import Happening, State, advance, ahead
-from lakevilla.markers.repo import list_markers, load_markers, place
+from lakevilla.markers.repo import free, list_markers, load_markers, place, place_first
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import is_append
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.record import create_record, delete_record
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import HeldTicket, Queue
 
 
-def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[None]:
-    """Take a place in the queue of each table that has none strong enough.
+def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[str, Access]:
+    """The places to be taken: none that is held is strong enough.
 
     Without Feature.CT, and for transactions that write nothing, there are no queues. What
     is only appended to needs no place before the commit, and often none then.
     """
-    if Feature.CT not in txn.options.features or txn.options.read_only:
-        return
+    if not txn.queues:
+        return {}
     queue = txn.standing.queue
-    missing = {
+    return {
         table: access
         for table, access in wanted.items()
         if access != "append" and (queue is None or not queue.covers(table, access))
     }
+
+
+def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
+    """Take a place in the queue of each table that has none strong enough.
+
+    True if nobody was met: then it took one round, of which what is read beside it is good.
+    """
+    missing = missing_places(txn, wanted)
     if not missing:
-        return
+        return True
+    if txn.standing.queue is None:
+        txn.standing.queue = Queue()
     with during("marker", next(iter(missing)) if len(missing) == 1 else None):
-        parts: list[Program[Any]] = [list_markers(table) for table in missing]
+        takes: list[Program[Any]] = [_take_place(txn, *one) for one in missing.items()]
         if txn.standing.record is None:
-            parts.append(create_record(txn))
-        lists: list[Any] = yield from parallel(parts)
-        found = zip(missing.items(), lists, strict=False)
-        yield from take_tickets(txn, {table: (access, one) for (table, access), one in found})
+            takes.append(create_record(txn))
+        met_nobody: list[Any] = yield from parallel(takes)
+        return all(met_nobody[: len(missing)])
+
+
+def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bool]:
+    """Take ticket 1 while looking who is there; whoever is, is to be behind no one that came later.
+
+    Who holds ticket 1 before those that were there steps behind them at once: who looks in
+    between waits for a moment in vain.
+    """
+    queue = txn.standing.queue
+    assert queue is not None
+
+    def guess() -> Program[HeldTicket | None]:
+        guessed = yield from place_first(table, txn.id, access, txn.context.ids)
+        if guessed.is_doubtful:
+            queue.doubtful.append((table, guessed.ticket.number))
+        if not guessed.is_held:
+            return None
+        # Held from now on, whatever becomes of the list beside it.
+        held = HeldTicket(guessed.ticket, advance(State.PLACING, Happening.PLACED_FIRST))
+        queue.places.append(held)
+        return held
+
+    parts: list[Program[Any]] = [list_markers(table), guess()]
+    listed, held = yield from parallel(parts)
+    others = [one for one in listed if held is None or one.number != held.ticket.number]
+    if held is not None and not others:
+        return True
+    yield from take_ticket(txn, table, access, others)
+    if held is not None:
+        held.state = advance(held.state, Happening.STEPPED_BACK)
+        queue.places.remove(held)
+        yield from free([held.ticket])
+    return False
 
 
 def unplaced_appends(txn: TransactionState) -> list[str]:

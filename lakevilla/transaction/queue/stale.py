@@ -16,7 +16,11 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 
 def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahead]:
-    """Those of whom nothing is to be waited for: ended, aborted, or silent for a lease."""
+    """Those of whom nothing is to be waited for: ended, aborted, or silent for a lease.
+
+    Who has no record has ended, if it has none at the second look either: a marker goes in one
+    round with the record of its transaction, and may be there first (note 25).
+    """
     leases, now = txn.context.leases, txn.context.clock.elapsed()
     found = []
     for one in before:
@@ -25,7 +29,11 @@ def dead(txn: TransactionState, wait: Wait, before: Iterable[Ahead]) -> list[Ahe
             own = txn.context.settings.lease_seconds
             if leases.observe(one.key, one.token, own, now):
                 found.append(one)
-        elif one.txn not in wait.records or leases.is_stale(one.txn, now):
+        elif one.txn not in wait.records:
+            if one.txn in wait.unrecorded:
+                found.append(one)
+            wait.unrecorded.add(one.txn)
+        elif leases.is_stale(one.txn, now):
             found.append(one)
     return found
 

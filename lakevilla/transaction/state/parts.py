@@ -63,8 +63,8 @@ class Binding:
         The sequence of HEAD when it began: no commit of it is older.
     fresh : set of str
         Tables whose logs it has looked at beyond what HEAD tells.
-    placed_since : bool
-        Whether it has taken a place in a queue after it was bound.
+    current : set of str
+        Tables in whose queues it has taken a place, with a HEAD that goes with it.
     paths : set of str
         Tables that its caller has called by their paths before it was bound.
     """
@@ -78,7 +78,7 @@ class Binding:
     began_at: float = 0.0
     started_ms: int = 0
     fresh: set[str] = field(default_factory=set)
-    placed_since: bool = False
+    current: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakevilla.errors import (
     ConflictError,
@@ -24,7 +24,7 @@ from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.queue.places import enter, leave
+from lakevilla.transaction.queue.places import enter, leave, missing_places
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState
@@ -34,21 +34,35 @@ from lakevilla.transaction.verbs.replaced_tables import conflict_of_replaced, re
 
 
 def bind_to_head(
-    txn: TransactionState, locations: Sequence[str] = (), *, probing: bool = False
-) -> Program[None]:
-    """Bind to HEAD at the first use; warm tables are probed in the same round."""
+    txn: TransactionState,
+    locations: Sequence[str] = (),
+    *,
+    probing: bool = False,
+    places: Mapping[str, Access] | None = None,
+) -> Program[bool]:
+    """Bind to HEAD at the first use; warm tables are probed, and places taken, in the same round.
+
+    False if others were met in the queues: then HEAD was read before these places were held.
+    """
     if txn.bound.is_bound:
-        return
+        return True
     with during("version"):
-        yield from _bind(txn, locations, probing=probing)
+        return (yield from _bind(txn, locations, probing=probing, places=places or {}))
 
 
-def _bind(txn: TransactionState, locations: Sequence[str], *, probing: bool) -> Program[None]:
-    warm = [] if not probing else [_warm(txn, location) for location in locations]
-    probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm if tail is not None]
+def _bind(
+    txn: TransactionState,
+    locations: Sequence[str],
+    *,
+    probing: bool,
+    places: Mapping[str, Access],
+) -> Program[bool]:
+    warm = _warm(txn, locations) if probing else []
+    beside: list[Program[object]] = [enter(txn, places)]
+    beside += [probe(txn.context, tail) for tail in warm]
+    met_nobody: object = True
     if txn.through_head:
-        results = yield from parallel([txn.context.head(), *probes])
-        held = results[0]
+        held, met_nobody, *_ = yield from parallel([txn.context.head(), *beside])
         assert held is None or isinstance(held, HeldHead)
         if held is None and not txn.options.read_only:
             held = yield from txn.context.make_head()
@@ -70,14 +84,13 @@ def _bind(txn: TransactionState, locations: Sequence[str], *, probing: bool) -> 
         if txn.standing.key is not None and held is not None:
             yield from enter_key(txn, txn.standing.key)
     else:
-        yield from parallel(probes)
-    for tail in warm:
-        if tail is not None:
-            txn.bound.fresh.add(tail.location)
+        yield from parallel(beside)
+    txn.bound.fresh.update(tail.location for tail in warm)
     txn.bound.is_bound = True
     txn.bound.started_ms = txn.bound.started_ms or txn.context.now_ms()
     txn.bound.began_at = txn.bound.began_at or txn.context.clock.elapsed()
     yield from _refuse_renamed(txn)
+    return bool(met_nobody)
 
 
 def _refuse_renamed(txn: TransactionState) -> Program[None]:
@@ -92,11 +105,12 @@ def _refuse_renamed(txn: TransactionState) -> Program[None]:
             raise TableNotFound(f"there is no table {location}: it was renamed", table=location)
 
 
-def _warm(txn: TransactionState, location: str) -> Tail | None:
-    tail = known_tail(txn.context, location)
-    if tail is None or tail.tip < 0 or tail.snapshot.guarded:
-        return None
-    return tail
+def _warm(txn: TransactionState, locations: Iterable[str]) -> list[Tail]:
+    """The known logs of those tables above which foreign commits may lie."""
+    known = (known_tail(txn.context, location) for location in locations)
+    return [
+        tail for tail in known if tail is not None and tail.tip >= 0 and not tail.snapshot.guarded
+    ]
 
 
 def touch(
@@ -110,7 +124,7 @@ def touch(
     """
     wanted = list(dict.fromkeys(locations))
     if access is not None:
-        yield from take_places(txn, wanted, access)
+        yield from take_places(txn, wanted, access, probing=probing)
     was_bound = txn.bound.is_bound
     yield from bind_to_head(txn, wanted, probing=probing)
     missing = [
@@ -119,18 +133,10 @@ def touch(
         if location not in txn.work.tables or (probing and not txn.work.tables[location].probed)
     ]
     relies_on_rows = probing or access in ("read", "write")
-    if was_bound and txn.reads_newest and missing and relies_on_rows:
+    if was_bound and txn.reads_newest and relies_on_rows and set(missing) - txn.bound.current:
         # Not bound to one state of the lake: each table as it is when its rows first matter.
         with during("version"):
             txn.bound.held = yield from txn.context.head()
-    elif was_bound and txn.bound.placed_since:
-        # Whoever went before is in the newest HEAD, or is waited for: on an older
-        # one the work that is done now would have to be done again.
-        txn.bound.placed_since = False
-        with during("version"):
-            held = yield from txn.context.head()
-        if held is not txn.bound.held:
-            yield from extend(txn)
     yield from parallel([_open_table(txn, location, probing) for location in missing])
     if access is not None and txn.queues:
         yield from enter(txn, dict.fromkeys(wanted, access))
@@ -161,15 +167,22 @@ def _opened(txn: TransactionState, location: str) -> Program[LakeVillaError | No
 
 
 def take_places(
-    txn: TransactionState, locations: Iterable[str], access: Access, *, creating: bool = False
+    txn: TransactionState,
+    locations: Iterable[str],
+    access: Access,
+    *,
+    creating: bool = False,
+    probing: bool = False,
 ) -> Program[None]:
-    """Take places in the queues of tables that are there, before their state is read.
+    """Take places in the queues of tables that are there, and move to the HEAD that goes with them.
 
-    An append relies on no state, so it takes its place when it commits, if anybody is ahead.
+    HEAD, and with ``probing`` the logs, are asked in the round of the places. Who commits
+    between the two is met at the commit, as without queues. An append relies on no state,
+    so it takes its place when it commits, if anybody is ahead.
     """
-    if not txn.queues or access == "append":
-        return
     wanted = list(locations)
+    if not missing_places(txn, dict.fromkeys(wanted, access)):
+        return
     if not creating:
         with during("metadata"):
             tails = yield from parallel(
@@ -177,10 +190,41 @@ def take_places(
             )
         # Where there is no log a name may be misspelt: nothing is left behind there.
         wanted = [tail.location for tail in tails if tail.tip >= 0]
-    places = 0 if txn.standing.queue is None else len(txn.standing.queue.places)
-    yield from enter(txn, dict.fromkeys(wanted, access))
-    if txn.standing.queue is not None and len(txn.standing.queue.places) > places:
-        txn.bound.placed_since |= txn.bound.is_bound and not txn.reads_newest
+    places = missing_places(txn, dict.fromkeys(wanted, access))
+    if not places:
+        return
+    txn.bound.current.update(places)
+    if not txn.bound.is_bound:
+        if (yield from bind_to_head(txn, wanted, probing=probing, places=places)):
+            return
+    elif not (yield from _enter_further(txn, places, probing=probing)):
+        return
+    # Whoever went before is in the newest HEAD, or is waited for: on an older one the
+    # work that is done now would have to be done again.
+    with during("version"):
+        held = yield from txn.context.head()
+    if txn.reads_newest:
+        txn.bound.held = held
+    elif held is not txn.bound.held:
+        yield from extend(txn)
+
+
+def _enter_further(
+    txn: TransactionState, places: Mapping[str, Access], *, probing: bool
+) -> Program[bool]:
+    """Take further places, with HEAD in the same round; whether to move to the newest HEAD."""
+    warm = _warm(txn, places) if probing else []
+    probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
+    with during("version"):
+        held, met_nobody, *_ = yield from parallel(
+            [txn.context.head(), enter(txn, places), *probes]
+        )
+    txn.bound.fresh.update(tail.location for tail in warm)
+    if met_nobody and txn.reads_newest:
+        assert isinstance(held, HeldHead | None)
+        txn.bound.held = held
+        return False
+    return not met_nobody or held is not txn.bound.held
 
 
 def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[None]:

@@ -27,6 +27,12 @@ CATCHERS = {
     "failed_is_not_renewed": lambda: (
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCTI)
     ),
+    "nobody_steps_back": (
+        queues.test_whoever_takes_number_one_before_those_that_wait_steps_behind_them
+    ),
+    "one_look_for_a_record": lambda: (
+        queues.test_a_marker_that_lands_before_its_record_is_waited_for(RCTI)
+    ),
     "places_given_back_too_early": lambda: (
         queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
     ),

@@ -6,6 +6,7 @@ import pytest
 from lakevilla.errors import AlreadyCommitted, ConflictError, ForeignConflict, TransactionAborted
 from lakevilla.global_log.repo import load_head
 from lakevilla.maintenance import recovery
+from lakevilla.markers.marker import markers_prefix, ticket_of
 from lakevilla.settings import Settings
 from lakevilla.store.effects import Get, Sleep, sleep
 from lakevilla.sublogs.operations import Guard
@@ -526,6 +527,50 @@ def test_an_append_lets_those_go_first_who_have_a_place(features):
     assert settled(simulation)["a"] == {0: 101, 1: 100, 7: 0}
 
 
+@QUEUED
+def test_a_marker_that_lands_before_its_record_is_waited_for(features):
+    """They go in one round, so whoever looks in between must look once more (note 25)."""
+    simulation = lake()
+    first = Process(simulation, increment("a", 1, features), "first").until("_lakevilla/txns/")
+    assert markers_at(simulation, "a") == [1]
+    second = Process(simulation, increment("a", 10, features), "second")
+    go_on_until_it_waits(second)
+    assert markers_at(simulation, "a") == [1, 2]
+    first.step()  # the record
+    for _ in range(8):
+        second.step()
+    assert markers_at(simulation, "a") == [1, 2], "its place is still its own"
+    first.finish()
+    second.finish()
+    assert settled(simulation)["a"] == {0: 111, 1: 100}
+
+
+def test_whoever_takes_number_one_before_those_that_wait_steps_behind_them():
+    simulation = lake()
+    gone = Process(simulation, increment("a", 1, RCTI), "gone").until(HEAD)
+    waiting = Process(simulation, increment("a", 10, RCTI), "waiting")
+    go_on_until_it_waits(waiting)
+    gone.finish()
+    assert markers_at(simulation, "a") == [2]
+    late = Process(simulation, increment("a", 100, RCTI), "late")
+    go_on_until_it_waits(late)
+    assert markers_at(simulation, "a") == [2, 3], "it has freed number 1"
+    waiting.finish()
+    late.finish()
+    assert settled(simulation)["a"] == {0: 211, 1: 100}
+
+
+def go_on_until_it_waits(process):
+    while not isinstance(process.next, Sleep):
+        process.step()
+        assert not process.done, "it has waited for nobody"
+
+
+def markers_at(simulation, table):
+    names = simulation.store.list(markers_prefix(table))
+    return sorted(ticket_of(info.key) for info in names)
+
+
 def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
     """Else the operation would be done on an outdated state, and again at the commit."""
     simulation = lake()
@@ -533,14 +578,13 @@ def test_a_table_is_read_as_it_is_once_the_place_in_its_queue_is_taken():
     def late(client):
         txn = begin(client, RCTI)
         yield from add_to(txn, "a", 1)
+        # Decided meanwhile and not published: HEAD alone tells of it.
+        Process(simulation, increment("b"), "rival").until("b/_delta_log")
         yield from add_to(txn, "b", 1)
         yield from commit(txn)
         return txn.work.redos
 
-    one = Process(simulation, late, "late").until("b/_lakevilla/markers")
-    # Decided meanwhile and not published: HEAD alone tells of it.
-    Process(simulation, increment("b"), "rival").until("b/_delta_log")
-    assert one.finish() == 0
+    assert Process(simulation, late, "late").finish() == 0
     assert settled(simulation) == {"a": {0: 101, 1: 100}, "b": {0: 102, 1: 100}}
 
 

@@ -44,6 +44,7 @@ EXPECTED = {
     ("waiting", "SWEPT", "stale"),
     ("first", "OVERTAKEN", "waiting"),
     ("first", "GAVE_WAY", "shifted"),
+    ("first", "STEPPED_BACK", "freed"),
     ("first", "COMMITTED", "freed"),
     ("first", "SWEPT", "stale"),
     ("shifted", "TAKEN", "shifted"),
