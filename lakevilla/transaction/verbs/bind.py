@@ -58,11 +58,12 @@ def _bind(
     places: Mapping[str, Access],
 ) -> Program[bool]:
     warm = _warm(txn, locations) if probing else []
-    beside: list[Program[object]] = [enter(txn, places)]
-    beside += [probe(txn.context, tail) for tail in warm]
+    beside: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
+    beside += [enter(txn, places)] if places else []
     met_nobody: object = True
     if txn.through_head:
-        held, met_nobody, *_ = yield from parallel([txn.context.head(), *beside])
+        found = yield from parallel([txn.context.head(), *beside])
+        held, met_nobody = found[0], not places or found[-1]
         assert held is None or isinstance(held, HeldHead)
         if held is None and not txn.options.read_only:
             held = yield from txn.context.make_head()

@@ -18,9 +18,10 @@ from lakevilla.transaction.queue.ahead import who_is_ahead
 from lakevilla.transaction.queue.places import take_ticket
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldTicket, Queue
+from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
 from tests.support import by_hand
 from tests.support.by_hand import outcome
+from tests.support.wait_graphs import record
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def txn(context: Context) -> TransactionState:
     """It holds ticket 3 of table ``t``."""
     txn = by_hand.begun(context, features=Feature.CT | Feature.I)
     txn.standing.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
+    txn.standing.record = HeldRecord(record(txn.id, [("t", 3)], []), Token("record"), 0.0)
     return txn
 
 

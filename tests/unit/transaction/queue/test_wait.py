@@ -15,9 +15,10 @@ from lakevilla.sublogs.record import Ticket
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.state.values import HeldTicket, Queue
+from lakevilla.transaction.state.values import HeldRecord, HeldTicket, Queue
 from tests.support import by_hand
 from tests.support.by_hand import first_asked, outcome
+from tests.support.wait_graphs import record
 
 OWN = ObjectInfo(marker_key("t", 3), 1, Token("own"), 0.0)
 
@@ -38,6 +39,7 @@ def context(clock: by_hand.StoppedClock) -> Context:
 def txn(context: Context) -> TransactionState:
     txn = by_hand.begun(context, features=Feature.CT | Feature.I)
     txn.standing.queue = Queue([HeldTicket(Ticket("t", 3, "write"), State.FIRST)])
+    txn.standing.record = HeldRecord(record(txn.id, [("t", 3)]), Token("record"), 0.0)
     return txn
 
 
