@@ -32,6 +32,7 @@ MODULES = {
     "page_checksums": "bench.engines.page_checksums",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
+    "tpcds_warm": "bench.tpcds.warm",
     "lst_bench": "bench.lst_bench.driver",
     "treecat_mix": "bench.treecat_mix",
     "tpcc": "bench.tpcc.driver",

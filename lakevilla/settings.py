@@ -101,7 +101,9 @@ class Settings:
     target_file_size_bytes : int
         The approximate maximum size of data files.
     memory_limit_bytes : int
-        The memory limit of the DuckDB engine.
+        The memory limit of the DuckDB engine. SELECTs of ``sql`` have as much again, all of them
+        together, and keep there what they have read of files until another needs the memory or
+        the lake is closed.
     in_memory_file_limit_bytes : int
         Data files up to this size stay in memory until the commit stores them together with the
         commit object; larger ones are uploaded at once.

@@ -104,14 +104,14 @@ class LakeClient:
         place = store.place if isinstance(store, LakeStore) else root
         relied_on = is_relied_on if checks else None
         self.runner = Runner(store, ids, settings, checked=relied_on, place=place)
-        engine = DuckDBEngine(DataFiles(self.runner), settings, ids)
+        self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root,
             clock,
             ids,
             settings,
             _formats(self.uri_of),
-            self._engine(engine),
+            self._engine(self._embedded),
             notify=self.notify,
             connected=tuple(catalogs or ()),
         )
@@ -143,9 +143,13 @@ class LakeClient:
         return self.runner.run(program)
 
     def close(self) -> None:
-        """Wait for what is under way in the background, and renew nothing any more."""
+        """Wait for what is under way in the background, and renew nothing any more.
+
+        What SQL keeps of the tables in memory goes too.
+        """
         self._heartbeat.close()
         self._background.close()
+        self._embedded.close()
 
     # -- what other sorts of lake do otherwise ------------------------------------
 

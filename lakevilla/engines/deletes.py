@@ -44,6 +44,9 @@ class Deleted:
     positions: pa.Table | None = None
     equality: tuple[EqualityDeletes, ...] = ()
 
+    def __bool__(self) -> bool:
+        return self.positions is not None or bool(self.equality)
+
 
 def read_deletes(table: TableInput) -> Program[Deleted]:
     """All that is deleted of a table's files.

@@ -44,6 +44,21 @@ def test_all_systems_answer_and_are_drawn_with_what_planning_takes(tmp_path: Pat
         assert (tmp_path / f"tpcds-{plot}.svg").stat().st_size > 1000
 
 
+def test_warm_queries_take_turns_and_are_held_against_duckdb(tmp_path: Path) -> None:
+    result = execute(benchmark("tpcds_warm"), tmp_path, given={"queries": "90"}, seed=5, quick=True)
+    assert result.checks == {ANSWERED: True}, [one.deaths for one in result.series]
+    assert [(one.system, one.params["query"]) for one in result.series] == [
+        (system, query) for query in ("Q90", "count") for system in ("DuckDB", "R|I", "snapshot")
+    ]
+    assert all(len(one.of_repeats("cpu_ms")) == 2 for one in result.series)
+    assert [one.target for one in result.targets] == [
+        "Q90, CPU: a snapshot, times DuckDB",
+        "Q90, time: a snapshot, times DuckDB",
+        "count(*), CPU beyond DuckDB's, ms",
+    ]
+    assert (tmp_path / "tpcds_warm-cpu.svg").stat().st_size > 1000
+
+
 def test_an_answer_of_too_few_rows_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,13 +56,12 @@ class Database:
         assert self._directory is not None
         return self._directory
 
-    def isolated(self) -> duckdb.DuckDBPyConnection:
-        """A database of its own, for SQL that may see nothing but what it is given."""
-        connection = _connect(self._data, self._settings, self.directory, self._threads)
-        # A query opens its files more than once: to plan, and to run.
-        with translated(None):
-            connection.execute("SET parquet_metadata_cache = true")
-        return connection
+    def another(self, files: StoreFileSystem, *, keeps: bool) -> duckdb.DuckDBPyConnection:
+        """A database beside this one, of the same limits, that reads the store by ``files``.
+
+        One that ``keeps`` what it has read finds it again for as long as it needs no memory.
+        """
+        return _connect(self._settings, self.directory, self._threads, files, keeps)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = self._connection
@@ -79,7 +78,15 @@ class Database:
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
-                connection = _connect(self._data, self._settings, directory, self._threads)
+                # Local files are in the system's cache already; a second copy here
+                # would fill the memory limit.
+                connection = _connect(
+                    self._settings,
+                    directory,
+                    self._threads,
+                    StoreFileSystem(self._data),
+                    not self.is_local,
+                )
                 # The engine's own joins name the smaller side last. DuckDB would
                 # guess at 1000 rows a file and build its hash table of the larger.
                 with translated(None):
@@ -94,7 +101,7 @@ class Database:
 
 
 def _connect(
-    data: DataAccess, settings: Settings, directory: str, threads: int | None
+    settings: Settings, directory: str, threads: int | None, files: StoreFileSystem, keeps: bool
 ) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         ":memory:",
@@ -105,15 +112,13 @@ def _connect(
             "python_enable_replacements": False,
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
-            # Local files are in the system's cache already; a second copy here
-            # would fill the memory limit.
-            "enable_external_file_cache": data.local_path("_lakevilla") is None,
+            "enable_external_file_cache": keeps,
             **({} if threads is None else {"threads": threads}),
         },
     )
     with translated(None):
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
-    connection.register_filesystem(StoreFileSystem(data))
+    connection.register_filesystem(files)
     return connection
 
 

@@ -21,7 +21,9 @@ from lakevilla.engines.base import (
     projection,
 )
 from lakevilla.engines.duckdb.database import Database, stream
+from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
+from lakevilla.engines.duckdb.reading.given import GivenTables
 from lakevilla.engines.duckdb.reading.query import query
 from lakevilla.engines.duckdb.reading.relation import read_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
@@ -69,6 +71,8 @@ class DuckDBEngine:
     ) -> None:
         self._data, self._settings, self._ids = data, settings, ids
         self._database = Database(data, settings, threads)
+        self._given = GivenTables(data, ids)
+        self._closed = ClosedDatabases(self._database, self._given.names)
 
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
@@ -183,10 +187,16 @@ class DuckDBEngine:
     ) -> Program[pa.Table]:
         """One SELECT that sees ``tables`` and ``views`` and nothing else."""
         inputs = {}
-        for number, (table_name, table) in enumerate(tables.items()):
-            inputs[table_name] = yield from read_files(self._data, table, f"table{number}")
+        for table_name, table in tables.items():
+            inputs[table_name] = yield from self._given.files(table)
         with self._looked_into(*tables.values(), name=None):
-            return query(self._database, sql, inputs, views, params)
+            by_footers = self._database.is_local
+            return query(self._closed, sql, inputs, views, params, plans_by_footers=by_footers)
+
+    def close(self) -> None:
+        """Let go what is kept between statements; the engine can be used again."""
+        self._closed.close()
+        self._given.forget()
 
     def _rows(self, source: pa.RecordBatchReader | StagedRows) -> pa.RecordBatchReader:
         return read_staged(self._data, source) if isinstance(source, StagedRows) else source

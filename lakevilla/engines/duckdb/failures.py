@@ -16,6 +16,7 @@ from typing import Literal
 import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb.file_system import with_keys
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -96,18 +97,19 @@ def translated(table: str | None, taps: Iterable[Tap] = ()) -> Iterator[None]:
         interruption = _interruption(error)
         if interruption is not None:
             raise interruption from None
-        ours = _OURS.match(str(error))
+        text = with_keys(str(error))
+        ours = _OURS.match(text)
         if ours is not None:
             kind = StoreError if ours["kind"] == "StoreError" else CorruptObject
             raise kind(ours["message"], table=table) from None
         # A stream out of DuckDB raises OSError with DuckDB's text; others of
         # these types come from elsewhere and are not ours to explain.
-        match = _PREFIX.match(str(error))
+        match = _PREFIX.match(text)
         if match is None and not isinstance(error, duckdb.Error):
             raise
-        explained = _explain(str(error), match, table)
-        if not _is_known(str(error), explained):
-            undecodable = is_no_text(str(error)) or _UNDECODABLE.search(str(error))
+        explained = _explain(text, match, table)
+        if not _is_known(text, explained):
+            undecodable = is_no_text(text) or _UNDECODABLE.search(text)
             doubt = "decoding" if undecodable else "values"
             setattr(explained, _DOUBT, doubt)
         raise explained from None

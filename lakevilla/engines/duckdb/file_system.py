@@ -1,20 +1,30 @@
-"""Where DuckDB finds a table's files: paths on this machine, or our store as a file system."""
+"""Where DuckDB finds a table's files: paths on this machine, or our store as a file system.
+
+A statement of a user's reads files by names that nobody can guess (``GivenFiles``), wherever
+the lake is: what was not given to it can't be named, and nothing can be written.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 import fsspec  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess
+from lakevilla.errors import CorruptObject, StoreError
 
 _PROTOCOL = "lakevilla"
-_URL = re.compile(rf"(?:{_PROTOCOL}://)?(?P<key>.*)\?size=(?P<size>\d+)")
+#: All that a database may reach which is closed otherwise.
+STORE_URL = f"{_PROTOCOL}://"
+_URL = re.compile(rf"(?:{STORE_URL})?(?P<key>.*)\?size=(?P<size>\d+)")
+_IN_TEXT = re.compile(rf"{STORE_URL}(?P<key>[^?'\"\s]*)\?size=\d+(?:&as=[0-9a-f]+)?")
 _GLOB = re.compile(r"[*?\[]")
 _LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
@@ -30,6 +40,11 @@ def readable_path(data: DataAccess, key: str, size: int) -> str:
         return f"{_PROTOCOL}://{quote(key, safe='/')}?size={size}"
     # read_parquet takes every path for a pattern; a bracket makes one literal.
     return _GLOB.sub(lambda match: f"[{match.group()}]", local)
+
+
+def with_keys(text: str) -> str:
+    """A text of DuckDB's, with the keys of data files in the place of its names for them."""
+    return _IN_TEXT.sub(lambda match: unquote(match["key"]), text)
 
 
 def literal_path(path: str) -> str:
@@ -53,6 +68,8 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         self._data = data
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> _File:
+        if mode != "rb":
+            raise PermissionError(f"{path}: data files are only read here")
         key, size = _parse(path)
         return _File(self._data.open_input(key, size), size)
 
@@ -71,6 +88,72 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def modified(self, path: str) -> datetime.datetime:
         # Data files are immutable: a constant lets DuckDB's block cache work.
         return _LONG_AGO
+
+
+class GivenFile(str):
+    """The name of one data file; the file can be opened by it while this object lives."""
+
+    __slots__ = ("__weakref__", "key", "size")
+    key: str
+    size: int
+
+
+class GivenFiles(StoreFileSystem):
+    """Files that were given to whoever reads here, each by a name that nobody can guess.
+
+    Nothing is listed and nothing is written. A name belongs to a file's key, its size and the
+    time that the table's log has for it, and is never used for another file: what a cache has
+    under a name is what the file holds, even if a client that breaks the formats' rule has
+    written other bytes under the same key and put those into the log.
+    """
+
+    def __init__(self, data: DataAccess, nonce: Callable[[], str]) -> None:
+        super().__init__(data)
+        self._nonce = nonce
+        #: How many names were made.
+        self.made = 0
+        self._files: WeakValueDictionary[tuple[str, int, int], GivenFile] = WeakValueDictionary()
+        self._names: WeakValueDictionary[str, GivenFile] = WeakValueDictionary()
+
+    def give(self, key: str, size: int, modified: int) -> GivenFile:
+        """The file's name. Two threads may get two names for one file: each is good."""
+        file = self._files.get((key, size, modified))
+        if file is None:
+            file = GivenFile(f"{STORE_URL}{quote(key, safe='/')}?size={size}&as={self._nonce()}")
+            file.key, file.size = key, size
+            self.made += 1
+            self._names[str(file)] = file
+            self._files[key, size, modified] = file
+        return file
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> _File:
+        file = self._named(path)
+        if file is None or mode != "rb":
+            raise PermissionError(f"{with_keys(path)}: there is no such data file to read here")
+        try:
+            return _File(self._data.open_input(file.key, file.size), file.size)
+        except CorruptObject:
+            raise StoreError(
+                f"data file {file.key} is gone; check that it was not vacuumed, then try again"
+            ) from None
+
+    def glob(self, path: str, **options: Any) -> list[str]:
+        return [path] if self._named(path) is not None else []
+
+    def exists(self, path: str, **options: Any) -> bool:
+        return self._named(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        return self._named(path) is not None
+
+    def size(self, path: str) -> int:
+        file = self._named(path)
+        if file is None:
+            raise FileNotFoundError(with_keys(path))
+        return file.size
+
+    def _named(self, path: str) -> GivenFile | None:
+        return self._names.get(path if path.startswith(STORE_URL) else STORE_URL + path)
 
 
 class _File:

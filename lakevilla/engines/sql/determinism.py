@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from sqlglot import Token, TokenType
 
+from lakevilla.engines.sql.remembered import remembered
 from lakevilla.engines.sql.select import tokens_of
 from lakevilla.errors import InvalidOperation
 
@@ -64,8 +65,23 @@ _BARE = {"current_timestamp", "current_date", "current_time", "localtime", "loca
 
 def with_fixed_time(sql: str, now: datetime) -> str:
     """``sql`` with the time of the transaction in the place of ``now()`` and its kin."""
-    tokens = tokens_of(sql)
     pieces, position = [], 0
+    for start, end, kind in _times_in(sql):
+        value = (
+            f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
+            if kind == "timestamp"
+            else f"DATE '{now:%Y-%m-%d}'"
+        )
+        pieces += [sql[position:start], value]
+        position = end + 1
+    return "".join([*pieces, sql[position:]])
+
+
+@remembered
+def _times_in(sql: str) -> tuple[tuple[int, int, str], ...]:
+    """Where functions of the time stand, first and last character, and what they return."""
+    found = []
+    tokens = tokens_of(sql)
     for index, token in enumerate(tokens):
         name = _called(tokens, index)
         kind = FIXED_FUNCTIONS.get(name)
@@ -76,14 +92,8 @@ def with_fixed_time(sql: str, now: datetime) -> str:
             if not _is(tokens, index + 2, ")"):
                 _refuse(name, "with arguments")
             end = tokens[index + 2].end
-        value = (
-            f"TIMESTAMPTZ '{now:%Y-%m-%d %H:%M:%S.%f}+00'"
-            if kind == "timestamp"
-            else f"DATE '{now:%Y-%m-%d}'"
-        )
-        pieces += [sql[position : token.start], value]
-        position = end + 1
-    return "".join([*pieces, sql[position:]])
+        found.append((token.start, end, kind))
+    return tuple(found)
 
 
 def refuse_volatile(sql: str) -> None:

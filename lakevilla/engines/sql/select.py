@@ -13,6 +13,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from lakevilla.engines.sql.remembered import remembered
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.parse import refuse_unused
 
@@ -38,8 +39,8 @@ class Select:
         return sorted({("/".join(parts), table_name(parts)) for parts in self.references})
 
 
-# Table functions that make rows of their arguments alone.
-_PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
+#: Table functions that make rows of their arguments alone.
+PURE_TABLE_FUNCTIONS = frozenset({"unnest", "range", "generate_series"})
 # Functions that look beyond the rows of a query: settings, secrets, files, other SQL.
 _REACHING = re.compile(
     r"(read|scan|sniff|parquet|duckdb|pragma|pg|load|which|query|write|json_execute)_.*|.*_scan|"
@@ -50,6 +51,11 @@ _REACHING = re.compile(
 
 def select_of(sql: str, params: Iterable[str] | None = None, dialect: Dialect = "duckdb") -> Select:
     """A SELECT that sees tables alone; anything else raises ``InvalidOperation``."""
+    return _select_of(sql, None if params is None else frozenset(params), dialect)
+
+
+@remembered
+def _select_of(sql: str, params: frozenset[str] | None, dialect: Dialect) -> Select:
     root = query_of(named_parameters(sql, params) if dialect == "duckdb" else sql, dialect)
     if dialect == "spark":
         _refuse_table(sql)
@@ -97,7 +103,11 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
     it marks a parameter where no value can stand to its left. With ``params``
     only those names count, and each must be used.
     """
-    names = None if params is None else set(params)
+    return _named_parameters(sql, None if params is None else frozenset(params))
+
+
+@remembered
+def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
     tokens = tokens_of(sql)
     pieces, position, used = [], 0, set()
     for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
@@ -124,6 +134,11 @@ def named_parameters(sql: str, params: Iterable[str] | None = None) -> str:
 
 def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
     """The tokens of a text that is not empty; their ``start`` and ``end`` are offsets in it."""
+    return list(_tokens_of(sql, dialect))
+
+
+@remembered
+def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
     try:
@@ -134,7 +149,7 @@ def tokens_of(sql: str, dialect: Dialect = "duckdb") -> list[Token]:
         tokens.pop()
     if not tokens:
         raise InvalidOperation("sql is empty; give one statement as text")
-    return tokens
+    return tuple(tokens)
 
 
 class _Tokens(DuckDB.Tokenizer):
@@ -175,11 +190,16 @@ def _refuse_reaching(node: exp.Expr) -> None:
         raise InvalidOperation(f"{node.key} is not supported inside a query; use only SELECT")
     if isinstance(node, exp.Func):
         name = _function_name(node)
-        if _REACHING.fullmatch(name):
+        if is_reaching(name):
             raise InvalidOperation(
                 f"function {name} reaches beyond the lake's tables; register the data as a table "
                 "or pass it in views"
             )
+
+
+def is_reaching(function: str) -> bool:
+    """Whether a function looks beyond the rows of a query."""
+    return _REACHING.fullmatch(function.lower()) is not None
 
 
 def table_name(parts: Sequence[str]) -> str:
@@ -200,7 +220,7 @@ def table_parts(table: exp.Table) -> tuple[str, ...] | None:
             "a parameter stands for a value, and can't name a table: write the table's name"
         )
     name = _function_name(this) if isinstance(this, exp.Func) else type(this).__name__.lower()
-    if name in _PURE_TABLE_FUNCTIONS or isinstance(this, (exp.GenerateSeries, exp.Unnest)):
+    if name in PURE_TABLE_FUNCTIONS or isinstance(this, (exp.GenerateSeries, exp.Unnest)):
         return None
     raise InvalidOperation(
         f"{name} is no table of the lake; register the data as a table or pass it in views"

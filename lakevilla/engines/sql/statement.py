@@ -19,6 +19,7 @@ from lakevilla.engines.sql.dml import (
     UpdateStatement,
     parse_dml,
 )
+from lakevilla.engines.sql.remembered import remembered
 from lakevilla.engines.sql.select import (
     Dialect,
     Select,
@@ -51,18 +52,23 @@ def parse_statement(
         No statement, more than one, one that is not supported, or one that
         reaches beyond the lake's tables.
     """
-    tokens = tokens_of(sql, dialect)
-    _refuse_unnamed(tokens)
-    word = tokens[0].text.upper()
+    word = _first_word(sql, dialect)
     if word in _QUERY_WORDS:
         return select_of(sql, params, dialect)
     if word in ("INSERT", "UPDATE", "DELETE", "MERGE"):
-        return parse_dml(sql, tokens, dialect)
+        return parse_dml(sql, tokens_of(sql, dialect), dialect)
     instead = _INSTEAD.get(word, "or the method of the transaction for it")
     raise InvalidOperation(
         f"{word} is not supported in sql; use one SELECT, INSERT, UPDATE, DELETE or MERGE, "
         f"{instead}"
     )
+
+
+@remembered
+def _first_word(sql: str, dialect: Dialect) -> str:
+    tokens = tokens_of(sql, dialect)
+    _refuse_unnamed(tokens)
+    return tokens[0].text.upper()
 
 
 #: What does in Python what a word does elsewhere.

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.file_system import _File
-from lakevilla.engines.duckdb.reading import query as query_module
-from lakevilla.engines.duckdb.reading.query import open_for
-from lakevilla.engines.duckdb.reading.relation import read_files
+from lakevilla.engines.duckdb.reading.closed import Session
+from lakevilla.engines.duckdb.reading.query import opened
+from lakevilla.engines.sql.select import select_of
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from tests.support.engine_lake import Lake, ordered
 
@@ -36,6 +36,17 @@ def query(
     inputs = {name: lake.input(table) for name, table in (tables or {}).items()}
     readers = {name: rows.to_reader() for name, rows in (views or {}).items()}
     return lake.runner.run(lake.engine.query(sql, inputs, readers, params or {})).to_pylist()
+
+
+def shown(lake: Lake, sql: str) -> AbstractContextManager[Session]:
+    """What a statement runs in, with the tables that it names."""
+    references = select_of(sql).references
+    tables = {
+        "/".join(parts): lake.runner.run(lake.engine._given.files(lake.input("/".join(parts))))
+        for parts in references
+    }
+    far = not lake.engine._database.is_local
+    return opened(lake.engine._closed, sql, references, tables, {}, plans_by_footers=not far)
 
 
 @pytest.fixture
@@ -94,14 +105,14 @@ def test_the_planner_knows_what_values_the_files_have(
     lake.make("t", pa.table({"k": [1, 2], "beside": beside}))
     plans: list[str] = []
 
-    def explained(*given: Any) -> duckdb.DuckDBPyConnection:
-        connection = open_for(*given)
-        plans.append(
-            connection.execute("EXPLAIN SELECT beside FROM t WHERE k = 7").fetchall()[0][1]
-        )
-        return connection
+    run = Session.run
 
-    monkeypatch.setattr(query_module, "open_for", explained)
+    def explained(session: Session, sql: str, params: Mapping[str, object]) -> pa.Table:
+        plan = session.connection.execute("EXPLAIN SELECT beside FROM t WHERE k = 7")
+        plans.append(plan.fetchall()[0][1])
+        return run(session, sql, params)
+
+    monkeypatch.setattr(Session, "run", explained)
     assert query(lake, "SELECT count(*)::INT AS n FROM t", {"t": "t"}) == [{"n": 2}]
     assert "EMPTY_RESULT" in plans[0], plans[0]
 
@@ -116,14 +127,10 @@ def test_a_join_is_planned_by_how_many_rows_its_tables_have(
     paid = pa.array([None] * 7000, kind)
     lake.make("many", pa.table({"k": range(7000), "paid": paid}))
     lake.make("few", pa.table({"k": range(3), "paid": paid[:3]}))
-    tables = {
-        name: lake.runner.run(read_files(lake.engine._data, lake.input(name), name))
-        for name in ("many", "few")
-    }
-    connection = open_for(lake.engine._database, [("many",), ("few",)], tables, {})
-    ((_, plan),) = connection.execute(
-        "EXPLAIN (FORMAT json) SELECT max(many.paid) FROM many JOIN few USING (k)"
-    ).fetchall()
+    with shown(lake, "SELECT max(many.paid) FROM many JOIN few USING (k)") as session:
+        ((_, plan),) = session.connection.execute(
+            "EXPLAIN (FORMAT json) SELECT max(many.paid) FROM many JOIN few USING (k)"
+        ).fetchall()
     assert {"7000", "3"} <= set(re.findall(r'"Estimated Cardinality": "(\d+)"', plan))
 
 
@@ -273,11 +280,11 @@ def test_the_database_holds_even_if_the_statement_was_not_looked_at(
     lake = Lake(str(tmp_path / "lake"))
     lake.make("customers", pa.table({"c": [1]}))
     python_variable = pa.table({"password": ["hunter2"]})  # noqa: F841 (bait for replacement scans)
-    connection = open_for(lake.engine._database, {("customers",)}, {}, {})
-    try:
-        found = repr(connection.execute(attack.format(**prey)).fetchall())
-    except duckdb.Error as error:
-        found = str(error)
+    with shown(lake, "SELECT * FROM customers") as session:
+        try:
+            found = repr(session.connection.execute(attack.format(**prey)).fetchall())
+        except duckdb.Error as error:
+            found = str(error)
     assert "hunter2" not in found
     assert not os.path.exists(prey["out"])
 
@@ -294,7 +301,5 @@ def test_columns_of_the_engine_are_not_shown(sales: Lake) -> None:
 
 def test_a_database_is_closed_to_settings(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
-    assert isinstance(lake.engine._database, Database)
-    connection = open_for(lake.engine._database, set(), {}, {})
-    with pytest.raises(duckdb.Error, match="locked"):
-        connection.execute("SET threads = 1")
+    with shown(lake, "SELECT 1") as session, pytest.raises(duckdb.Error, match="locked"):
+        session.connection.execute("SET threads = 1")

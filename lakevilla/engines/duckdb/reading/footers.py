@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from lakevilla.engines.duckdb.failures import translated
-from lakevilla.engines.duckdb.file_system import literal_path
+from lakevilla.engines.duckdb.file_system import literal_path, with_keys
 from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds
 from lakevilla.engines.duckdb.sqltext import has_bytes, is_bytes, is_text, quote_text
 from lakevilla.errors import UnsupportedTableFeature
@@ -99,9 +99,9 @@ def called_in(
         # Without columns of bytes all text is read as such, whatever the file says.
         root = _tree(zip(*columns, strict=True), mixed)
         if of_iceberg:
-            called = _called(root, layout, mapping, files[0])
+            called = _called(root, layout, mapping, with_keys(files[0]))
         else:
-            called = _called_by_name(root, layout, files[0])
+            called = _called_by_name(root, layout, with_keys(files[0]))
         found.update((written.get(path, path), called) for path in files)
     return found
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
 from lakevilla.engines.duckdb.expressions import to_duckdb
-from lakevilla.engines.duckdb.file_system import readable_path
+from lakevilla.engines.duckdb.file_system import GivenFiles, readable_path, with_keys
 from lakevilla.engines.duckdb.reading.above import (
     above,
     may_be_narrower,
@@ -80,6 +80,7 @@ class _Reading:
     uniform: bool
     as_stored: frozenset[str]
     where: Expr | None
+    placed: bool
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Files:
 
     ``partitions`` are those of the rows as they would be written now; None where the file's
     rows may belong to several. ``constants`` are what all rows of a file have in columns that
-    are not in it. ``name`` prefixes the helper tables that ``bind`` registers on a cursor.
+    are not in it. ``name`` prefixes the ``helpers``, tables that ``bind`` registers on a cursor.
     """
 
     layout: Layout
@@ -101,6 +102,7 @@ class Files:
     chosen: tuple[int, ...]
     within: tuple[frozenset[int], ...] = ()
     called: dict[str, Called] = dataclasses.field(default_factory=dict, repr=False)
+    helpers: set[str] = dataclasses.field(default_factory=set, repr=False)
 
     def only(self, ordinals: Iterable[int]) -> Files:
         """Some of the files; their places stay what they were."""
@@ -170,15 +172,20 @@ class Files:
         where: Expr | None = None,
         uniform: bool = False,
         as_stored: frozenset[str] = frozenset(),
+        placed: bool = True,
     ) -> str:
         """The relation's SQL, its helper tables registered on ``cursor``.
 
-        Rows for which ``where``, bound, is not true may be left out.
+        Rows for which ``where``, bound, is not true may be left out. Unless it is ``placed``,
+        the relation has the table's columns alone: that spares DuckDB counting rows.
         """
+        if not placed and self.deleted:
+            sql = self.bind(cursor, where=where, uniform=uniform, as_stored=as_stored)
+            return f"SELECT * EXCLUDE ({FILE}, {ROW}) FROM ({sql})"
         if not self.chosen:
-            return self._empty()
+            return self._empty(placed)
         self._look(cursor)
-        reading = _Reading(uniform, as_stored, self._loosened(where))
+        reading = _Reading(uniform, as_stored, self._loosened(where), placed)
         groups: dict[tuple[Constants, Called], list[int]] = {}
         for ordinal in self.chosen:
             called, constants = self._called(ordinal), self.constants[ordinal]
@@ -212,33 +219,32 @@ class Files:
     def _check_held(self, ordinal: int, called: Called) -> None:
         """Refuse a file that lacks what no default and no partition value stands in for."""
         supplied = {column for column, _ in (*self.layout.defaults, *self.constants[ordinal])}
+        path = with_keys(self.paths[ordinal])
         for column in sorted(called.lacks - supplied):
             if not self.layout.schema.field(column).nullable:
                 raise CorruptObject(
                     f"column {column} of table {self.layout.table} is required, and data file "
-                    f"{self.paths[ordinal]} does not hold it: restore the file, or let the column "
+                    f"{path} does not hold it: restore the file, or let the column "
                     f"be NULL there with alter(drop_not_null=[{column!r}])",
                     table=self.layout.table,
                 )
         if not called.lacks_within.isdisjoint(self.within[ordinal]):
             raise UnsupportedTableFeature(
                 f"table {self.layout.table} is partitioned by a field of a struct that data file "
-                f"{self.paths[ordinal]} does not hold: LakeVilla does not fill it in; rewrite the "
+                f"{path} does not hold: LakeVilla does not fill it in; rewrite the "
                 "file with the client that wrote it",
                 table=self.layout.table,
             )
 
     def _without_deleted(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
         if self.deleted.positions is not None:
-            deleted = f"{self.name}_deleted"
-            cursor.register(deleted, self.deleted.positions)
+            deleted = self._help(cursor, "deleted", self.deleted.positions)
             sql = (
                 f"SELECT s.* FROM ({sql}) AS s ANTI JOIN {deleted} AS d "
                 f"ON s.{FILE} = d.file AND s.{ROW} = d.row"
             )
         for number, one in enumerate(self.deleted.equality):
-            helper = f"{self.name}_equal{number}"
-            cursor.register(helper, one.rows)
+            helper = self._help(cursor, f"equal{number}", one.rows)
             agree = " AND ".join(
                 f"s.{quote_name(column)} IS NOT DISTINCT FROM e.{quote_name(column)}"
                 for column in one.rows.schema.names
@@ -249,6 +255,12 @@ class Files:
                 f"ON {agree} AND s.{FILE} IN ({places})"
             )
         return sql
+
+    def _help(self, cursor: duckdb.DuckDBPyConnection, suffix: str, rows: pa.Table) -> str:
+        name = f"{self.name}_{suffix}"
+        cursor.register(name, rows)
+        self.helpers.add(name)
+        return name
 
     def _spelled(self, constants: Constants) -> dict[str, str]:
         """The values of columns that are in no file, or not in all: SQL by column."""
@@ -299,14 +311,8 @@ class Files:
                 "'__lakevilla_none': {'name': '__lakevilla_none', 'type': 'BOOLEAN', "
                 "'default_value': NULL}"
             )
-        if len(members) == 1:
-            ordinal = f"CAST({members[0]} AS BIGINT)"
-        elif members[-1] - members[0] == len(members) - 1:
-            ordinal = f"CAST(file_index + {members[0]} AS BIGINT)"
-        else:
-            listed = ", ".join(map(str, members))
-            ordinal = f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
-        columns += [f"{ordinal} AS {FILE}", f"file_row_number AS {ROW}"]
+        if reading.placed:
+            columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
         how = _UNION if reading.uniform else f"schema = MAP {{{', '.join(entries)}}}"
         if reading.where is not None:
             where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
@@ -343,7 +349,6 @@ class Files:
         reading: _Reading,
         called: Called,
     ) -> str:
-        helper = f"{self.name}_partitions{number}"
         columns: dict[str, pa.Array] = {"place": pa.array(range(len(members)), pa.uint64())}
         partitions = {}
         for index, column in enumerate(self.layout.partition_by):
@@ -354,41 +359,63 @@ class Files:
             else:
                 columns[f"p{index}"] = pa.array([v or None for v in values], pa.string())
             partitions[column] = f"CAST(h.p{index} AS {sql_type(kind)})"
-        cursor.register(helper, pa.table(columns))
+        helper = self._help(cursor, f"partitions{number}", pa.table(columns))
         join = f" JOIN {helper} AS h ON file_index = h.place"
         return self._select(members, partitions, reading, join, called)
 
-    def _empty(self) -> str:
+    def _empty(self, placed: bool) -> str:
         columns = [
             f"CAST(NULL AS {sql_type(f.type)}) AS {quote_name(f.name)}" for f in self.layout.schema
         ]
-        columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
+        if placed:
+            columns += [f"CAST(NULL AS BIGINT) AS {FILE}", f"CAST(NULL AS BIGINT) AS {ROW}"]
         return f"SELECT {', '.join(columns)} WHERE false"
 
 
-def read_files(data: DataAccess, table: TableInput, name: str) -> Program[Files]:
-    """The files of ``table`` with their deletion vectors, which are read now."""
+def _place(members: Sequence[int]) -> str:
+    """The place, in the table input, of the file that a row is of."""
+    if len(members) == 1:
+        return f"CAST({members[0]} AS BIGINT)"
+    if members[-1] - members[0] == len(members) - 1:
+        return f"CAST(file_index + {members[0]} AS BIGINT)"
+    listed = ", ".join(map(str, members))
+    return f"CAST([{listed}][CAST(file_index + 1 AS BIGINT)] AS BIGINT)"
+
+
+def read_files(
+    data: DataAccess, table: TableInput, name: str, given: GivenFiles | None = None
+) -> Program[Files]:
+    """The files of ``table`` with their deletion vectors, which are read now.
+
+    Under names that ``given`` makes, if it is there.
+    """
     deleted = yield from read_deletes(table)
-    return whole_files(data, table, name, deleted)
+    return whole_files(data, table, name, deleted, given)
 
 
 def whole_files(
-    data: DataAccess, table: TableInput, name: str, deleted: Deleted = _NOTHING_DELETED
+    data: DataAccess,
+    table: TableInput,
+    name: str,
+    deleted: Deleted = _NOTHING_DELETED,
+    given: GivenFiles | None = None,
 ) -> Files:
     """The files of ``table`` with all their rows but those that are ``deleted``."""
     layout, files = table.layout, table.files
-    paths = files.column("path").to_pylist()
+    keys = [file_key(layout.location, path) for path in files.column("path").to_pylist()]
     sizes = files.column("size").to_pylist()
-    keys = partition_keys(table)
+    if given is None:
+        paths = [readable_path(data, key, size) for key, size in zip(keys, sizes, strict=True)]
+    else:
+        times = files.column("modification_time").to_pylist()
+        paths = list(map(given.give, keys, sizes, times))
+    partitions = partition_keys(table)
     return Files(
         layout=layout,
-        paths=tuple(
-            readable_path(data, file_key(layout.location, path), size)
-            for path, size in zip(paths, sizes, strict=True)
-        ),
+        paths=tuple(paths),
         sizes=tuple(sizes),
-        partitions=tuple(written_keys(table) if layout.known_as is not None else keys),
-        constants=tuple(constants_of(table, keys)),
+        partitions=tuple(written_keys(table) if layout.known_as is not None else partitions),
+        constants=tuple(constants_of(table, partitions)),
         deleted=deleted,
         name=f"__lakevilla_{name}",
         chosen=tuple(range(len(paths))),

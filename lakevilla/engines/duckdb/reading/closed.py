@@ -1,0 +1,289 @@
+"""Databases in which SQL of users runs: closed to all but the files that they are given.
+
+One is kept for a lake and process, with a connection for each statement at once: what it has
+read stays in its memory, and views are made again only where a table has changed. A statement
+that is not plainly one SELECT of tables has a database of its own, which is gone with it. See
+``docs/design/0026-one-closed-database.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.failures import Tap, translated
+from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles
+from lakevilla.engines.duckdb.reading.admission import Parts, names_within
+from lakevilla.engines.duckdb.reading.relation import Files
+from lakevilla.engines.duckdb.sqltext import quote_name
+from lakevilla.engines.sql.remembered import remembered
+from lakevilla.errors import InvalidOperation, LakeVillaError
+
+#: DuckDB keeps some kilobytes of each file that it has met, for as long as the database lives,
+#: and files that tables had once are not met again.
+_MOST_NAMES = 20_000
+
+_CLOSING = (
+    # A query opens its files more than once: to plan, and to run.
+    "SET parquet_metadata_cache = true",
+    # A name is of one file with one content (``GivenFiles``): nothing has to be asked again.
+    "SET validate_external_file_cache = 'NO_VALIDATION'",
+    f"SET allowed_directories = ['{STORE_URL}']",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+
+class ClosedDatabases:
+    """The database that is kept, and others for a statement each."""
+
+    def __init__(self, database: Database, files: GivenFiles) -> None:
+        self._database = database
+        self._files = files
+        self._lock = threading.Lock()
+        self._kept: _Kept | None = None
+        self._inherited: list[_Kept] = []
+        #: See ``names_within``. What it says depends on the text alone.
+        self.names_within = remembered(self._names_within)
+
+    @contextmanager
+    def session(self, *, shared: bool) -> Iterator[Session]:
+        """A connection of the kept database's, or of one for this block alone."""
+        if not shared:
+            with _of_its_own(Session(self._connect())) as session:
+                yield session
+            return
+        kept = self._open()
+        try:
+            with kept.session() as session:
+                yield session
+        except (duckdb.FatalException, duckdb.InternalException):
+            self._forget(kept)  # DuckDB runs nothing more in it
+            raise
+
+    def close(self) -> None:
+        """Let the kept database go, with all that it keeps; another is made when it is needed."""
+        with self._lock:
+            self._kept = None
+
+    def _open(self) -> _Kept:
+        kept = self._kept
+        if kept is not None and kept.owner == os.getpid():
+            if self._files.made - kept.made <= _MOST_NAMES:
+                return kept
+            self._forget(kept)  # statements that run in it end there
+        elif kept is not None:
+            # Of the parent, in a forked child: as in ``Database``, it is kept and not used.
+            self._inherited.append(kept)
+            self._kept, self._lock = None, threading.Lock()
+        with self._lock:
+            if self._kept is None:
+                self._kept = _Kept(self._connect(), self._files.made)
+            return self._kept
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        connection = self._database.another(self._files, keeps=True)
+        with translated(None):
+            for statement in _CLOSING:
+                connection.execute(statement)
+        return connection
+
+    def _forget(self, kept: _Kept) -> None:
+        with self._lock:
+            if self._kept is kept:
+                self._kept = None
+
+    def _names_within(self, sql: str, references: frozenset[Parts]) -> frozenset[str] | None:
+        with self._open().connection.cursor() as cursor:
+            return names_within(cursor, sql, references)
+
+
+class _Kept:
+    """A database, and its sessions; ``made``: names of files that were made before it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, made: int) -> None:
+        self.owner, self.made = os.getpid(), made
+        self.connection = connection
+        self._numbers = count()
+        self._idle: list[Session] = []
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """One that nobody uses, the last used first: it shows most of what is asked for.
+
+        So there are as many as there are statements at once, those counted that run within
+        another's: a generator in ``views`` may ask the lake.
+        """
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self._another()
+        try:
+            with session.in_use():
+                yield session
+        finally:
+            if not session.is_closed:
+                self._idle.append(session)
+
+    def _another(self) -> Session:
+        session = Session(self.connection.cursor())
+        # Names of two parts are views there. Other connections can name them, and see
+        # nothing by them: they are views of temporary ones.
+        own = quote_name(f"__lakevilla_{next(self._numbers)}")
+        with translated(None):
+            session.connection.execute(f"ATTACH ':memory:' AS {own}; USE {own}")
+        return session
+
+
+class Session:
+    """A connection to a closed database, and the tables that it shows.
+
+    A table is a temporary view, which no other connection can name.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+        self.is_closed = False
+        self._views: dict[str, _View] = {}
+        self._passing: list[Callable[[], object]] = []
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A block in which a statement runs; then what only that one may see is gone."""
+        try:
+            yield
+            self._pass()
+        except (duckdb.Error, LakeVillaError):
+            self._pass()  # DuckDB has ended the statement, and takes another
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the connection, whatever it does."""
+        self.is_closed = True
+        self.connection.interrupt()  # closing waits for threads, which Ctrl-C has not stopped
+        self.connection.close()
+
+    def show(self, path: str, files: Files, spelled: set[Parts], *, planned: bool) -> None:
+        """A table under its path, and under each spelling of it.
+
+        ``planned``: the planner is told what the files' footers say.
+        """
+        view = self._views.get(path.lower())
+        if view is None or not view.shows(path, files, planned):
+            connection = self.connection
+            uniform = planned and files.is_uniform(connection)
+            as_stored = files.as_stored(connection)
+            sql = files.bind(connection, uniform=uniform, as_stored=as_stored, placed=False)
+            self._replace(path, f"VIEW {quote_name(path)} AS {sql}")
+            view = _View(path, files, planned)
+            self._views[path.lower()] = view
+            if files.helpers:
+                self._passing.append(lambda: self._forget(path, set(files.helpers)))
+        self._spell(path, spelled - view.spelled)
+        view.spelled |= spelled
+
+    def show_rows(self, path: str, rows: pa.RecordBatchReader, spelled: set[Parts]) -> None:
+        """A copy of rows: a statement may read them twice, a stream gives them once."""
+        tap = Tap(rows.schema, rows)
+        stream = "__lakevilla_stream"
+        self.connection.register(stream, tap.reader)
+        try:
+            with translated(None, (tap,)):
+                self._replace(path, f"TABLE {quote_name(path)} AS FROM {stream}")
+        finally:
+            self.connection.unregister(stream)
+        self._passing.append(
+            lambda: self.connection.execute(f"DROP TABLE temp.main.{quote_name(path)}")
+        )
+        self._spell(path, spelled)
+
+    def hide(self, names: Set[str]) -> None:
+        """Show no table by these names, which mean something else to the next statement."""
+        for name in names & self._views.keys():
+            self.connection.execute(f"DROP VIEW temp.main.{quote_name(name)}")
+            del self._views[name]
+
+    def run(self, sql: str, params: Mapping[str, object]) -> pa.Table:
+        """The rows of a SELECT."""
+        values: Any = dict(params) if params else None
+        return self.connection.execute(sql, values).to_arrow_table()
+
+    def _pass(self) -> None:
+        while self._passing:
+            self._passing.pop()()
+
+    def _replace(self, path: str, definition: str) -> None:
+        self.hide({path.lower()})
+        self.connection.execute(f"CREATE OR REPLACE TEMP {definition}")
+
+    def _forget(self, path: str, helpers: set[str]) -> None:
+        self.hide({path.lower()})
+        for name in helpers:
+            self.connection.unregister(name)
+
+    def _spell(self, path: str, spelled: set[Parts]) -> None:
+        """Views by names of several parts."""
+        for parts in spelled:
+            if len(parts) == 1:
+                continue
+            if len(parts) == 3:
+                self.connection.execute(
+                    f"ATTACH IF NOT EXISTS ':memory:' AS {quote_name(parts[0])}"
+                )
+            schema = ".".join(map(quote_name, parts[:-1]))
+            self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+            self.connection.execute(
+                f"CREATE OR REPLACE VIEW {schema}.{quote_name(parts[-1])} AS "
+                f"FROM temp.main.{quote_name(path)}"
+            )
+
+
+class _View:
+    """What a view shows, and the spellings of it that there are."""
+
+    def __init__(self, path: str, files: Files, planned: bool) -> None:
+        # Not held: the names of files that nobody asks for any more are good for nothing.
+        self._path, self._files, self._planned = path, weakref.ref(files), planned
+        self.spelled: set[Parts] = set()
+
+    def shows(self, path: str, files: Files, planned: bool) -> bool:
+        # The very object: ``GivenTables`` gives it again while the table is the same.
+        return self._path == path and self._files() is files and self._planned >= planned
+
+
+@contextmanager
+def _of_its_own(session: Session) -> Iterator[Session]:
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def refuse_twins(paths: Mapping[str, object]) -> None:
+    """Refuse tables that DuckDB can't tell from each other.
+
+    Raises
+    ------
+    InvalidOperation
+        Two names differ only by case.
+    """
+    known: dict[str, str] = {}
+    for path in paths:
+        other = known.setdefault(path.lower(), path)
+        if other != path:
+            raise InvalidOperation(
+                f"sql names {other} and {path}, which differ only by case and are one name in "
+                "SQL: read one of them before, and pass it in views by another name"
+            )

@@ -1,0 +1,63 @@
+"""The files of tables for SQL of users, under names that only a statement over them knows."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pyarrow as pa
+
+from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.duckdb.file_system import GivenFiles
+from lakevilla.engines.duckdb.reading.relation import Files, read_files
+from lakevilla.formats.layout import Layout
+from lakevilla.ids import Ids
+from lakevilla.store.effects import Program
+
+#: Of all tables together: of each some hundred bytes are held.
+_MOST_FILES = 100_000
+
+
+class GivenTables:
+    """``Files`` of tables as they were last asked for: the same object while a table is the same.
+
+    Those that have deleted rows are made anew each time: deletes are read with their files.
+    Threads need no lock: what one has put in the place of another's is as good.
+    """
+
+    def __init__(self, data: DataAccess, ids: Ids) -> None:
+        self._data = data
+        self.names = GivenFiles(data, ids.nonce)
+        self._known: dict[str, tuple[Layout, pa.Table, Files]] = {}
+        self._numbers = count()
+
+    def files(self, table: TableInput) -> Program[Files]:
+        """The files of ``table``."""
+        location = table.layout.location
+        known = self._known.get(location)
+        if known is not None and known[0] is table.layout and _same(known[1], table.files):
+            return known[2]
+        name = f"table{next(self._numbers)}"
+        files = yield from read_files(self._data, table, name, self.names)
+        self._known.pop(location, None)
+        if not files.deleted:
+            self._known[location] = (table.layout, table.files, files)
+            self._drop_oldest()
+        return files
+
+    def _drop_oldest(self) -> None:
+        known = list(self._known.items())
+        held = sum(files.num_rows for _, (_, files, _) in known)
+        for location, (_, files, _) in known:
+            if held <= _MOST_FILES:
+                return
+            self._known.pop(location, None)
+            held -= files.num_rows
+
+    def forget(self) -> None:
+        """Hold no table's files any more."""
+        self._known.clear()
+
+
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    # A log with a checkpoint makes the table of its files anew for each who asks.
+    return one is other or bool(one.equals(other))

@@ -1,0 +1,40 @@
+"""What a SELECT has read of data files is not fetched again, by it or by another."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakevilla.store.runner import Requests
+from tests.support.places import Place
+from tests.support.tables import accounts
+from tests.support.traces import cost
+
+
+def test_a_select_of_a_snapshot_sends_no_request_when_it_comes_again(place: Place) -> None:
+    with place.connect() as lake:
+        for table in ("a", "b"):
+            lake.create_table(table, accounts(3))
+        snapshot = lake.snapshot()
+        snapshot.sql("SELECT sum(a.balance), sum(b.id) FROM a JOIN b USING (id)")
+        for sql in ("SELECT max(id) FROM b", "SELECT sum(balance) FROM a WHERE id > 0"):
+            assert cost(lake, lambda sql=sql: snapshot.sql(sql)) == Requests()
+
+
+def test_a_select_after_an_append_fetches_what_was_appended(place: Place) -> None:
+    """Of a table of eight files: the ninth alone, its footer and its one column."""
+    with place.connect() as lake:
+        lake.create_table("a", accounts(3))
+        for _ in range(8):
+            with lake.transaction() as txn:
+                txn.append("a", accounts(3))
+            lake.sql("SELECT sum(balance) FROM a")
+        with lake.transaction() as txn:
+            txn.append("a", accounts(3))
+
+        def ask() -> None:
+            found = pa.table(lake.sql("SELECT count(balance) AS n FROM a"))
+            assert found.to_pydict() == {"n": [30]}
+
+        first, again = cost(lake, ask), cost(lake, ask)
+        far = lake._client.runner.store.local_path("a") is None
+        assert first.get - again.get in ((1, 2) if far else (0,))
