@@ -56,12 +56,12 @@ class Database:
         assert self._directory is not None
         return self._directory
 
-    def another(self, files: StoreFileSystem, *, keeps: bool) -> duckdb.DuckDBPyConnection:
+    def another(self, files: StoreFileSystem) -> duckdb.DuckDBPyConnection:
         """A database beside this one, of the same limits, that reads the store by ``files``.
 
-        One that ``keeps`` what it has read finds it again for as long as it needs no memory.
+        What it has read stays in its memory for as long as that is not needed.
         """
-        return _connect(self._settings, self.directory, self._threads, files, keeps)
+        return _connect(self._settings, self.directory, self._threads, files, True)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         connection = self._connection

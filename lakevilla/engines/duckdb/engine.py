@@ -190,8 +190,8 @@ class DuckDBEngine:
         for table_name, table in tables.items():
             inputs[table_name] = yield from self._given.files(table)
         with self._looked_into(*tables.values(), name=None):
-            by_footers = self._database.is_local
-            return query(self._closed, sql, inputs, views, params, plans_by_footers=by_footers)
+            local = self._database.is_local
+            return query(self._closed, sql, inputs, views, params, plans_by_footers=local)
 
     def close(self) -> None:
         """Let go what is kept between statements; the engine can be used again."""

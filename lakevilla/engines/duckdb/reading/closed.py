@@ -91,7 +91,7 @@ class ClosedDatabases:
             return self._kept
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        connection = self._database.another(self._files, keeps=True)
+        connection = self._database.another(self._files)
         with translated(None):
             for statement in _CLOSING:
                 connection.execute(statement)
