@@ -14,7 +14,7 @@ _MAY_BE_ZERO = {
     "max_redos",
     "row_check_limit_bytes",
     "save_interval_seconds",
-    "save_interval_operations",
+    "save_interval_bytes",
     "retry_base_seconds",
     "retry_cap_seconds",
     "max_pending",
@@ -78,8 +78,12 @@ class Settings:
         How often a transaction redoes its operations before it raises ``ConflictError``.
     max_pending : int
         If a table has more pending commits than this, a writer publishes them first.
-    save_interval_seconds, save_interval_operations : float, int
-        A transaction that is older than this, or has more operations, is saved to the store.
+    save_interval_seconds : float
+        A transaction with changes that were not saved for this long is saved to the store, by a
+        thread of the lake, between two of its verbs.
+    save_interval_bytes : int
+        A transaction that holds more bytes of new files than this is saved by the verb that made
+        them: so much memory a transaction takes at most.
     request_timeout_seconds : float
         The time limit of one request to the store.
     retry_limit : int
@@ -128,7 +132,7 @@ class Settings:
     max_redos: int = 10
     max_pending: int = 16
     save_interval_seconds: float = 5.0
-    save_interval_operations: int = 64
+    save_interval_bytes: int = 64 * 1024 * 1024
     request_timeout_seconds: float = 30.0
     retry_limit: int = 8
     retry_base_seconds: float = 0.1

@@ -76,6 +76,8 @@ class LakeClient:
         Names this process in the records of its transactions.
     runner : Runner
         Carries out programs on the lake's store.
+    saver : Heartbeat
+        Saves the transactions that last.
     context : Context
         What the programs of this process know of the lake.
     """
@@ -130,6 +132,9 @@ class LakeClient:
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
+        # A thread of its own: a large transaction's upload must not hold up a renewal.
+        interval = settings.save_interval_seconds
+        self.saver = Heartbeat(self.runner, clock, 3 * interval, self.log)
         empty_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
 
@@ -147,6 +152,7 @@ class LakeClient:
 
         What SQL keeps of the tables in memory goes too.
         """
+        self.saver.close()
         self._heartbeat.close()
         self._background.close()
         self._embedded.close()
@@ -354,6 +360,7 @@ class LakeClient:
 
     def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
         """Tell, once, that a transaction is over, and how it has ended."""
+        self.saver.drop(id(state))
         phases = state.phases
         if phases is not None and not phases.ended:
             phases.ended = True

@@ -97,6 +97,12 @@ class Heartbeat:
                 txn_id = record.txn_id
                 self._log(f"transaction {txn_id} is not renewed: {error}", txn_id)
 
+    def drop(self, key: int) -> None:
+        """Renew it no more: its transaction has ended."""
+        if key in self._entries:
+            with self._lock:
+                self._entries.pop(key, None)
+
     def close(self) -> None:
         """Stop; a renewal that is under way may end."""
         with self._lock:

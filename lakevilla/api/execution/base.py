@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
+from lakevilla.api.execution.turns import LazySave, Turns
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Described
@@ -38,6 +38,8 @@ from lakevilla.tables.dotted_names import path_of
 from lakevilla.tables.renaming import renamed, renames_of
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.state.due import is_due_in_verb
+from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -74,9 +76,8 @@ class ExecutorBase(Generic[Frame]):
         self.merges: list[Described] = []
         #: Whether ``lake.run`` takes its places over after a conflict.
         self.keeps_place = False
-        self._lock = threading.Lock()
-        #: The thread that a verb of it runs in.
-        self._holder: int | None = None
+        self.turns = Turns(state.id)
+        self._is_watched = False
         self._use = Use(state)
         state.phases = client.phases_of(state)
 
@@ -259,29 +260,17 @@ class ExecutorBase(Generic[Frame]):
                 "one: begin another here, or save() it there and resume it by its id",
                 txn_id=self.id,
             )
-        if not self._lock.acquire(blocking=False):
-            if self._holder == threading.get_ident():
-                raise InvalidOperation(
-                    f"transaction {self.id} is in the middle of another verb, whose data asks it "
-                    "for more: read first, and pass the result",
-                    txn_id=self.id,
-                )
-            raise InvalidOperation(
-                f"transaction {self.id} is in use by another thread: give each thread its own",
-                txn_id=self.id,
-            )
-        self._holder = threading.get_ident()
-        self._use.begin()
-        try:
-            measured = self.client.measured("" if verb == "open" else verb, table, self.state.id)
-            with of(self.state.phases), self.placing(verb, table), measured:
-                if verb and table is not None and not isinstance(table, str):
-                    raise InvalidOperation(no_name(table))
-                yield
-        finally:
-            self._holder = None
-            self._use.end()
-            self._lock.release()
+        with self.turns.verb():
+            self._use.begin()
+            try:
+                shown = "" if verb == "open" else verb
+                measured = self.client.measured(shown, table, self.state.id)
+                with of(self.state.phases), self.placing(verb, table), measured:
+                    if verb and table is not None and not isinstance(table, str):
+                        raise InvalidOperation(no_name(table))
+                    yield
+            finally:
+                self._use.end()
 
     @contextmanager
     def placing(self, verb: str, table: str | None) -> Generator[None]:
@@ -343,12 +332,13 @@ class ExecutorBase(Generic[Frame]):
                 )
 
     def save_if_due(self) -> None:
-        """Save after a verb, if that is due.
+        """Save after a verb, if each is to be saved, or this one has to; else watch it last.
 
         A verb that raises has had no effect, so a save that fails is not the verb's failure
         unless saving each operation was asked for: then nothing can commit.
         """
-        if not (self._durability == "every_op" or saving.is_due(self.state)):
+        if not (self._durability == "every_op" or is_due_in_verb(self.state)):
+            self._watch()
             return
         try:
             self.run(saving.save(self.state))
@@ -356,6 +346,14 @@ class ExecutorBase(Generic[Frame]):
             if self._durability == "every_op":
                 raise self.state.fail(error) from error
             self.client.log(f"could not save transaction {self.id} now: {error}", self.id)
+
+    def _watch(self) -> None:
+        """Have it saved once it has lasted; of most nobody hears, for they end before that."""
+        state, interval = self.state, self.client.settings.save_interval_seconds
+        if self._is_watched or not interval or Feature.R not in state.options.features:
+            return
+        self._is_watched = True
+        self.client.saver.add(LazySave(self))
 
     # -- tables and the lake -------------------------------------------------------
 

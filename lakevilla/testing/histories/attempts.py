@@ -30,6 +30,7 @@ from lakevilla.testing.tables.iceberg_reader import uri_of
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.engine import RowEngine
 from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.transaction.state.due import is_due
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import save
@@ -195,7 +196,7 @@ class Hand:
         return sum(done.counts.rows[1:])
 
     def save_if_due(self) -> Program[None]:
-        if save.is_due(self.core):
+        if is_due(self.core):
             yield from save.save(self.core)
 
 

@@ -10,6 +10,7 @@ from lakevilla.store.effects import Program
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
 from lakevilla.transaction.redo.entry import entry_change
+from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -40,9 +41,14 @@ def tables_written(txn: TransactionState) -> list[str]:
 
 
 def _commit_object(txn: TransactionState) -> Program[CommitObject]:
+    by_table: dict[str, list[Done]] = {}
+    looked_at = {record.table for record in txn.work.reads.values()}
+    for done in txn.work.done:
+        by_table.setdefault(done.table, []).append(done)
+        looked_at.update(tables_read(done.operation))
     tables = {}
-    for table in tables_written(txn):
-        tables[table] = yield from _table_part(txn, table)
+    for table, mine in by_table.items():
+        tables[table] = yield from _table_part(txn, table, mine, looked_at=table in looked_at)
     return CommitObject(
         FORMAT,
         txn.context.ids.nonce(),
@@ -56,20 +62,17 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
     )
 
 
-def _table_part(txn: TransactionState, table: str) -> Program[TablePart]:
-    mine = [done for done in txn.work.done if done.table == table]
+def _table_part(
+    txn: TransactionState, table: str, mine: list[Done], *, looked_at: bool
+) -> Program[TablePart]:
     change = yield from entry_change(txn, table)
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
-    was_read = any(table in tables_read(done.operation) for done in txn.work.done)
-    was_seen = any(record.table == table for record in txn.work.reads.values())
-    dropped = bool(mine) and isinstance(mine[-1].operation, Drop)
+    dropped = isinstance(mine[-1].operation, Drop)
     return TablePart(
         table_id=txn.work.tables[table].snapshot.table_id,
         change=change,
-        blind=all(is_blind(operation) for operation in operations)
-        and not was_read
-        and not was_seen,
+        blind=all(is_blind(operation) for operation in operations) and not looked_at,
         created=any(isinstance(operation, Create) for operation in operations),
         dropped=dropped,
         operation=name,

@@ -7,7 +7,7 @@ from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry, is_mixed
 from lakevilla.store.effects import Program
-from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.files import hold_file, store_files
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -20,5 +20,6 @@ def entry_change(txn: TransactionState, table: str) -> Program[Change]:
     name = file_namer(txn.context, txn.id, txn.through_head)
     before = txn.work.tables[table].view.snapshot
     change, bodies = yield from in_one_entry(txn.context, before, changes, name)
-    txn.work.bodies.update(bodies)
+    for key, body in bodies.items():
+        hold_file(txn, key, body)
     return change

@@ -47,10 +47,17 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
                 f"could not store {key}: nothing was committed, run the transaction again",
                 txn_id=txn.id,
             )
-        del txn.work.bodies[key]
+        txn.work.held_bytes -= len(txn.work.bodies.pop(key))
+
+
+def hold_file(txn: TransactionState, key: str, body: bytes) -> None:
+    """Keep a file that was made in memory, until it is stored with others."""
+    txn.work.bodies[key] = body
+    txn.work.held_bytes += len(body)
 
 
 def keep_files(txn: TransactionState, done: Done, bodies: Mapping[str, bytes]) -> None:
     """Note the files that an operation has made: some to be stored, the large ones stored."""
-    txn.work.bodies.update(bodies)
+    for key, body in bodies.items():
+        hold_file(txn, key, body)
     txn.work.stored.extend(key for key in made_files(done) if key not in bodies)

@@ -138,6 +138,8 @@ class Work:
         rows than those reads go with is in conflict.
     bodies : dict
         Files, by key, that are made and still to be stored.
+    held_bytes : int
+        How large these files are, with those that an undo has dropped.
     stored : list of str
         Keys that it has asked the store to keep.
     """
@@ -147,6 +149,7 @@ class Work:
     reads: dict[tuple[str, Expr | None], ReadRecord] = field(default_factory=dict)
     behind: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    held_bytes: int = 0
     stored: list[str] = field(default_factory=list)
     redos: int = 0
 

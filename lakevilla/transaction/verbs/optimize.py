@@ -29,7 +29,7 @@ from lakevilla.phases import during
 from lakevilla.results import CommitResult, OptimizeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Bin, Operation, Optimize
-from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.files import hold_file, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import touch
@@ -228,7 +228,7 @@ def _moved(
         if item.body is None:
             txn.work.stored.append(key)
         else:
-            txn.work.bodies[key] = item.body
-    if sum(map(len, txn.work.bodies.values())) > _HELD_BYTES:
+            hold_file(txn, key, item.body)
+    if txn.work.held_bytes > _HELD_BYTES:
         yield from store_files(txn, location)
     return tuple(msgspec.structs.replace(item.file, data_change=False) for item in written)

@@ -39,7 +39,7 @@ from lakevilla.sublogs.operations import (
 )
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.redo.deferred import NOT_PERFORMED, is_put_off, perform_deferred
-from lakevilla.transaction.state.files import keep_files, store_files
+from lakevilla.transaction.state.files import hold_file, keep_files, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
@@ -223,7 +223,7 @@ def _write(
         if item.body is None:
             txn.work.stored.append(key)
         else:
-            txn.work.bodies[key] = item.body
+            hold_file(txn, key, item.body)
     return tuple(item.file for item in written)
 
 

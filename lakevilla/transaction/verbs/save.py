@@ -58,23 +58,6 @@ from lakevilla.transaction.verbs.idempotency import enter_key
 _states = msgspec.json.Decoder(TableState | None)
 
 
-def is_due(txn: TransactionState) -> bool:
-    """Whether a transaction with Feature.R has lived, or done, enough to be written down."""
-    if (
-        Feature.R not in txn.options.features
-        or txn.state is not Life.OPEN
-        or txn.context.only_creates
-    ):
-        return False
-    settings = txn.context.settings
-    since = txn.bound.began_at if txn.standing.saved is None else txn.standing.saved.at
-    count = 0 if txn.standing.saved is None else txn.standing.saved.operations
-    return (
-        txn.context.clock.elapsed() - since >= settings.save_interval_seconds
-        or len(txn.work.done) - count >= settings.save_interval_operations
-    )
-
-
 def save(txn: TransactionState) -> Program[None]:
     """Write the transaction's files, sublog and record to the store.
 

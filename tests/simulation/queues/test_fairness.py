@@ -13,6 +13,7 @@ from lakevilla.errors import ConflictError
 from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.testing.world.schedules import RandomSchedule
+from lakevilla.transaction.state.due import is_due
 from lakevilla.transaction.verbs import save
 from lakevilla.transaction.verbs.take_turn import take_turn
 from tests.support.simulated.commits import (
@@ -116,7 +117,7 @@ def long_body(operations, reads):
             yield from read(txn, "a", "id = 0")
         for number in range(operations):
             yield from add_to(txn, TABLES[number % 3], 1, number=1)
-            if save.is_due(txn):
+            if is_due(txn):
                 yield from save.save(txn)
 
     return body

@@ -46,6 +46,7 @@ from lakevilla.testing.world.faults import (
 from lakevilla.testing.world.scheduler import Simulation
 from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.due import is_due
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs import save
@@ -507,7 +508,7 @@ def test_what_takes_a_record_is_refused_by_name_and_the_rest_goes_on():
         except StoreError as error:
             saved = error.message
         client.simulation.now += 100
-        assert not save.is_due(txn)
+        assert not is_due(txn)
         yield from commit(txn)
         return queued, saved
 

@@ -177,8 +177,13 @@ class DeltaDefinition:
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
+        _ = self._is_writable
+
+    @cached_property
+    def _is_writable(self) -> bool:
+        """True, or it raises: what was found once holds for all states with this definition."""
         if not self.protocol:
-            return  # not created yet
+            return True  # not created yet
         check_features_for_writing(self.protocol, self.table)
         if "delta.setTransactionRetentionDuration" in self.properties:
             raise UnsupportedTableFeature(
@@ -196,6 +201,7 @@ class DeltaDefinition:
             )
         for name, sql in self._constraint_texts():
             self._parse(name, sql)
+        return True
 
     @cached_property
     def _constraints(self) -> tuple[Constraint, ...]:

@@ -208,8 +208,13 @@ class IcebergDefinition:
 
     def check_writable(self) -> None:
         """Raise ``UnsupportedTableFeature`` unless LakeVilla may write the table."""
+        _ = self._is_writable
+
+    @cached_property
+    def _is_writable(self) -> bool:
+        """True, or it raises: what was found once holds for all states with this definition."""
         if not self.document:
-            return  # not created yet
+            return True  # not created yet
         if self.format_version != 2:
             raise UnsupportedTableFeature(
                 f"table {self.table} has Iceberg format version {self.format_version}: LakeVilla "
@@ -256,6 +261,7 @@ class IcebergDefinition:
                 "unset the property",
                 table=self.table,
             )
+        return True
 
     def _check_readable(self) -> None:
         for spec in self.document["partition-specs"]:

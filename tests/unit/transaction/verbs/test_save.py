@@ -9,8 +9,14 @@ from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, Get
 from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.state.due import is_due, is_due_between_verbs, is_due_in_verb
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.save import forget, is_due, resume, save, unsave
+from lakevilla.transaction.verbs.save import (
+    forget,
+    resume,
+    save,
+    unsave,
+)
 from tests.support.simulated.memory_lake import BY_ENTRY, MemoryLake, Peer
 
 
@@ -150,15 +156,38 @@ def test_its_record_goes_before_what_only_the_record_names(lake: MemoryLake, pee
     assert lake.keys(TXNS_PREFIX) == []
 
 
-def test_one_becomes_due_by_its_age_or_by_what_it_has_done(lake: MemoryLake) -> None:
-    lake = MemoryLake(save_interval_operations=2, save_interval_seconds=60.0)
+def test_one_becomes_due_by_its_age_or_by_the_files_that_it_holds(lake: MemoryLake) -> None:
+    lake = MemoryLake(save_interval_bytes=1, save_interval_seconds=60.0)
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    assert not is_due(txn)
-    peer.append(txn, "a", 8)
+    assert txn.work.held_bytes == sum(map(len, txn.work.bodies.values())) > 0
     assert is_due(txn)
+    assert is_due_in_verb(txn)
     peer.run(save(txn))
+    assert txn.work.held_bytes == 0
     assert not is_due(txn)
     lake.pass_by(60)
     assert is_due(txn)
+    assert not is_due_in_verb(txn), "the thread beside it has had no time yet"
+    assert not is_due_between_verbs(txn), "nothing was done since"
+    lake.pass_by(60)
+    assert is_due_in_verb(txn)
     assert peer.asked_for(Get) != []
+
+
+def test_many_small_operations_alone_save_nothing(lake: MemoryLake, peer: Peer) -> None:
+    txn = peer.appending("a", 7)
+    for number in range(200):
+        peer.append(txn, "a", number)
+    assert not is_due(txn)
+    assert not is_due_in_verb(txn)
+
+
+def test_one_whose_commit_was_tried_is_not_saved_beside_its_caller(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = peer.appending("a", 7)
+    lake.pass_by(60)
+    assert is_due_between_verbs(txn)
+    txn.ending.tried = True
+    assert not is_due_between_verbs(txn)

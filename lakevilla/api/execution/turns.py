@@ -1,0 +1,139 @@
+"""Whose turn it is with a transaction: a thread's verb, or the thread that saves it between two.
+
+A verb that finds another thread's verb is refused: a transaction belongs to one thread at a
+time. One that finds it being saved waits, for its caller has done nothing wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.store.effects import Program
+from lakevilla.transaction.state.due import is_due_between_verbs
+from lakevilla.transaction.state.life import Life
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.save import save
+
+#: A verb that lasts longer has not ended when it is waited for: the next interval is soon enough.
+#: So long may a verb of another thread be held up before it is refused.
+_WAITS_SECONDS = 0.25
+
+
+class Turns:
+    """A lock that verbs never wait for and a saver does.
+
+    A Python lock is not fair: the thread of verbs that follow each other closely takes it again
+    before a waiting one wakes. So the saver holds the way in while it waits, which every verb
+    passes: at most one verb's rest goes before it.
+    """
+
+    def __init__(self, txn_id: str) -> None:
+        self._txn_id = txn_id
+        self._way_in = threading.Lock()
+        self._lock = threading.Lock()
+        #: The thread whose turn it is.
+        self._holder: int | None = None
+
+    @contextmanager
+    def verb(self) -> Generator[None]:
+        """One verb. It waits for nothing but a save.
+
+        Raises
+        ------
+        InvalidOperation
+            A verb is under way, in this thread or another.
+        """
+        if self._holder == threading.get_ident():
+            # Before the way in: whoever waits there may wait for the very verb that asks.
+            raise InvalidOperation(
+                f"transaction {self._txn_id} is in the middle of another verb, whose data asks it "
+                "for more: read first, and pass the result",
+                txn_id=self._txn_id,
+            )
+        with self._way_in:
+            is_free = self._lock.acquire(blocking=False)
+        if not is_free:
+            raise InvalidOperation(
+                f"transaction {self._txn_id} is in use by another thread: give each thread its own",
+                txn_id=self._txn_id,
+            )
+        try:
+            self._holder = threading.get_ident()
+            yield
+        finally:
+            self._holder = None
+            self._lock.release()
+
+    @contextmanager
+    def between_verbs(self) -> Generator[bool]:
+        """A moment between two verbs, or False where a verb goes on for long."""
+        with self._way_in:
+            if not self._lock.acquire(timeout=_WAITS_SECONDS):
+                yield False
+                return
+            try:
+                self._holder = threading.get_ident()
+                yield True
+            finally:
+                self._holder = None
+                self._lock.release()
+
+
+class Lasting(Protocol):
+    """A transaction that is saved if it lasts: its executor."""
+
+    @property
+    def client(self) -> LakeClient: ...
+    @property
+    def state(self) -> TransactionState: ...
+    @property
+    def turns(self) -> Turns: ...
+
+
+class LazySave:
+    """Saves a transaction once it has lasted (``sublogs.lease.Renewable``, of another heartbeat).
+
+    Weak: what its caller dropped is saved no more.
+    """
+
+    def __init__(self, executor: Lasting) -> None:
+        self._executor = weakref.ref(executor)
+        self._seconds = executor.client.settings.save_interval_seconds
+        self._looked = executor.client.context.clock.elapsed()
+        self.key = id(executor.state)
+        self.txn_id = executor.state.id
+
+    @property
+    def held_at(self) -> float | None:
+        executor = self._executor()
+        return None if executor is None or _is_over(executor.state) else self._looked
+
+    def renew(self) -> Program[bool]:
+        """Save it, if it has changed and is between two verbs. False once it has ended."""
+        executor = self._executor()
+        if executor is None or _is_over(executor.state):
+            return False
+        client, state = executor.client, executor.state
+        with executor.turns.between_verbs() as may:
+            if may and is_due_between_verbs(state):
+                try:
+                    yield from save(state)
+                except LakeVillaError as error:
+                    # What can't go on is told by its next verb, as it has noted itself.
+                    client.log(f"could not save transaction {state.id} now: {error}", state.id)
+        saved = state.standing.saved
+        now = client.context.clock.elapsed()
+        # Saved by a verb meanwhile, it is due that much later.
+        fresh = saved is not None and now - saved.at < self._seconds
+        self._looked = saved.at if saved is not None and fresh else now
+        return not _is_over(state)
+
+
+def _is_over(state: TransactionState) -> bool:
+    return state.state is not Life.OPEN
