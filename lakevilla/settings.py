@@ -1,4 +1,4 @@
-"""Tunables: numbers with units, never components."""
+"""Tunables: numbers with units and a switch, never components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _MAY_BE_ZERO = {
     "max_redos",
     "row_check_limit_bytes",
     "save_interval_seconds",
-    "save_interval_bytes",
     "retry_base_seconds",
     "retry_cap_seconds",
     "max_pending",
@@ -43,7 +42,7 @@ _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Numbers that a user may tune: ``lv.connect(root, settings=lv.Settings(...))``.
+    """What a user may tune: ``lv.connect(root, settings=lv.Settings(...))``.
 
     Attributes
     ----------
@@ -80,10 +79,8 @@ class Settings:
         If a table has more pending commits than this, a writer publishes them first.
     save_interval_seconds : float
         A transaction with changes that were not saved for this long is saved to the store, by a
-        thread of the lake, between two of its verbs.
-    save_interval_bytes : int
-        A transaction that holds more bytes of new files than this is saved by the verb that made
-        them: so much memory a transaction takes at most.
+        thread of the lake, between two of its verbs. One that holds 64 MiB of new files in memory
+        is saved by the verb that made them.
     request_timeout_seconds : float
         The time limit of one request to the store.
     retry_limit : int
@@ -112,6 +109,12 @@ class Settings:
         Data files up to this size stay in memory until the commit stores them together with the
         commit object; larger ones are uploaded at once.
 
+    durable_files : bool
+        Whether each file in a local directory is on the disk (``fsync``) before the next step
+        relies on it. False is faster and still safe if a process dies. After a power cut, or a
+        crash of the operating system, the last commits may be missing or unreadable. Stores
+        other than local directories have no such choice.
+
     Examples
     --------
     >>> lake = lv.connect("warehouse", settings=lv.Settings(lease_seconds=60.0))
@@ -132,7 +135,6 @@ class Settings:
     max_redos: int = 10
     max_pending: int = 16
     save_interval_seconds: float = 5.0
-    save_interval_bytes: int = 64 * 1024 * 1024
     request_timeout_seconds: float = 30.0
     retry_limit: int = 8
     retry_base_seconds: float = 0.1
@@ -144,6 +146,7 @@ class Settings:
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
+    durable_files: bool = True
 
     @property
     def trusted_tip_seconds(self) -> float:
@@ -155,6 +158,12 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.type == "bool":
+                if not isinstance(value, bool):
+                    raise InvalidOperation(
+                        f"settings: {field.name} must be True or False, not {shown(value)}"
+                    )
+                continue
             whole = field.type == "int"
             fits = isinstance(value, int | (int if whole else float)) and not isinstance(
                 value, bool

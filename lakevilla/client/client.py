@@ -134,7 +134,7 @@ class LakeClient:
         self.context.renewed = self._heartbeat.add
         # A thread of its own: a large transaction's upload must not hold up a renewal.
         interval = settings.save_interval_seconds
-        self.saver = Heartbeat(self.runner, clock, 3 * interval, self.log)
+        self.saver = Heartbeat(self.runner, clock, 3 * interval, self.log, "lakevilla-saver")
         empty_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
 

@@ -51,6 +51,8 @@ class Heartbeat:
         The lease of the lake's transactions.
     log : callable
         Told, with the id of the transaction, of a renewal that failed.
+    name : str
+        The thread's.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Heartbeat:
         clock: Clock,
         lease_seconds: float,
         log: Callable[[str, str | None], None],
+        name: str = "lakevilla-heartbeat",
     ) -> None:
         self._runner = runner
         self._clock = clock
         self._third_seconds = lease_seconds / 3
         self._log = log
+        self._name = name
         self.forget()
         _ALL.add(self)
 
@@ -86,7 +90,7 @@ class Heartbeat:
             self._thread = threading.Thread(
                 target=self._work,
                 args=(self._stop,),
-                name="lakevilla-heartbeat",
+                name=self._name,
                 daemon=True,
             )
             try:

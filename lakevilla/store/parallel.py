@@ -2,7 +2,9 @@
 
 The calling thread advances the parts' generators; their requests run in one
 thread pool. Only requests enter the pool, and none of them asks for another, so
-nested ``Parallel`` cannot starve itself of threads.
+nested ``Parallel`` cannot starve itself of threads. A request that waits for
+nothing (``is_quick``) is carried out in the calling thread: handing it over
+would take longer than it does.
 """
 
 from __future__ import annotations
@@ -27,9 +29,13 @@ _LOOKS_UP_SECONDS = 0.5
 CarryOut = Callable[[Request, Callable[[float], object]], Any]
 
 
-def run_parallel(effect: Parallel, carry_out: CarryOut) -> list[Any]:
+#: Whether a request waits neither for a server nor for a disk.
+IsQuick = Callable[[Request], bool]
+
+
+def run_parallel(effect: Parallel, carry_out: CarryOut, is_quick: IsQuick) -> list[Any]:
     """Results of the parts in order; the first error is raised after all have ended."""
-    return _Group(effect, carry_out).run()
+    return _Group(effect, carry_out, is_quick).run()
 
 
 class _Stop:
@@ -69,8 +75,9 @@ class _Task:
 class _Group:
     """Runs the parts of a ``Parallel``, and of those nested in it, in one loop."""
 
-    def __init__(self, effect: Parallel, carry_out: CarryOut) -> None:
+    def __init__(self, effect: Parallel, carry_out: CarryOut, is_quick: IsQuick) -> None:
         self._carry_out = carry_out
+        self._is_quick = is_quick
         self._ready: deque[_Task] = deque()
         self._timers: list[tuple[float, int, _Task, int]] = []
         self._answers: queue.SimpleQueue[tuple[_Task, int]] = queue.SimpleQueue()
@@ -145,6 +152,8 @@ class _Group:
             step = task.step
             task.state = "gate"
             effect.gate.when_open(lambda: self._answers.put((task, step)))
+        elif self._is_quick(effect):
+            self._here(task, effect)
         else:
             step, stop = task.step, self._stop
             submit(lambda: self._in_pool(task, step, effect, stop))
@@ -189,6 +198,16 @@ class _Group:
             self._ready.append(task)
 
     # ------------------------------------------------------------- requests
+
+    def _here(self, task: _Task, effect: Request) -> None:
+        """Carry out a request in this thread. Ctrl-C leaves it as one that was not begun."""
+        value: Any = None
+        error: Exception | None = None
+        try:
+            value = self._carry_out(effect, time.sleep)
+        except Exception as caught:
+            error = caught
+        self._make_ready(task, value, error)
 
     def _in_pool(self, task: _Task, step: int, effect: Request, stop: _Stop) -> None:
         """Carry out a request in a pool thread; the loop is told by a queue."""

@@ -24,8 +24,10 @@ HUGE = 10**5000
         {"request_timeout_seconds": float("inf")},
         {"wait_timeout_seconds": HUGE},
         {"max_redos": HUGE},
+        {"durable_files": 0},
+        {"durable_files": "no"},
     ],
-    ids=[str(number) for number in range(9)],
+    ids=[str(number) for number in range(11)],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_its_name(settings: dict[str, Any]) -> None:
     with pytest.raises(lv.InvalidOperation, match=f"settings: {next(iter(settings))} must be"):

@@ -17,7 +17,7 @@ except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
 
-def write_new(name: str, body: bytes) -> os.stat_result:
+def write_new(name: str, body: bytes, durable: bool) -> os.stat_result:
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         rest = memoryview(body)
@@ -26,13 +26,14 @@ def write_new(name: str, body: bytes) -> os.stat_result:
         # The kernel's own time stamp is coarse: two writes within a tick agree.
         now = time.time_ns()
         os.utime(descriptor, ns=(now, now))
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 
 
-def link_or_copy(source: str, name: str) -> os.stat_result:
+def link_or_copy(source: str, name: str, durable: bool) -> os.stat_result:
     try:
         os.link(source, name)
         # A temporary file is private to its maker; an object is as open as its directory.
@@ -43,6 +44,8 @@ def link_or_copy(source: str, name: str) -> os.stat_result:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         shutil.copyfile(source, name)
+    if not durable:
+        return os.stat(name)
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -51,7 +54,9 @@ def link_or_copy(source: str, name: str) -> os.stat_result:
         os.close(descriptor)
 
 
-def with_directories(directory: str, fill: Callable[[], os.stat_result]) -> os.stat_result:
+def with_directories(
+    directory: str, fill: Callable[[], os.stat_result], durable: bool
+) -> os.stat_result:
     """Call ``fill``, making the directory where it is missing (or was just removed as empty)."""
     for last in (False, False, False, True):
         try:
@@ -59,21 +64,22 @@ def with_directories(directory: str, fill: Callable[[], os.stat_result]) -> os.s
         except FileNotFoundError:
             if last:
                 raise
-            _make_directories(directory)
+            _make_directories(directory, durable)
     raise AssertionError("unreachable")
 
 
-def _make_directories(directory: str) -> None:
+def _make_directories(directory: str, durable: bool) -> None:
     parent = os.path.dirname(directory)
     try:
         os.mkdir(directory)
     except FileNotFoundError:
-        _make_directories(parent)
+        _make_directories(parent, durable)
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory)
     except FileExistsError:
         return
-    sync_directory(parent)
+    if durable:
+        sync_directory(parent)
 
 
 def sync_directory(directory: str) -> None:

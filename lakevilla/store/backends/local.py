@@ -1,7 +1,7 @@
 """A directory as a store, with compare-and-swap that holds between processes.
 
 No object is ever visible half-written: bytes go to a hidden temporary file
-beside their place, are made durable, and get their name in one step (``link``
+beside their place, are made durable (``durable``), and get their name in one step (``link``
 for a create, ``rename`` for a replacement).
 
 - **Create** is ``link``, which fails where the name exists: the file system
@@ -80,11 +80,17 @@ class LocalStore:
     lock_timeout_seconds : float
         How long a compare-and-swap waits for another one in the same directory,
         whose process may be stopped, before the attempt fails.
+    durable : bool
+        Whether each file and name is on the disk before it is acknowledged. If not, the steps
+        and their order are the same, and only a power cut can tell them apart.
     """
 
-    def __init__(self, directory: str, lock_timeout_seconds: float = 30.0) -> None:
+    def __init__(
+        self, directory: str, lock_timeout_seconds: float = 30.0, *, durable: bool = True
+    ) -> None:
         self._directory = directory.rstrip("/")
         self._lock_timeout_seconds = lock_timeout_seconds
+        self._durable = durable
 
     def local_path(self, key: str) -> str:
         return f"{self._directory}/{check_key(key)}"
@@ -123,10 +129,12 @@ class LocalStore:
                 # Safe before the lock: a token that is gone never comes back.
                 if not _may_hold(path, token):
                     return Refused()
-        return self._publish(path, condition, lambda name: write_new(name, body))
+        return self._publish(path, condition, lambda name: write_new(name, body, self._durable))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
-        outcome = self._publish(self.local_path(key), None, lambda name: link_or_copy(path, name))
+        outcome = self._publish(
+            self.local_path(key), None, lambda name: link_or_copy(path, name, self._durable)
+        )
         assert not isinstance(outcome, Refused)
         return outcome
 
@@ -185,13 +193,13 @@ class LocalStore:
     def _publish(
         self, path: str, condition: Condition | None, fill: _Fill
     ) -> Stored | Refused | Failure:
-        """Fill a temporary file, make it durable, and give it its name if the condition holds."""
+        """Fill a temporary file, and give it its name if the condition holds."""
         directory = os.path.dirname(path)
         temporary = f"{directory}/{_TEMPORARY}{secrets.token_hex(8)}"
         visible = False
         try:
             try:
-                status = with_directories(directory, lambda: fill(temporary))
+                status = with_directories(directory, lambda: fill(temporary), self._durable)
                 match condition:
                     case Absent():
                         try:
@@ -219,7 +227,8 @@ class LocalStore:
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
-            sync_directory(directory)
+            if self._durable:
+                sync_directory(directory)
         except OSError as error:
             return _failure(error, ambiguous=visible)
         return Stored(_token(status))
@@ -248,7 +257,7 @@ class LocalStore:
                         yield key, entry
 
 
-#: Makes a new file of the given name, durably, and returns its status.
+#: Makes a new file of the given name and returns its status.
 _Fill = Callable[[str], os.stat_result]
 
 

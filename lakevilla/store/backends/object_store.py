@@ -396,7 +396,8 @@ class _Options:
     def open_backend(self, store: Location) -> Store:
         """Open what holds the keys of a location."""
         if store.scheme == "file":
-            return LocalStore("/", self._settings.request_timeout_seconds)
+            seconds = self._settings.request_timeout_seconds
+            return LocalStore("/", seconds, durable=self._settings.durable_files)
         if store.scheme == "memory":
             if not store.authority:
                 return ObstoreBackend(MemoryStore())

@@ -10,6 +10,9 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 
+#: Of new files, in the memory of one transaction.
+MOST_HELD_BYTES = 64 * 1024 * 1024
+
 
 def is_due(txn: TransactionState) -> bool:
     """Whether a transaction with Feature.R has lived, or holds, enough to be written down."""
@@ -57,4 +60,4 @@ def _age(txn: TransactionState) -> float:
 
 
 def _holds_much(txn: TransactionState) -> bool:
-    return txn.work.held_bytes >= txn.context.settings.save_interval_bytes
+    return txn.work.held_bytes >= MOST_HELD_BYTES

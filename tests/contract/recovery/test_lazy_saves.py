@@ -13,6 +13,7 @@ from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.codec import decode
 from lakevilla.store.wrapped import WrappedStore
 from lakevilla.sublogs.record import TxnRecord, record_key
+from lakevilla.transaction.state import due
 from tests.support.places import Place, make_place
 from tests.support.tables import accounts, contents
 from tests.support.traces import cost
@@ -62,7 +63,7 @@ def test_one_whose_caller_thinks_is_saved_by_the_lakes_thread(place: Place) -> N
         store = Watched(lake)
         txn = lake.transaction()
         txn.append("orders", accounts(3))
-        assert store.until_saved(txn.id) == ["lakevilla-heartbeat"]
+        assert store.until_saved(txn.id) == ["lakevilla-saver"]
         # As it would go on after a crash of the first.
         heir.resume(txn.id).commit()
         with pytest.raises(lv.LakeVillaError):
@@ -127,9 +128,11 @@ def test_with_an_interval_of_zero_the_verb_itself_saves(place: Place) -> None:
             assert record_key(txn.id) in contents(place.root)
 
 
-def test_the_verb_that_fills_the_memory_saves_at_once(place: Place) -> None:
-    settings = lv.Settings(save_interval_bytes=1)
-    with place.connect(settings=settings) as lake:
+def test_the_verb_that_fills_the_memory_saves_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "MOST_HELD_BYTES", 1)
+    with place.connect() as lake:
         store = Watched(lake)
         with lake.transaction() as txn:
             txn.append("orders", accounts(1))

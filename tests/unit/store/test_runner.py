@@ -8,6 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from lakevilla.ids import Ids
 from lakevilla.settings import Settings
 from lakevilla.store.backends.object_store import open_store
 from lakevilla.store.backends.routing import LakeStore
-from lakevilla.store.base import ABSENT, ANY, Failure, Found, Missing, Stored
+from lakevilla.store.base import ABSENT, ANY, Condition, Failure, Found, Missing, Refused, Stored
 from lakevilla.store.effects import (
     Effect,
     Get,
@@ -37,6 +39,7 @@ from lakevilla.store.effects import (
 )
 from lakevilla.store.pool import POOL_SIZE
 from lakevilla.store.runner import Requests, Runner
+from lakevilla.store.wrapped import WrappedStore
 
 QUICK = Settings(retry_limit=3, retry_base_seconds=0.001)
 
@@ -54,6 +57,13 @@ class Hooked:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+def undurable_runner(directory: Path) -> Runner:
+    """One whose small requests wait for nothing, so that no thread of the pool has them."""
+    settings = replace(QUICK, durable_files=False)
+    store = open_store(str(directory), settings=settings)
+    return Runner(store, Ids(SystemClock()), settings)
 
 
 def make_runner(store: Any = None) -> Runner:
@@ -118,6 +128,52 @@ def test_requests_really_run_at_the_same_time() -> None:
         return (yield from parallel([Get(str(n)) for n in range(32)]))
 
     assert make_runner(Hooked(wait)).run(program()) == [Missing()] * 32
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_small_requests_that_wait_for_no_disk_stay_in_their_thread(
+    durable: bool, tmp_path: Path
+) -> None:
+    seen: dict[str, int] = {}
+
+    class Watched(WrappedStore):
+        def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+            seen[key] = threading.get_ident()
+            return super().put(key, body, condition)
+
+    runner = undurable_runner(tmp_path) if not durable else make_runner(open_store(str(tmp_path)))
+    runner.store = Watched(runner.store)
+    bodies = {"small": b"1", "large": bytes(2 * 1024 * 1024)}
+    puts = [Put(key, body, ANY) for key, body in bodies.items()]
+
+    def program() -> Program[list[object]]:
+        return (yield from parallel(puts))
+
+    assert all(isinstance(outcome, Stored) for outcome in runner.run(program()))
+    here = threading.get_ident()
+    assert (seen["small"] == here, seen["large"] == here) == (not durable, False)
+
+
+def test_an_error_of_one_that_stays_is_thrown_where_it_waits_and_the_rest_ends(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_bytes(b"1")
+    caught: list[str] = []
+
+    def part() -> Program[None]:
+        try:
+            yield from put("file/below", b"1", ANY)
+        except StoreError as error:
+            caught.append(error.message)
+            raise
+
+    def program() -> Program[list[object]]:
+        return (yield from parallel([part(), Put("kept", b"2", ANY)]))
+
+    with pytest.raises(StoreError):
+        undurable_runner(tmp_path).run(program())
+    assert len(caught) == 1
+    assert (tmp_path / "kept").read_bytes() == b"2"
 
 
 def test_nested_parallel_wider_than_the_pool_does_not_starve() -> None:
@@ -250,7 +306,8 @@ def test_ctrl_c_ends_all_parts_and_lets_them_clean_up(parts: int) -> None:
     assert len(runner.run(list_objects("cleaned"))) == parts
 
 
-def test_ctrl_c_at_any_moment_never_hangs() -> None:
+@pytest.mark.parametrize("in_pool", [True, False])
+def test_ctrl_c_at_any_moment_never_hangs(in_pool: bool, tmp_path: Path) -> None:
     """The signal is sent at many different moments of one wide, nested, busy program."""
 
     def leaf(n: int) -> Program[None]:
@@ -261,7 +318,7 @@ def test_ctrl_c_at_any_moment_never_hangs() -> None:
     def program() -> Program[list[None]]:
         return (yield from parallel([leaf(n) for n in range(12)]))
 
-    runner = make_runner()
+    runner = make_runner() if in_pool else undurable_runner(tmp_path)
     interrupted = 0
     for moment in range(120):
         previous = signal.signal(signal.SIGALRM, signal.default_int_handler)

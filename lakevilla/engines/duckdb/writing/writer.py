@@ -184,14 +184,16 @@ class Writer:
         local = self._data.local_path(store_key)
         target = local or os.path.join(self._database.directory, os.path.basename(path))
         directory = os.path.dirname(target)
-        with_directories(directory, lambda: os.stat(directory))
+        durable = self._settings.durable_files
+        with_directories(directory, lambda: os.stat(directory), durable)
         in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, relation, terms, target)
             if rows and local is None:
                 yield from put_file(store_key, target)
             elif rows:
-                _make_durable(target)
+                if durable:
+                    _make_durable(target)
                 in_place = True
         finally:
             if not in_place:

@@ -251,3 +251,57 @@ def test_creates_survive_directories_that_vanish_under_them(store: LocalStore) -
     assert all(isinstance(f, Failure) and not f.ambiguous and not f.permanent for f in failures)
     assert len(failures) < 20
     assert store.get("_lakevilla/probe/shared/0-0") == Missing()
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[tuple[str, str]]:
+    """Which names are given, and which files and directories are synced, in order."""
+    steps: list[tuple[str, str]] = []
+    link, rename, fsync = os.link, os.rename, os.fsync
+
+    def named(given: str, to: str) -> None:
+        steps.append(("name", os.path.relpath(to, root)))
+
+    def linked(source: str, to: str) -> None:
+        named(source, to)
+        link(source, to)
+
+    def renamed(source: str, to: str) -> None:
+        named(source, to)
+        rename(source, to)
+
+    def synced(descriptor: int) -> None:
+        path = os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), root)
+        steps.append(("sync", "new" if ".lakevilla-tmp-" in path else path))
+        fsync(descriptor)
+
+    monkeypatch.setattr(durable_files.os, "link", linked)
+    monkeypatch.setattr(durable_files.os, "rename", renamed)
+    monkeypatch.setattr(durable_files.os, "fsync", synced)
+    return steps
+
+
+def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of(monkeypatch, tmp_path)
+    token = token_of(store.put("d/k", b"1", ABSENT))
+    assert steps == [("sync", "."), ("sync", "new"), ("name", "d/k"), ("sync", "d")]
+    for condition in (Match(token), ANY):
+        steps.clear()
+        token_of(store.put("d/k", b"2", condition))
+        assert steps == [("sync", "new"), ("name", "d/k"), ("sync", "d")]
+
+
+def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path), durable=False)
+    steps = steps_of(monkeypatch, tmp_path)
+    token = token_of(store.put("d/k", b"1", ABSENT))
+    token_of(store.put("d/k", b"2", Match(token)))
+    token_of(store.put("d/k", b"3", ANY))
+    source = tmp_path / "source"
+    source.write_bytes(b"4")
+    token_of(store.put_file("d/f", str(source)))
+    assert {what for what, _ in steps} == {"name"}
+    assert [name for _, name in steps if "tmp" not in name] == ["d/k", "d/k", "d/k", "d/f"]

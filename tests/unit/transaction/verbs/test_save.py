@@ -9,6 +9,7 @@ from lakevilla.publishing.outcome import fence
 from lakevilla.store.base import Unknown
 from lakevilla.store.effects import DeleteObject, Get
 from lakevilla.sublogs.record import TXNS_PREFIX
+from lakevilla.transaction.state import due
 from lakevilla.transaction.state.due import is_due, is_due_between_verbs, is_due_in_verb
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.save import (
@@ -156,8 +157,11 @@ def test_its_record_goes_before_what_only_the_record_names(lake: MemoryLake, pee
     assert lake.keys(TXNS_PREFIX) == []
 
 
-def test_one_becomes_due_by_its_age_or_by_the_files_that_it_holds(lake: MemoryLake) -> None:
-    lake = MemoryLake(save_interval_bytes=1, save_interval_seconds=60.0)
+def test_one_becomes_due_by_its_age_or_by_the_files_that_it_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(due, "MOST_HELD_BYTES", 1)
+    lake = MemoryLake(save_interval_seconds=60.0)
     peer = lake.peer()
     txn = peer.appending("a", 7)
     assert txn.work.held_bytes == sum(map(len, txn.work.bodies.values())) > 0
