@@ -64,15 +64,21 @@ def partition_value(text: str | None, type_: str) -> Any:
 def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
     """The values under one key of a ``partition_values`` column."""
     encoded = pc.map_lookup(maps, query_key=key, occurrence="first").dictionary_encode()
-    values, readable = [], []
-    for text in encoded.dictionary.to_pylist():
-        try:
-            values.append(partition_value(text, type_))
-            readable.append(True)
-        except InvalidOperation:
-            values.append(None)
-            readable.append(False)
+    read = [_read_partition_value(text, type_) for text in encoded.dictionary.to_pylist()]
+    values, readable = [value for value, _ in read], [is_readable for _, is_readable in read]
     return PartitionColumn(values, readable, encoded.indices)
+
+
+@lru_cache(maxsize=4096)
+def _read_partition_value(text: str | None, type_: str) -> tuple[Any, bool]:
+    """The value, and whether its text could be read.
+
+    Remembered, for a table's few partitions come again in each batch of its files.
+    """
+    try:
+        return partition_value(text, type_), True
+    except InvalidOperation:
+        return None, False
 
 
 def read_statistics(
