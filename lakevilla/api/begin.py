@@ -37,6 +37,7 @@ def begin_transaction(
     idempotency_key: str | tuple[str, int] | None = None,
     read_only: bool = False,
     wait_timeout_seconds: float | None = None,
+    defer: bool = False,
     metadata: Mapping[str, str] | None = None,
 ) -> Executor[Frame]:
     """A new transaction in the hands of an executor; see ``Lake.transaction``.
@@ -68,6 +69,7 @@ def begin_transaction(
         validation=validation,
         slack=slack,
         wait_timeout_seconds=wait_timeout_seconds,
+        defer=check_flag("defer", defer),
         metadata=entries,
         applications={} if use is None or use.version is None else {use.key: use.version},
     )

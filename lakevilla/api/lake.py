@@ -13,13 +13,7 @@ from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, T
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import (
-    Hinted,
-    check_flag,
-    check_place,
-    check_text,
-    verbs_elsewhere,
-)
+from lakevilla.api.arguments import Hinted, check_flag, check_place, check_text, verbs_elsewhere
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
@@ -137,6 +131,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         idempotency_key: str | tuple[str, int] | None = None,
         read_only: bool = False,
         wait_timeout_seconds: float | None = None,
+        defer: bool = False,
         metadata: Mapping[str, str] | None = None,
         **unknown: Never,
     ) -> Transaction[Frame]:
@@ -169,6 +164,12 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             How long it waits for transactions before it (with Feature.CT, or for a
             reservation). After that it commits optimistically. Default: the setting of that
             name.
+        defer : bool
+            Whether updates, deletes, merges, overwrites and inserts from queries are only checked
+            and noted, and performed together by the commit, or as soon as one of their counts is
+            looked at or a table that they change is read. With many tables that saves most of the
+            time. What rows are wrong for (a value that does not fit, a constraint) is then raised
+            by the commit, and ends the transaction.
         metadata : Mapping of str to str, optional
             Stored with each table's commit.
 
@@ -190,6 +191,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             idempotency_key=idempotency_key,
             read_only=read_only,
             wait_timeout_seconds=wait_timeout_seconds,
+            defer=defer,
             metadata=metadata,
         )
         return Transaction(executor)

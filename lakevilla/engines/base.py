@@ -8,6 +8,7 @@ files are read and written by the engine itself, in bounded memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -70,6 +71,9 @@ class DataAccess(Protocol):
 
     def local_path(self, key: str) -> str | None:
         """Where the object lies in the local file system, or None if it is elsewhere."""
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """A block in which these files, by key, are read from memory."""
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
         """The object as a random-access file; a known ``size`` saves asking for it."""
@@ -158,6 +162,13 @@ class MergeSpec(msgspec.Struct, frozen=True):
 
 class Engine(Protocol):
     """Rows of one or more tables. All predicates are bound trees (``expressions.bind``)."""
+
+    @property
+    def reads_by_parts(self) -> bool:
+        """Whether it asks the store for parts of files: then whole small ones save it requests."""
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """A block in which these files, by key, are read from memory."""
 
     def write(self, layout: Layout, data: Rows, name: FileNamer) -> Program[tuple[Written, ...]]:
         """Write rows, already cast to ``layout.schema``, into files with statistics.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -23,6 +25,21 @@ class DataFiles:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._held: dict[str, bytes] = {}
+
+    @contextmanager
+    def holding(self, bodies: Mapping[str, bytes]) -> Iterator[None]:
+        """A block in which these files, by key, are read from memory.
+
+        Two threads may hold the same file: it is the same bytes, and when one lets it go
+        the other reads it from the store.
+        """
+        self._held.update(bodies)
+        try:
+            yield
+        finally:
+            for key in bodies:
+                self._held.pop(key, None)
 
     def local_path(self, key: str) -> str | None:
         """The file's path where the lake is a local directory, else None."""
@@ -43,6 +60,9 @@ class DataFiles:
         CorruptObject
             There is no such object.
         """
+        body = self._held.get(key)
+        if body is not None:
+            return pa.BufferReader(body)
         path = self.local_path(key)
         if path is not None:
             try:

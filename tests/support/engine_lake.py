@@ -6,6 +6,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,9 @@ class _Remote:
 
     def local_path(self, key: str) -> None:
         return None
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        return self._data.holding(bodies)
 
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
         return self._data.open_input(key, size)

@@ -34,10 +34,11 @@ from lakevilla.phases import during, of
 from lakevilla.results import CommitResult, Counts, OperationResult
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
+from lakevilla.sublogs.record import Access
 from lakevilla.tables.dotted_names import path_of
 from lakevilla.tables.renaming import renamed, renames_of
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.queue.late import perform_late
 from lakevilla.transaction.state.due import is_due_in_verb
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import TERMINAL, Life
@@ -51,6 +52,9 @@ from lakevilla.transaction.verbs.past import bind_to_own, refuse_missing_files
 __all__ = ["ExecutorBase"]
 
 T = TypeVar("T")
+
+#: Verbs that need no place in a queue before the commit, if they are put off until then.
+_PUT_OFF = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
 
 
 class ExecutorBase(Generic[Frame]):
@@ -323,7 +327,7 @@ class ExecutorBase(Generic[Frame]):
         """An operation that was put off is asked for its counts: it must be performed first."""
         with self.alone():
             self.state.check_open("counts")
-            self.run(perform_deferred(self.state))
+            self.run(perform_late(self.state))
             if done.deferred:
                 raise InvalidOperation(
                     f"counts: the operation was undone, and transaction {self.id} runs again: "
@@ -420,7 +424,9 @@ class ExecutorBase(Generic[Frame]):
         location = self.resolve(table)
         self.state.check_write(location, verb)
         self.client.ensure_safe_store()
-        self.run(take_places(self.state, [location], "append" if verb == "append" else "write"))
+        if not (self.state.puts_off and verb in _PUT_OFF):
+            access: Access = "append" if verb == "append" else "write"
+            self.run(take_places(self.state, [location], access))
         return location
 
     def state_of_lake(self, *, whole: bool = False) -> Head | None:

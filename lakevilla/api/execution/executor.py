@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +33,7 @@ from lakevilla.expressions.parse import parse_predicate, refuse_unused
 from lakevilla.expressions.statement import StatementExpressions
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
+from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.operations.perform import read_source
 from lakevilla.phases import during, streamed
@@ -52,6 +54,8 @@ from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_wi
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
 
 __all__ = ["Executor"]
+
+T = TypeVar("T")
 
 
 class Executor(Sources[Frame]):
@@ -183,7 +187,27 @@ class Executor(Sources[Frame]):
         """``widens``: columns of the source that the clauses set, and the table lacks, are added
         to it.
         """
-        layout = self.run(layout_of(self.state, location, probing=True))
+
+        def bound(layout: Layout) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
+            return self._bound_merge(location, layout, rows, on, aliases, clauses, widens=widens)
+
+        condition, exactly, columns = self._fitting(location, bound)
+        operation = MergeOperation(
+            location, stored(), condition, *aliases, exactly, columns=columns
+        )
+        return self.done(execute(self.state, operation, "merge"))
+
+    def _bound_merge(
+        self,
+        location: str,
+        layout: Layout,
+        rows: pa.Schema,
+        on: Expr,
+        aliases: tuple[str, str],
+        clauses: tuple[MergeClause, ...],
+        *,
+        widens: bool,
+    ) -> tuple[Expr, tuple[MergeClause, ...], bytes | None]:
         columns = None
         if widens and (new := new_columns(clauses, layout.schema, rows)) is not None:
             columns = new.serialize().to_pybytes()
@@ -199,8 +223,20 @@ class Executor(Sources[Frame]):
             )
             for clause in clauses
         )
-        operation = MergeOperation(location, stored(), condition, *aliases, bound, columns=columns)
-        return self.done(execute(self.state, operation, "merge"))
+        return condition, bound, columns
+
+    def _fitting(self, location: str, made: Callable[[Layout], T]) -> T:
+        """What a verb says of a table's columns.
+
+        One that is put off looks no further than what is known of the table; what does not
+        fit that is held against what is there.
+        """
+        if self.state.puts_off:
+            try:
+                return made(self.run(layout_of(self.state, location)))
+            except InvalidOperation:
+                pass
+        return made(self.run(layout_of(self.state, location, probing=True)))
 
     def merge_builder(
         self,
@@ -253,12 +289,12 @@ class Executor(Sources[Frame]):
             condition = together.predicate(where)
             values = together.assignments(assignments)
             together.finish()
-            schema = self.run(layout_of(self.state, location, probing=True)).schema
-            operation = Update(
-                location,
-                exact_assignments(values, schema, alias=alias),
-                exact(condition, schema, alias=alias),
-            )
+
+            def bound(layout: Layout) -> Update:
+                assigned = exact_assignments(values, layout.schema, alias=alias)
+                return Update(location, assigned, exact(condition, layout.schema, alias=alias))
+
+            operation = self._fitting(location, bound)
             return self.done(execute(self.state, operation, "update"))
 
     def delete(
@@ -271,8 +307,11 @@ class Executor(Sources[Frame]):
         with self.alone("delete", table):
             location = self.to_write(table, "delete")
             condition = parse_predicate(where, parameters(params), self._fixed_now())
-            schema = self.run(layout_of(self.state, location, probing=True)).schema
-            operation = Delete(location, exact(condition, schema, alias=alias))
+
+            def bound(layout: Layout) -> Delete:
+                return Delete(location, exact(condition, layout.schema, alias=alias))
+
+            operation = self._fitting(location, bound)
             return self.done(execute(self.state, operation, "delete"))
 
     def optimize(
@@ -358,9 +397,13 @@ class Executor(Sources[Frame]):
     ) -> OperationResult:
         with self.alone("insert", statement.table):
             location = self.to_write(statement.table, "insert")
-            layout = self.run(layout_of(self.state, location, probing=True))
-            columns = statement.columns or tuple(layout.schema.names)
-            refuse_unknown(columns, layout.schema, layout.table, "name another")
+
+            def named(layout: Layout) -> tuple[Layout, tuple[str, ...]]:
+                columns = statement.columns or tuple(layout.schema.names)
+                refuse_unknown(columns, layout.schema, layout.table, "name another")
+                return layout, columns
+
+            layout, columns = self._fitting(location, named)
             source = self._query_source(statement.source, params, views, layout.schema)
             refuse_unused(params, source.params)
             operation = InsertOperation(location, columns, source)

@@ -74,6 +74,15 @@ class DuckDBEngine:
         self._given = GivenTables(data, ids)
         self._closed = ClosedDatabases(self._database, self._given.names)
 
+    @property
+    def reads_by_parts(self) -> bool:
+        """Whether the files are in a store; on this machine the system reads them ahead."""
+        return self._data.local_path("_lakevilla") is None
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """A block in which these files are read from memory."""
+        return self._data.holding(bodies)
+
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer
     ) -> Program[tuple[Written, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -78,6 +79,15 @@ class SparkEngine:
     ) -> None:
         self._session, self._place, self._embedded, self._ids = session, place, embedded, ids
         self._parallelism = 0
+
+    @property
+    def reads_by_parts(self) -> bool:
+        """No: its workers read, and what the driver holds is not theirs."""
+        return False
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        """A block like any other: see ``reads_by_parts``."""
+        return nullcontext()
 
     # -- frames ------------------------------------------------------------------
 

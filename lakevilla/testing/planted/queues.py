@@ -14,7 +14,7 @@ from lakevilla.settings import Settings
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
-from lakevilla.transaction.queue import ahead, give_way, places, reservation, stale
+from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
 from lakevilla.transaction.queue import wait as waiting
 from lakevilla.transaction.state import record
 from lakevilla.transaction.state.features import Feature
@@ -126,6 +126,13 @@ def state_before_marker() -> Iterator[None]:
 def appends_pass_everybody() -> Iterator[None]:
     """Who holds no place does not look whether others do."""
     with instead(places.unplaced_appends, lambda txn: []):
+        yield
+
+
+@planted(for_histories=False)
+def put_off_takes_no_place() -> Iterator[None]:
+    """What was put off is performed past those who wait for their turn."""
+    with attribute(late, "_places", lambda txn: {}):
         yield
 
 

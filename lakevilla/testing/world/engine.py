@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -49,6 +50,12 @@ class RowEngine:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+
+    #: It asks for files as a whole, each when it reads it.
+    reads_by_parts = False
+
+    def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def write(
         self, layout: Layout, data: pa.RecordBatchReader, name: FileNamer

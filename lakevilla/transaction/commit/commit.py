@@ -32,6 +32,7 @@ from lakevilla.transaction.commit.publish import let_go, publish_decided
 from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.queue.ahead import who_is_ahead
+from lakevilla.transaction.queue.late import stand_for_deferred
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.deferred import perform_deferred
@@ -102,6 +103,8 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
 def _take_turn(txn: TransactionState) -> Program[bool]:
     """Wait where others are known to go first; whether that has been looked at."""
     put_off = any(done.deferred for done in txn.work.done)
+    if put_off and (yield from stand_for_deferred(txn)):
+        put_off = False  # it stands on the newest HEAD, and nobody is ahead
     queue = txn.standing.queue
     is_behind = queue is not None and any(queue.is_behind(table) for table in queue.tables)
     if not (put_off or is_behind or reserved_ahead(txn, txn.head)):

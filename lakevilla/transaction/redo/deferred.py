@@ -38,6 +38,7 @@ from lakevilla.sublogs.operations import (
     Update,
     tables_read,
 )
+from lakevilla.transaction.redo.fetch import fetching
 from lakevilla.transaction.redo.replay import lay_over, redo, replay
 from lakevilla.transaction.state.files import made_files
 from lakevilla.transaction.state.parts import Done
@@ -56,9 +57,9 @@ def is_put_off(txn: TransactionState, operation: Operation) -> Program[bool]:
         It can't fit its tables, whatever their rows are.
     """
     late = {done.table for done in txn.work.done if done.deferred}
-    if not (txn.is_behind(operation.table) or late & _tables(operation)):
+    if not (txn.puts_off or txn.is_behind(operation.table) or late & _tables(operation)):
         return False
-    if not _can_wait(operation) or _may_be_refused(txn, operation):
+    if not can_wait(operation) or _may_be_refused(txn, operation):
         return False
     return (yield from _fits(txn, operation))
 
@@ -81,12 +82,14 @@ def perform_deferred(
     if not late or (concerning is not None and late.isdisjoint(concerning)):
         return
     name = file_namer(txn.context, txn.id, txn.through_head)
+    with fetching(txn, [done for done in txn.work.done if done.deferred]) as files:
 
-    def step(_: int, done: Done) -> Program[None]:
-        if done.deferred:
-            yield from redo(txn, done, name)
+        def step(_: int, done: Done) -> Program[None]:
+            if done.deferred:
+                yield from files.before(done)
+                yield from redo(txn, done, name)
 
-    yield from replay(txn, step)
+        yield from replay(txn, step)
 
 
 def defer(txn: TransactionState, tables: Collection[str]) -> None:
@@ -100,7 +103,7 @@ def defer(txn: TransactionState, tables: Collection[str]) -> None:
     seen = _seen(txn)
     late: set[str] = set()
     for index, done in enumerate(txn.work.done):
-        if index not in seen and not done.deferred and _can_wait(done.operation):
+        if index not in seen and not done.deferred and can_wait(done.operation):
             if done.table not in tables and late.isdisjoint(_tables(done.operation)):
                 continue
             for key in made_files(done):
@@ -127,7 +130,7 @@ def _seen(txn: TransactionState) -> set[int]:
             continue
         if (
             done.table in tables
-            or not _can_wait(done.operation)
+            or not can_wait(done.operation)
             or any(r.table == done.table and r.after > index for r in txn.work.reads.values())
         ):
             seen.add(index)
@@ -146,7 +149,7 @@ def _evolves(operation: Operation) -> bool:
     return isinstance(operation, Append | Overwrite | Merge) and operation.columns is not None
 
 
-def _can_wait(operation: Operation) -> bool:
+def can_wait(operation: Operation) -> bool:
     """Whether operations of this kind can be put off: those that leave the schema as it is.
 
     What comes after one that changes it must see the new one.

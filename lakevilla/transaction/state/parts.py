@@ -31,6 +31,8 @@ class Options:
     ----------
     isolation, validation, slack
         How it is validated; see ``global_log.rules``.
+    defer
+        Whether operations are put off until the commit, or until their rows are looked at.
     metadata, applications
         Go into each table's commit; ``applications`` are idempotency keys with their versions.
     """
@@ -42,6 +44,7 @@ class Options:
     validation: Validation = "precise"
     slack: int = 0
     wait_timeout_seconds: float | None = None
+    defer: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     applications: dict[str, int] = field(default_factory=dict)
 

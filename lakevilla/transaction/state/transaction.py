@@ -71,6 +71,11 @@ class TransactionState:
         return Feature.CT in self.options.features and not self.options.read_only
 
     @property
+    def puts_off(self) -> bool:
+        """Whether its operations wait for the commit, so that what they need is one round."""
+        return self.options.defer and self.through_head
+
+    @property
     def has_one_state(self) -> bool:
         """Whether all that it reads is of one moment; else only validation makes it fit."""
         return Feature.I in self.options.features or len(self.work.tables) <= 1

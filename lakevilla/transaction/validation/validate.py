@@ -16,6 +16,9 @@ read. So leniency admits write skew, and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
 from lakevilla.errors import (
     InvalidOperation,
     TableExists,
@@ -25,7 +28,7 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.tree import Expr
 from lakevilla.global_log.head import Head, TableState
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.net_change import NetChange, net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
@@ -53,6 +56,8 @@ from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
+
+T = TypeVar("T")
 
 _SEEN = "rows that the transaction has read were changed meanwhile"
 
@@ -357,8 +362,10 @@ def _reads(
         found.behind[table] += found.lenient.get(table, 0)
 
 
-def catch_up(txn: TransactionState) -> Program[None]:
+def catch_up(txn: TransactionState, beside: Sequence[Program[T]] = ()) -> Program[list[T]]:
     """Move to the newest HEAD, doing again there what is in conflict.
+
+    It is asked for together with what is done ``beside``, whose results are returned.
 
     Raises
     ------
@@ -366,18 +373,26 @@ def catch_up(txn: TransactionState) -> Program[None]:
         What the caller has seen was changed.
     """
     with during("validate"):
-        yield from _catch_up(txn)
+        return (yield from _catch_up(txn, beside))
 
 
-def _catch_up(txn: TransactionState) -> Program[None]:
-    yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
-    held = yield from txn.context.head()
-    assert held is not None, "a transaction that writes through HEAD is bound to one"
+def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[list[T]]:
+    parts: list[Program[Any]] = [_newest(txn), *beside]
+    held, *others = yield from parallel(parts)
     txn.check_not_fenced(held.head)
     found = yield from examine(txn, held.head, exact=True)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
     yield from rebase(txn, held, found)
+    return others
+
+
+def _newest(txn: TransactionState) -> Program[HeldHead]:
+    """The logs of its tables, and HEAD, which is asked last so that no log is newer."""
+    yield from parallel([refresh(txn.context, location) for location in txn.work.tables])
+    held = yield from txn.context.head()
+    assert held is not None, "a transaction that writes through HEAD is bound to one"
+    return held
 
 
 def validate_reads(txn: TransactionState) -> Program[None]:

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lakevilla.engines.base import TableInput
-from lakevilla.errors import (
-    InvalidOperation,
-)
+from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
 from lakevilla.expressions.tree import Expr
@@ -38,7 +36,8 @@ from lakevilla.sublogs.operations import (
     tables_read,
 )
 from lakevilla.sublogs.record import Access
-from lakevilla.transaction.redo.deferred import NOT_PERFORMED, is_put_off, perform_deferred
+from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_off
 from lakevilla.transaction.state.files import hold_file, keep_files, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -64,7 +63,7 @@ def lookup(txn: TransactionState, location: str) -> Program[TableSnapshot]:
     """The transaction's state of a table, own changes included and stored."""
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
-    yield from perform_deferred(txn, [location])
+    yield from perform_late(txn, [location])
     yield from store_files(txn, location)
     return txn.work.tables[location].snapshot
 
@@ -74,7 +73,7 @@ def see_files(txn: TransactionState, location: str, where: Expr | None) -> Progr
     txn.check_open("read")
     yield from touch(txn, [location], probing=True, access="read")
     _check_there(txn, location, "read")
-    yield from perform_deferred(txn, [location])
+    yield from perform_late(txn, [location])
     yield from store_files(txn, location)
     snapshot = txn.work.tables[location].snapshot
     predicate = None if where is None else bind(where, snapshot.layout.schema)
@@ -154,8 +153,9 @@ def overwrite(
     partitions that have rows in ``data``.
     """
     txn.check_write(location, "overwrite")
+    access: Access | None = None if txn.puts_off and columns is None else "write"
     layout = yield from _written_layout(
-        txn, location, columns, "write", replaces_schema=replaces_schema
+        txn, location, columns, access, replaces_schema=replaces_schema
     )
     if by_partition:
         check_replaceable(layout)
@@ -196,7 +196,7 @@ def _written_layout(
     txn: TransactionState,
     location: str,
     columns: bytes | None,
-    access: Access,
+    access: Access | None,
     *,
     replaces_schema: bool = False,
 ) -> Program[Layout]:
@@ -260,6 +260,10 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     """
     location = operation.table
     txn.check_write(location, verb)
+    if txn.puts_off and can_wait(operation):
+        noted = yield from _put_off(txn, operation, verb)
+        if noted is not None:
+            return noted
     reading = tables_read(operation)
     blind = is_append(operation)
     access: Access = "append" if blind else "write"
@@ -276,7 +280,7 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     if (yield from is_put_off(txn, operation)):
         return _note(txn, operation, NOT_PERFORMED, deferred=True)
     if not blind:
-        yield from perform_deferred(txn, {location, *reading})
+        yield from perform_late(txn, {location, *reading})
     if reading:
         yield from store_files(txn, location)
     name = file_namer(txn.context, txn.id, txn.through_head)
@@ -289,6 +293,26 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     check_append_only(working.snapshot, performed, verb)
     operation = performed_as(operation, working.snapshot, performed)
     return _note(txn, operation, performed)
+
+
+def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[Done | None]:
+    """Note an operation by what is known of its tables, without a place; None if it can't be.
+
+    What does not fit the columns that are known may fit those that are there.
+    """
+    reading = tables_read(operation)
+    yield from touch(txn, [operation.table, *reading], probing=False)
+    _check_there(txn, operation.table, verb)
+    snapshot = txn.work.tables[operation.table].snapshot
+    sources = {table: txn.work.tables[table].snapshot.layout for table in reading}
+    try:
+        snapshot.check_writable()
+        tied = tie(operation, snapshot.layout, sources)
+        if not (yield from is_put_off(txn, tied)):
+            return None
+    except (InvalidOperation, UnsupportedTableFeature):
+        return None
+    return _note(txn, tied, NOT_PERFORMED, deferred=True)
 
 
 def _check_there(txn: TransactionState, location: str, verb: str) -> None:

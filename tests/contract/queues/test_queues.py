@@ -252,11 +252,11 @@ def test_reads_pass_reads_appends_pass_appends_and_all_else_waits(
 def test_an_append_that_must_wait_takes_a_place_and_is_waited_for(
     memory_place: Place, features: str
 ) -> None:
-    told = [Told(), Told()]
+    events = [Told(), Told()]
     with (
         memory_place.connect(settings=QUICK) as one,
-        memory_place.connect(settings=QUICK, on_event=told[0]) as two,
-        memory_place.connect(settings=QUICK, on_event=told[1]) as three,
+        memory_place.connect(settings=QUICK, on_event=events[0]) as two,
+        memory_place.connect(settings=QUICK, on_event=events[1]) as three,
     ):
         first, second, third = (lake.transaction(QUEUED[features]) for lake in (one, two, three))
         add(first, "x")
@@ -264,11 +264,11 @@ def test_an_append_that_must_wait_takes_a_place_and_is_waited_for(
         second.append("y", [{"id": 100, "balance": 0}])
         assert tickets(one, "x") == [1]
         with beside(second.commit) as appended:
-            assert told[0].wait("waiting").detail["holders"] == [first.id]
+            assert events[0].wait("waiting").detail["holders"] == [first.id]
             assert (tickets(one, "x"), tickets(one, "y")) == ([1, 2], [1])
             add(third, "y")
             with beside(third.commit) as written:
-                assert told[1].wait("waiting").detail["holders"] == [second.id]
+                assert events[1].wait("waiting").detail["holders"] == [second.id]
                 order = [first.commit(), appended.result(60), written.result(60)]
         versions = [result.global_version for result in order]
         assert versions == sorted(versions)  # type: ignore[type-var]

@@ -342,7 +342,7 @@ lake = lv.connect(sys.argv[1], storage_options=json.loads(sys.argv[2]))
 txns = [lake.transaction(lv.Feature.R | lv.Feature.CT | lv.Feature.I) for _ in range(3)]
 lake._client._heartbeat._third_seconds = 0.0  # a renewal is under way at any moment
 for txn in txns:
-    txn.append("orders", {"id": [1]})
+    txn.update("orders", {"id": "id"}, where="id = 1")  # what is only appended has no record
 seen = lake._client.runner.requests.snapshot().put
 while lake._client.runner.requests.snapshot().put < seen + 10:
     threading.Event().wait(0.01)

@@ -3,6 +3,7 @@
 import pytest
 
 from lakevilla.testing.planted.every import PLANTED
+from tests.simulation.queues import test_put_off as put_off
 from tests.simulation.queues import test_queues as queues
 from tests.support.simulated.commits import RCT, RCTI
 
@@ -36,6 +37,7 @@ CATCHERS = {
     "places_given_back_too_early": lambda: (
         queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
     ),
+    "put_off_takes_no_place": lambda: put_off.test_what_is_put_off_waits_for_those_ahead(RCTI),
     "rerun_counts_as_ended": lambda: (
         queues.test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(RCTI)
     ),

@@ -547,10 +547,10 @@ def test_a_marker_that_lands_before_its_record_is_waited_for(features):
 
 def test_whoever_takes_number_one_before_those_that_wait_steps_behind_them():
     simulation = lake()
-    gone = Process(simulation, increment("a", 1, RCTI), "gone").until(HEAD)
+    ended = Process(simulation, increment("a", 1, RCTI), "ended").until(HEAD)
     waiting = Process(simulation, increment("a", 10, RCTI), "waiting")
     go_on_until_it_waits(waiting)
-    gone.finish()
+    ended.finish()
     assert markers_at(simulation, "a") == [2]
     late = Process(simulation, increment("a", 100, RCTI), "late")
     go_on_until_it_waits(late)

@@ -86,9 +86,9 @@ def read(txn, table, where="id >= 0"):
     return {row["id"]: row["balance"] for row in rows}
 
 
-def transfer(client, source="a", target="b", amount=1, features=RI):
+def transfer(client, source="a", target="b", amount=1, features=RI, **options):
     """One commit over two tables; "lost" if it was refused."""
-    txn = begin(client, features)
+    txn = begin(client, features, **options)
     try:
         yield from add_to(txn, source, -amount)
         yield from add_to(txn, target, amount)

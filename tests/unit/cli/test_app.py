@@ -170,7 +170,7 @@ def test_abort_of_an_id_that_nobody_knows_says_so(root: str) -> None:
     assert run("abort", root, nobody) == {"aborted": nobody, "known": False}
     assert "check the id" in CliRunner().invoke(app, ["abort", root, nobody]).stdout
     with lv.connect(root) as lake, lake.transaction(QUEUED) as txn:
-        txn.append("stock", [{"sku": "gin", "qty": 1}])
+        txn.update("stock", {"qty": "qty + 1"}, "sku = 'gin'")
         assert run("abort", root, txn.id)["known"]
         txn.abort()
 
@@ -229,7 +229,7 @@ def test_transactions_are_listed_by_their_tables_names(root: str, tmp_path: Path
 def test_the_doctor_shows_queues_as_a_tree(root: str) -> None:
     with lv.connect(root) as lake:
         first, second = lake.transaction(QUEUED), lake.transaction(QUEUED)
-        first.append("stock", [{"sku": "gin", "qty": 1}])
+        first.update("stock", {"qty": "qty + 1"}, "sku = 'gin'")
         second.delete("stock", "sku = 'tea'")
         shown = CliRunner().invoke(app, ["doctor", root]).stdout.splitlines()
         (report,) = [run("doctor", root)]
@@ -244,7 +244,7 @@ def test_the_doctor_shows_queues_as_a_tree(root: str) -> None:
     }
     table = next(number for number, line in enumerate(shown) if line.endswith("stock"))
     assert table < at[first.id] < at[second.id]
-    assert "1  append" in shown[at[first.id]]
+    assert "1  write" in shown[at[first.id]]
     assert "2  write" in shown[at[second.id]]
     assert run("doctor", root)["queues"] == []
 

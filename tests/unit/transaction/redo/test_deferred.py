@@ -12,6 +12,7 @@ from lakevilla.markers.queue import State
 from lakevilla.store.effects import Put
 from lakevilla.sublogs.operations import Alter, Append, Delete, Insert, Operation, QuerySource
 from lakevilla.sublogs.record import Ticket
+from lakevilla.testing.world.engine import RowEngine
 from lakevilla.transaction.redo.deferred import defer, is_put_off, perform_deferred
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
@@ -120,6 +121,7 @@ def test_appends_keep_their_files_and_their_place(txn: TransactionState) -> None
 def test_nothing_is_performed_for_tables_that_it_does_not_concern(txn: TransactionState) -> None:
     by_hand.did(txn, delete("t"), Change(), deferred=True)
     txn.work.bodies["t/made-before"] = b"rows"
+    txn.context.engine = RowEngine(txn.context.clock)
     outcome(perform_deferred(txn, ["u"]))
     assert txn.work.done[0].deferred
     # Performed, its engine is about to read what was made so far: that is stored first.

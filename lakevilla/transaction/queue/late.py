@@ -1,0 +1,72 @@
+"""Performing what was put off: from a place in the queues, and on what is newest there (note 25).
+
+An operation that is put off relies on nothing yet, so its transaction takes no place for it
+before it is performed: then all of them, with the logs and HEAD, in one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lakevilla.store.effects import Program, parallel
+from lakevilla.sublogs.operations import tables_read
+from lakevilla.sublogs.record import Access
+from lakevilla.transaction.queue.places import enter, missing_places
+from lakevilla.transaction.redo.deferred import perform_deferred
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.validate import catch_up, extend
+
+
+def stand_for_deferred(txn: TransactionState) -> Program[bool]:
+    """Take the places that what was put off needs, and move to the newest HEAD meanwhile.
+
+    False if that was done before, or others were met: who is ahead is waited for first.
+
+    Raises
+    ------
+    ConflictError
+        What the caller has seen was changed.
+    """
+    if not _lacks_standing(txn):
+        return False
+    met_nobody = yield from catch_up(txn, [enter(txn, _places(txn))])
+    _note_probed(txn)
+    return all(met_nobody)
+
+
+def perform_late(txn: TransactionState, concerning: Collection[str] | None = None) -> Program[None]:
+    """Perform what was put off before the commit, because some of it is asked for.
+
+    See ``perform_deferred``. It stays on the state that the caller has read, if that has changed.
+    """
+    late = {done.table for done in txn.work.done if done.deferred}
+    if not late or (concerning is not None and late.isdisjoint(concerning)):
+        return
+    if _lacks_standing(txn):
+        yield from parallel([enter(txn, _places(txn))])
+        yield from extend(txn)
+        _note_probed(txn)
+    yield from perform_deferred(txn, concerning)
+
+
+def _lacks_standing(txn: TransactionState) -> bool:
+    """Whether it has put off operations without looking who else works on their tables."""
+    wanted = _places(txn)
+    unprobed = [table for table in wanted if not txn.work.tables[table].probed]
+    return txn.through_head and bool(unprobed or missing_places(txn, wanted))
+
+
+def _places(txn: TransactionState) -> dict[str, Access]:
+    wanted: dict[str, Access] = {}
+    for done in txn.work.done:
+        if done.deferred:
+            for table in tables_read(done.operation):
+                wanted.setdefault(table, "read")
+            wanted[done.table] = "write"
+    return wanted
+
+
+def _note_probed(txn: TransactionState) -> None:
+    """Its tables' logs were looked at, so performing has no need to: it must not move them."""
+    for working in txn.work.tables.values():
+        working.probed = True

@@ -1,0 +1,242 @@
+"""``defer=True``: verbs that are noted only, and performed together by the commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.transaction.redo import fetch
+from tests.contract.queues.test_logical_mode import VERBS, counts, impossible, put_off, rows
+from tests.support.places import Place, fill, make_place, skip_iceberg
+from tests.support.tables import accounts, in_order
+from tests.support.traces import steps
+
+R, CT, I = lv.Feature.R, lv.Feature.CT, lv.Feature.I  # noqa: E741 - the paper's name
+FEATURES = pytest.mark.parametrize("features", [R | I, R | CT, R | CT | I], ids=str)
+
+
+@pytest.fixture
+def lake(quick_place: Place) -> Iterator[lv.Lake]:
+    fill(quick_place, {"bank": accounts(4), "news": [{"id": 2, "balance": 7}]})
+    with quick_place.connect() as lake:
+        yield lake
+
+
+@FEATURES
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_deferred_verb_does_what_it_would_have_done_at_once(
+    lake: lv.Lake, verb: str, features: lv.Feature
+) -> None:
+    at_once = lake.transaction()
+    expected = VERBS[verb](at_once)
+    expected_counts, expected_rows = counts(expected), in_order(at_once.read("bank"))
+    at_once.abort()
+    with lake.transaction(features, defer=True) as txn:
+        result = VERBS[verb](txn)
+        assert len(put_off(txn)) == 1
+    assert rows(lake) == expected_rows
+    assert counts(result) == expected_counts
+
+
+@FEATURES
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_deferred_verb_is_performed_when_its_counts_are_looked_at(
+    lake: lv.Lake, verb: str, features: lv.Feature
+) -> None:
+    with lake.transaction(features, defer=True) as txn:
+        result = VERBS[verb](txn)
+        seen = counts(result)
+        assert put_off(txn) == []
+    assert sum(seen) > 0
+    assert counts(result) == seen
+
+
+@FEATURES
+def test_deferred_work_reads_as_done(lake: lv.Lake, features: lv.Feature) -> None:
+    with lake.transaction(features, defer=True) as txn:
+        txn.update("bank", {"balance": "balance + 1"}, where="id = 0")
+        txn.delete("bank", where="balance = 101")
+        txn.sql("INSERT INTO news SELECT id, balance FROM bank WHERE id = 1")
+        assert len(put_off(txn)) == 3
+        assert in_order(txn.read("bank", where="id < 2")) == [{"id": 1, "balance": 100}]
+        assert put_off(txn) == []
+        txn.update("bank", {"balance": "0"}, where="id = 1")
+    assert rows(lake) == [{"id": i, "balance": 0 if i == 1 else 100} for i in (1, 2, 3)]
+    assert rows(lake, "news") == [{"id": 1, "balance": 100}, {"id": 2, "balance": 7}]
+
+
+@FEATURES
+def test_what_rows_refuse_is_raised_by_the_commit_and_ends_the_transaction(
+    lake: lv.Lake, features: lv.Feature
+) -> None:
+    before = rows(lake)
+    txn = lake.transaction(features, defer=True)
+    txn.update("bank", {"balance": "1"}, where="id = 0")
+    impossible(txn)
+    with pytest.raises(lv.InvalidOperation, match="update of table bank, put off") as raised:
+        txn.commit()
+    assert raised.value.table == "bank"
+    with pytest.raises(lv.InvalidOperation):
+        txn.update("bank", {"balance": "1"}, where="id = 0")
+    assert rows(lake) == before
+
+
+@FEATURES
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda txn: txn.update("bank", {"balanc": "0"}, where="true"),
+        lambda txn: txn.update("bank", {"balance": "0"}, where="nobody = 1"),
+        lambda txn: txn.delete("nowhere", where="true"),
+        lambda txn: txn.upsert("bank", [{"id": 1, "balance": 1}], keys="nobody"),
+    ],
+    ids=["assignment", "predicate", "table", "key"],
+)
+def test_what_columns_refuse_is_raised_by_the_verb(
+    lake: lv.Lake, features: lv.Feature, wrong: Callable[[lv.Transaction], Any]
+) -> None:
+    with lake.transaction(features, defer=True) as txn:
+        txn.update("bank", {"balance": "5"}, where="id = 0")
+        with pytest.raises(lv.LakeVillaError):
+            wrong(txn)
+        assert len(txn.operations) == 1
+    assert rows(lake)[0] == {"id": 0, "balance": 5}
+
+
+@FEATURES
+def test_columns_that_another_client_has_added_are_found(
+    request: pytest.FixtureRequest, quick_place: Place, lake: lv.Lake, features: lv.Feature
+) -> None:
+    skip_iceberg(request)
+    assert len(rows(lake)) == 4, "its log is known here"
+    with quick_place.connect() as other, other.transaction(lv.Feature.NONE) as txn:
+        txn.alter("bank", add_columns=pa.schema([("note", pa.string())]))
+    with lake.transaction(features, defer=True) as txn:
+        txn.update("bank", {"note": "'new'"}, where="id = 1")
+        txn.delete("bank", where="note = 'old'")
+    assert [row["note"] for row in rows(lake)] == [None, "new", None, None]
+
+
+@FEATURES
+def test_a_commit_in_between_is_where_deferred_work_goes_on(
+    lake: lv.Lake, features: lv.Feature
+) -> None:
+    txn = lake.transaction(features, defer=True)
+    txn.update("bank", {"balance": "balance * 2"}, where="id = 1")
+    lake.run(lambda other: other.update("bank", {"balance": "balance + 1"}, where="id = 1"))
+    result = txn.commit()
+    assert rows(lake)[1] == {"id": 1, "balance": 202}
+    assert result.retries == 0, "nothing was done twice"
+
+
+def test_a_deferred_table_has_no_place_before_the_commit(lake: lv.Lake) -> None:
+    with lake.transaction(R | CT | I, defer=True) as txn:
+        txn.update("bank", {"balance": "1"}, where="id = 0")
+        assert txn._executor.state.standing.queue is None
+        txn.take_turn("bank")
+        txn.delete("bank", where="id = 3")
+        assert len(put_off(txn)) == 2, "its turn is kept for the commit"
+    assert [row["balance"] for row in rows(lake)] == [1, 100, 100]
+
+
+# -- files in one round ---------------------------------------------------------
+
+
+def many(place: Place, count: int) -> lv.Lake:
+    lake = place.connect()
+    with lake.transaction() as txn:
+        for number in range(count):
+            txn.create_table(f"t{number}", pa.Table.from_pylist(accounts(3)))
+    return lake
+
+
+def update_all(lake: lv.Lake, count: int, **options: Any) -> Callable[[], None]:
+    def once() -> None:
+        with lake.transaction(**options) as txn:
+            for number in range(count):
+                txn.update(f"t{number}", {"balance": "balance + 1"}, where="id = 1")
+
+    return once
+
+
+@pytest.fixture
+def remote(request: pytest.FixtureRequest) -> Place:
+    """Files on this machine are not fetched."""
+    return make_place("memory", request)
+
+
+def data_rounds(found: list[list[tuple[str, str]]]) -> list[int]:
+    """The GETs of data files, by round."""
+    wanted = [
+        sum(verb == "get" and key.endswith(".parquet") for verb, key in step) for step in found
+    ]
+    return [number for number in wanted if number]
+
+
+@FEATURES
+def test_updates_of_k_tables_take_the_rounds_of_one(remote: Place, features: lv.Feature) -> None:
+    with contextlib.closing(many(remote, 8)) as lake:
+        update_all(lake, 8, features=features)()
+        found = {
+            count: steps(lake, update_all(lake, count, features=features, defer=True))
+            for count in (1, 8)
+        }
+        assert len(found[8]) == len(found[1])
+        assert data_rounds(found[1]) == [1]
+        assert data_rounds(found[8]) == [8], "each file once and as a whole, all at once"
+        at_once = steps(lake, update_all(lake, 8, features=features))
+        assert len(data_rounds(at_once)) >= 8
+        assert rows(lake, "t7")[1]["balance"] == 103
+
+
+def test_a_round_fetches_no_more_than_memory_allows(
+    remote: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.closing(many(remote, 5)) as lake:
+        update_all(lake, 5)()
+        held: list[int] = []
+        holding = type(lake._client.context.engine).holding
+
+        def counted(engine: Any, bodies: Any) -> Any:
+            held.append(sum(map(len, bodies.values())))
+            return holding(engine, bodies)
+
+        monkeypatch.setattr(type(lake._client.context.engine), "holding", counted)
+        update_all(lake, 1, defer=True)()
+        size = held.pop()
+        monkeypatch.setattr(fetch, "ROUND_BYTES", 2 * size + size // 2)
+        found = steps(lake, update_all(lake, 5, defer=True))
+        assert data_rounds(found) == [2, 2, 1]
+        assert len(held) == 3
+        assert max(held) <= fetch.ROUND_BYTES
+        monkeypatch.setattr(fetch, "FILE_BYTES", 1)
+        found = steps(lake, update_all(lake, 5, defer=True))
+        assert data_rounds(found) == [1] * 5, "a large one is left to the engine"
+        assert rows(lake, "t4")[1]["balance"] == 103
+
+
+def test_one_table_after_itself_is_read_as_it_was_left(remote: Place) -> None:
+    with contextlib.closing(many(remote, 2)) as lake:
+        with lake.transaction(defer=True) as txn:
+            for _ in range(3):
+                for table in ("t0", "t1"):
+                    txn.update(table, {"balance": "balance * 2"}, where="id = 1")
+            txn.delete("t0", where="balance < 500")
+        assert rows(lake, "t0") == [{"id": 1, "balance": 800}]
+        assert [row["balance"] for row in rows(lake, "t1")] == [100, 800, 100]
+
+
+def test_files_are_let_go_when_they_were_read(remote: Place) -> None:
+    with contextlib.closing(many(remote, 3)) as lake:
+        update_all(lake, 3, defer=True)()
+        with lake.transaction(defer=True) as txn:
+            done = txn.update("t0", {"balance": "id * 9223372036854775807"}, where="id >= 2")
+            with pytest.raises(lv.InvalidOperation):
+                assert done.rows_updated
+            txn.abort()
+        assert lake._client.context.engine._data._held == {}  # type: ignore[attr-defined]

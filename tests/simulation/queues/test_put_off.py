@@ -1,0 +1,142 @@
+"""Transactions that put their operations off until the commit, among others and crashing."""
+
+from functools import partial
+
+import pytest
+
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.settings import Settings
+from lakevilla.store.effects import sleep
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.transaction.commit.commit import commit
+from tests.support.simulated.commits import (
+    RCT,
+    RCTI,
+    RI,
+    TABLES,
+    Member,
+    add_to,
+    alone,
+    balances,
+    begin,
+    lake,
+    read,
+    transfer,
+)
+
+FEATURES = pytest.mark.parametrize("features", [RI, RCT, RCTI], ids=["R|I", "R|CT", "R|CT|I"])
+QUEUED = pytest.mark.parametrize("features", [RCT, RCTI], ids=["R|CT", "R|CT|I"])
+#: A lease ends within few looks, so that a run stays short.
+SETTINGS = Settings(lease_seconds=4.0, wait_poll_seconds=1.0)
+
+
+def recover(client):
+    return recovery.recover(context_of(client))
+
+
+def check(simulation):
+    """Each transfer as a whole or not at all, those that say so for sure, and nothing left over."""
+    store = simulation.store
+    alone(simulation, recover, "other")
+    found = balances(simulation)
+    amounts = {"owner": 1, "one": 1, "two": -10}
+    sure = sum(amounts[c.name] for c in simulation.clients if c.result == "committed")
+    open_ = [amounts[c.name] for c in simulation.clients if c.name in amounts and c.result is None]
+    moved = 100 - found["a"][0]
+    assert moved in {sure, *(sure + amount for amount in open_)}
+    assert found == {"a": {0: 100 - moved, 1: 100}, "b": {0: 100 + moved, 1: 100}}
+    invariants.every_table_is_readable(store, TABLES)
+    invariants.no_id_commits_twice(store, TABLES)
+    invariants.tables_follow_head(store, TABLES)
+    invariants.all_or_nothing(store, TABLES)
+    simulation.now += 3 * 24 * 3600
+    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    invariants.every_marker_ends(store, TABLES)
+    invariants.no_orphan_files(store, TABLES)
+    assert balances(simulation) == found
+
+
+@FEATURES
+def test_crash_at_any_request_leaves_all_or_nothing(features):
+    def build(faults, schedule):
+        simulation = lake(faults, schedule, settings=SETTINGS)
+        program = partial(transfer, features=features, defer=True)
+        simulation.add("owner", program, restart=recover)
+        return simulation
+
+    # HEAD twice; per table a probe, a read, a file and an entry; the commit object.
+    assert crash_everywhere(build, check, "owner") >= 12 * 4
+
+
+@FEATURES
+def test_two_that_cross_both_commit_in_every_interleaving(features):
+    """All in which no turn is taken away from a client, or one."""
+
+    def build(faults, schedule):
+        simulation = lake(faults, schedule, settings=SETTINGS)
+        for name, pair, amount, defer in (("one", "ab", 1, True), ("two", "ba", 10, False)):
+            program = partial(
+                transfer,
+                source=pair[0],
+                target=pair[1],
+                amount=amount,
+                features=features,
+                defer=defer,
+            )
+            simulation.add(name, program)
+        return simulation
+
+    def both(simulation):
+        assert [client.result for client in simulation.clients] == ["committed", "committed"]
+        check(simulation)
+
+    assert 50 < interleavings(build, both, limit=1_000_000, preemptions=1) < 1_000_000
+
+
+@QUEUED
+def test_what_is_put_off_waits_for_those_ahead(features):
+    simulation = lake()
+    order = []
+
+    def work(name, pause, **options):
+        def program(client):
+            yield from sleep(pause)
+            txn = begin(client, features, **options)
+            yield from add_to(txn, "a", 1)
+            yield from sleep(2.0 - 2 * pause)
+            yield from commit(txn)
+            order.append(name)
+            return txn.work.redos
+
+        return program
+
+    first = simulation.add("first", work("first", 0.0))
+    late = simulation.add("late", work("late", 0.5, defer=True))
+    simulation.run()
+    assert order == ["first", "late"]
+    assert (first.result, late.result) == (0, 0), "it was done once, after the other"
+    assert balances(simulation, "a") == {"a": {0: 102, 1: 100}}
+
+
+@FEATURES
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_read_holds_when_what_was_put_off_is_performed(features, seed):
+    """Else an amount that was computed from an outdated balance would be written."""
+    simulation = lake(seed=seed)
+
+    def body(txn):
+        seen = yield from read(txn, "a", "id = 0")
+        yield from sleep(0.5)
+        yield from add_to(txn, "b", seen[0])
+
+    members = [Member(simulation, f"m{number}", body, features, defer=True) for number in range(2)]
+    Member(simulation, "rival", lambda txn: add_to(txn, "a", 7), features)
+    simulation.run()
+    assert {member.result for member in members} == {"committed"}
+    found = balances(simulation)
+    assert found["a"][0] == 107
+    # Each has read 100 or 107, and both orders are serial.
+    assert found["b"][0] - 100 in {200, 207, 214}
