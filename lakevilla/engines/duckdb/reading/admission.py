@@ -50,7 +50,7 @@ _TAKEN = frozenset({"temp", "system", "memory", "main", "information_schema", "p
 def names_within(
     cursor: duckdb.DuckDBPyConnection, sql: str, references: frozenset[Parts]
 ) -> frozenset[str] | None:
-    """Names, in small letters, that the statement gives to its own queries (``WITH``).
+    """Names, in small letters, that the statement gives to its own queries (by WITH).
 
     None if DuckDB finds anything but one SELECT of ``references``, each of one or two parts,
     and of its own queries.

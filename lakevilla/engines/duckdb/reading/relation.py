@@ -64,7 +64,8 @@ FILE, ROW = '"__lakevilla_file"', '"__lakevilla_row"'
 _BRANCH_LIMIT = 64
 # Up to this many footers are read before a query, for its plan.
 _FOOTER_LIMIT = 1000
-_UNION = "union_by_name = true"
+# The footers of all files, for their schema: one file alone is its own.
+_UNION, _ALONE = "union_by_name = true", "union_by_name = false"
 _AS_TEXT = ", binary_as_string = true"
 _VIRTUAL = ("filename", "file_index", "file_row_number")
 
@@ -313,7 +314,9 @@ class Files:
             )
         if reading.placed:
             columns += [f"{_place(members)} AS {FILE}", f"file_row_number AS {ROW}"]
-        how = _UNION if reading.uniform else f"schema = MAP {{{', '.join(entries)}}}"
+        how = f"schema = MAP {{{', '.join(entries)}}}"
+        if reading.uniform:
+            how = _UNION if len(members) > 1 else _ALONE
         if reading.where is not None:
             where = to_duckdb(reading.where, layout.schema, lambda path, _: inner_names[path[0]])
             join += f" WHERE {where}"
