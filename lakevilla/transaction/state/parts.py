@@ -68,6 +68,9 @@ class Binding:
         Tables whose logs it has looked at beyond what HEAD tells.
     current : set of str
         Tables in whose queues it has taken a place, with a HEAD that goes with it.
+    unconfirmed_at : int or None
+        How many operations it had done when it last took a place with HEAD in the same round:
+        somebody may have committed between the two. None once a later HEAD has told.
     paths : set of str
         Tables that its caller has called by their paths before it was bound.
     """
@@ -82,6 +85,7 @@ class Binding:
     started_ms: int = 0
     fresh: set[str] = field(default_factory=set)
     current: set[str] = field(default_factory=set)
+    unconfirmed_at: int | None = None
     paths: set[str] = field(default_factory=set)
 
     @property

@@ -28,9 +28,12 @@ from lakevilla.transaction.queue.places import enter, leave, missing_places
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.record import no_queues
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.validation.validate import extend
+from lakevilla.transaction.validation.validate import catch_up, extend
 from lakevilla.transaction.verbs.idempotency import enter_key
 from lakevilla.transaction.verbs.replaced_tables import conflict_of_replaced, replaced
+
+#: So much work is done again without regret.
+_FEW_OPERATIONS = 2
 
 
 def bind_to_head(
@@ -126,6 +129,7 @@ def touch(
     wanted = list(dict.fromkeys(locations))
     if access is not None:
         yield from take_places(txn, wanted, access, probing=probing)
+    yield from _confirm(txn)
     was_bound = txn.bound.is_bound
     yield from bind_to_head(txn, wanted, probing=probing)
     missing = [
@@ -195,11 +199,13 @@ def take_places(
     if not places:
         return
     txn.bound.current.update(places)
+    txn.bound.unconfirmed_at = len(txn.work.done)
     if not txn.bound.is_bound:
         if (yield from bind_to_head(txn, wanted, probing=probing, places=places)):
             return
     elif not (yield from _enter_further(txn, places, probing=probing)):
         return
+    txn.bound.unconfirmed_at = None
     # Whoever went before is in the newest HEAD, or is waited for: on an older one the
     # work that is done now would have to be done again.
     with during("version"):
@@ -208,6 +214,22 @@ def take_places(
         txn.bound.held = held
     elif held is not txn.bound.held:
         yield from extend(txn)
+
+
+def _confirm(txn: TransactionState) -> Program[None]:
+    """See who has committed between a place and the HEAD of its round, before much is built on it.
+
+    A transaction of one or two operations finds out at its commit, which costs no request more.
+    A long one would have to do all of its work again then: it asks HEAD once (note 25).
+    """
+    since, done = txn.bound.unconfirmed_at, len(txn.work.done)
+    if since is None or done == since or done < _FEW_OPERATIONS or not txn.work.tables:
+        return
+    txn.bound.unconfirmed_at = None
+    with during("version"):
+        held = yield from txn.context.head()
+    if held is not txn.bound.held:
+        yield from catch_up(txn)
 
 
 def _enter_further(

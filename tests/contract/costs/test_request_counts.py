@@ -487,7 +487,9 @@ def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete
         run_with(lake, RCTI & ~lv.Feature.CT, work)()
     with lake._client.runner.requests.counting() as queued:
         run_with(lake, RCTI, work)()
-    assert queued.minus(without) == Requests(list=2 * count, put=count + 1, delete=count + 1)
+    # Over more than two operations HEAD is asked once more: see note 25.
+    more = Requests(get=int(count > 2), list=2 * count, put=count + 1, delete=count + 1)
+    assert queued.minus(without) == more
     placing = steps(lake, run_with(lake, RCTI, lambda txn: txn.take_turn(*tables)))
     markers = [(table, f"{table}/_lakevilla/markers") for table in tables]
     lists = sorted(("list", prefix) for _, prefix in markers)
