@@ -110,11 +110,12 @@ def promised(system: str, kind: str, tables: int) -> Counts | None:
     # HEAD, and a probe for each table that is read and each that is written; an entry for each
     # table, the commit object and HEAD.
     found = Counter(get=k + 1 if kind == "append" else 2 * k + 1, put=k + 2)
-    if lv.Feature.CT in wanted:
-        # A place in each queue, its transaction's record, and HEAD again where that is needed.
-        found += Counter(put=k + 1, list=2 * k, delete=k + 1)
-        if kind == "update" or lv.Feature.I not in wanted:
-            found += Counter(get=k - 1)
+    if lv.Feature.CT in wanted and kind == "append":
+        # A look at each queue, where nobody is met.
+        found += Counter(list=k)
+    elif lv.Feature.CT in wanted:
+        # A place in each queue, its transaction's record, and HEAD with each place.
+        found += Counter(put=k + 1, list=2 * k, delete=k + 1, get=k - 1)
     return found
 
 
