@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from lakevilla.errors import ForeignConflict
 from lakevilla.phases import during
@@ -25,13 +26,13 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.commit.again import check_may_commit, found_in_head
 from lakevilla.transaction.commit.by_log_entry import commit_by_entry
-from lakevilla.transaction.commit.commit_object import seal_commit
+from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
 from lakevilla.transaction.commit.decide import Redone, decide
 from lakevilla.transaction.commit.doubt import entry_errors, head_errors
 from lakevilla.transaction.commit.publish import let_go, publish_decided
 from lakevilla.transaction.commit.staged import check_files
 from lakevilla.transaction.commit.upload import upload
-from lakevilla.transaction.queue.ahead import who_is_ahead
+from lakevilla.transaction.queue.ahead import Ahead, who_is_ahead
 from lakevilla.transaction.queue.late import stand_for_deferred
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
@@ -86,11 +87,10 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
             sealed = yield from seal_commit(txn)  # 2
         # The commit object goes with the files, which take longer.
         with during("data" if txn.work.bodies else "decide"):
-            looks = [] if has_looked else [who_is_ahead(txn, txn.head)]
-            ahead = (yield from parallel([upload(txn, sealed), *looks]))[1:]  # 3
+            ahead = yield from _upload(txn, sealed, looking=not has_looked)  # 3
         has_looked = True
         yield from check_files(txn)
-        if any(ahead) and (yield from wait_for_turn(txn, txn.head, ahead[0])):
+        if ahead and (yield from wait_for_turn(txn, txn.head, ahead)):
             yield from catch_up(txn)
             continue  # what was done behind others may have to be done again
         match (yield from decide(txn, sealed)):  # 4 and 5
@@ -98,6 +98,17 @@ def _steps_1_to_5(txn: TransactionState) -> Program[Decided]:
                 return decided
             case Redone():
                 pass  # its files make a new commit object
+
+
+def _upload(txn: TransactionState, sealed: Sealed, *, looking: bool) -> Program[list[Ahead]]:
+    """Upload; ``looking``: with a look at the queues in the same round, and who is ahead there."""
+    if not looking:
+        yield from upload(txn, sealed)
+        return []
+    parts: list[Program[Any]] = [upload(txn, sealed), who_is_ahead(txn, txn.head)]
+    found: list[Any] = yield from parallel(parts)
+    ahead: list[Ahead] = found[1]
+    return ahead
 
 
 def _take_turn(txn: TransactionState) -> Program[bool]:
