@@ -110,7 +110,7 @@ class Settings:
         commit object; larger ones are uploaded at once.
 
     durable_files : bool
-        Whether each file in a local directory is on the disk (``fsync``) before the next step
+        Whether each file in a local directory is on the disk (``os.fsync``) before the next step
         relies on it. False is faster and still safe if a process dies. After a power cut, or a
         crash of the operating system, the last commits may be missing or unreadable. Stores
         other than local directories have no such choice.

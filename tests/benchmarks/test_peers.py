@@ -125,8 +125,9 @@ def test_a_request_more_than_promised_is_found(
 
 def test_promises_are_of_lakevilla_alone() -> None:
     assert requests.promised("deltalake", "append", 1) is None
-    assert requests.promised("R|CT|I", "append", 8) == {
-        "get": 9,
+    assert requests.promised("R|CT|I", "append", 8) == {"get": 9, "put": 10, "list": 8}
+    assert requests.promised("R|CT|I", "update", 8) == {
+        "get": 24,
         "put": 19,
         "list": 16,
         "delete": 9,

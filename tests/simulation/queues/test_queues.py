@@ -185,7 +185,7 @@ def test_ring_that_only_transitive_dependencies_show_is_broken_by_its_youngest(f
         for n in range(4)
     ]
     late = increment_body("a", 10)
-    bystander = Member(simulation, "bystander", late, features, after=4.0)
+    bystander = Member(simulation, "bystander", late, features, after=5.0)
     simulation.run()
     assert [member.result for member in [*ring, bystander]] == ["committed"] * 5
     assert bystander.kinds("waiting")
