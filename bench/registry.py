@@ -21,6 +21,7 @@ MODULES = {
     "hermitage": "bench.hermitage.driver",
     "smoke": "bench.commits.smoke",
     "writers": "bench.commits.writers",
+    "crowd": "bench.commits.crowd",
     "queues": "bench.commits.queues",
     "visible": "bench.commits.visible",
     "window": "bench.commits.window",

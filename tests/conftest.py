@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 import os
 
 import pytest
@@ -33,3 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(server))
                 break
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Collected tests and modules stay to the end: the collector need not look at them each time.
+
+    That was a seventh of the time of the simulation.
+    """
+    gc.collect()
+    gc.freeze()

@@ -392,9 +392,8 @@ class LakeClient:
         """What a commit leaves to the background: publishing if not waited for, checkpoints."""
         decided = state.ending.decided
         if decided is not None and not publish:
-            head = decided.held.head
             for location in decided.summary.tables:
-                self._soon(partial(publish_or_tell, state, head, location))
+                self._soon(partial(publish_or_tell, state, decided, location))
         self.checkpoint_soon()
 
     def checkpoint_soon(self) -> None:

@@ -166,6 +166,30 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
     return context.keep_tail(tail)
 
 
+def next_entry(context: Context, tail: Tail) -> Program[Tail]:
+    """The tail with the entry behind it, if one is there: one GET.
+
+    Where the next is not the lake's own all is looked at that ``probe`` looks at.
+    """
+    if (
+        tail.tip < 0
+        or tail.snapshot.catalog
+        or is_cleaned_up_soon(context, tail)
+        or _tip_in_head(context, tail) > tail.tip
+    ):
+        return (yield from probe(context, tail))
+    started = context.clock.elapsed()
+    try:
+        entry = yield from _format(context, tail).entry(tail.snapshot, tail.tip + 1)
+    except (TableNotFound, VersionNotFound):
+        return (yield from probe(context, tail))
+    if entry is None:
+        return tail
+    if not entry.txn_ids:
+        return (yield from probe(context, tail))
+    return context.keep_tail(_advanced(context, tail, entry, started))
+
+
 def opened_again(context: Context, tail: Tail) -> Program[Tail]:
     """The tail of what is there now: the known one is another table's."""
     context.tails.pop(tail.location, None)

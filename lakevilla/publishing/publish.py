@@ -21,10 +21,17 @@ from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.fitness import first_unfit, is_lost, is_old, unpublished
 from lakevilla.lake.net_change import compose
-from lakevilla.lake.table_log import is_cleaned_up_soon, open_tail, opened_again, probe
+from lakevilla.lake.table_log import (
+    is_cleaned_up_soon,
+    next_entry,
+    open_tail,
+    opened_again,
+    probe,
+)
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import pending_parts
 from lakevilla.publishing.reconcile import reconcile
+from lakevilla.publishing.turn import Turn
 from lakevilla.store.base import Stored, Unknown
 from lakevilla.store.effects import Program, put, sleep
 from lakevilla.sublogs.describe import summed
@@ -55,11 +62,13 @@ class Published:
         return None
 
 
-def publish_table(context: Context, head: Head, location: str) -> Program[Published]:
+def publish_table(
+    context: Context, head: Head, location: str, turn: Turn | None = None
+) -> Program[Published]:
     """Publish all that ``head`` shows as pending on one table.
 
     Stops after ``publish_timeout_seconds``. What a foreign writer has made unfit is
-    reconciled first.
+    reconciled first. With a ``turn`` the owner of what comes first has the time to publish it.
 
     Raises
     ------
@@ -82,6 +91,9 @@ def publish_table(context: Context, head: Head, location: str) -> Program[Publis
             return Published(head, tail, complete=True, helped=helped)
         if attempt and context.clock.elapsed() > deadline:
             break
+        if turn is not None and turn.is_anothers(head, waiting):
+            tail, helped = (yield from turn.look(context, tail)), True
+            continue
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
             # Writers may have to know by now what this library does not: then what is
@@ -93,7 +105,7 @@ def publish_table(context: Context, head: Head, location: str) -> Program[Publis
             newer = yield from reconcile(context, location)
             if newer is None:
                 break
-            head = newer
+            head, turn = newer, None  # what comes first now is ours
             tail = yield from open_tail(context, location, missing_ok=True)
             attempt += 1
             continue
@@ -110,10 +122,12 @@ def publish_table(context: Context, head: Head, location: str) -> Program[Publis
         # the entry lands, and be voided by another client, nothing else lands with it.
         young = sum(1 for _ in takewhile(lambda ref: not is_old(context, ref), waiting))
         count = _batch(parts[: min(fitting, max(young, 1))], tail)
+        before = tail.tip
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
         if not stored:
             helped = True
+        if tail.tip == before:
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
     return Published(head, tail, complete=False, helped=helped)
 
@@ -186,7 +200,7 @@ def _create(
         if isinstance(outcome, Unknown):
             message = f"publishing version {version} of {tail.location}: {outcome.reason}"
             context.notify(Event("retry", refs[0].txn, message, {"table": tail.location}))
-        return (yield from probe(context, tail)), False
+        return (yield from next_entry(context, tail)), False
     if context.clock.elapsed() - tail.seen_at > context.settings.trusted_tip_seconds:
         # The process slept so long that log clean-up may have taken the number
         # away before ours was created: look again whether anybody sees it

@@ -15,6 +15,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Context
 from lakevilla.lake.lanes import Lane, Member, pass_through
 from lakevilla.publishing.publish import Published, publish_table
+from lakevilla.publishing.turn import Turn
 from lakevilla.store.effects import Program
 
 #: Any number of wishes is granted by one walk of the log.
@@ -23,19 +24,24 @@ _MOST = 1_000_000
 
 @dataclass(slots=True, eq=False)
 class Wish(Member[Published | LakeVillaError]):
-    """That all which ``head`` shows as pending on a table is published."""
+    """That all which ``head`` shows as pending on a table is published.
+
+    ``ours`` are the transactions whose commits are the wisher's own to publish; others' owners may
+    go first. With none of them nobody is waited for.
+    """
 
     head: Head
+    ours: frozenset[str]
 
 
 def publish_once(
-    context: Context, head: Head, location: str
+    context: Context, head: Head, location: str, ours: frozenset[str] = frozenset()
 ) -> Program[Published | LakeVillaError]:
     """Publish what ``head`` shows as pending on a table, or wait for whoever does.
 
     What has failed is returned, not raised: it befalls all who wait for it.
     """
-    wish = Wish(head)
+    wish = Wish(head, ours)
     lane = _lane(context, location)
     yield from pass_through(lane, wish, partial(_publish, context, lane, location))
     assert wish.answer is not None
@@ -57,11 +63,15 @@ def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]
     ):
         # Decided since: those it has decided are about to ask for the same.
         newest = known.head
+
     # A newer HEAD has pending what an older one has, unless its log has it by now,
     # or a reconcile commit stands in its place: so all the wishes are granted.
+    def is_ours(txn: str) -> bool:
+        return any(not wish.ours or txn in wish.ours for wish in lane.present(_MOST))
+
     answer: Published | LakeVillaError
     try:
-        answer = yield from publish_table(context, newest, location)
+        answer = yield from publish_table(context, newest, location, Turn(is_ours))
     except LakeVillaError as error:
         answer = error
     lane.answer(dict.fromkeys(wishes, answer))

@@ -28,6 +28,7 @@ SMALL = {
         "systems": "threads",
         "seconds": "0",
     },
+    "crowd": {"clients": "3", "tables": "one,own", "formats": "delta,iceberg", "seconds": "1"},
     "queues": {"parts": "one row,long", "seconds": "1", "thinks_seconds": "0.05"},
     "visible": {"tables": "2", "repeats": "1"},
     "window": {"tables": "1", "repeats": "1", "seconds": "0.7"},

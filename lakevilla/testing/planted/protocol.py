@@ -20,7 +20,7 @@ from lakevilla.lake.net_change import compose
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement
 from lakevilla.maintenance.gc import fence, garbage
-from lakevilla.publishing import publish, replay_pending
+from lakevilla.publishing import publish, replay_pending, turn
 from lakevilla.settings import Settings
 from lakevilla.store import readback
 from lakevilla.store.base import ABSENT, ANY, Found, GetOutcome, Refused
@@ -190,6 +190,13 @@ def answered_for_all() -> Iterator[None]:
         lane.answer(won)
 
     with attribute(group, "_lost", lost):
+        yield
+
+
+@planted(for_histories=False)
+def only_owners_publish() -> Iterator[None]:
+    """What waits in front of one's own commit is left to its owner, who may have died."""
+    with attribute(turn, "LOOKS", 10**9), attribute(turn, "_EXPECTED_MS", 10**12):
         yield
 
 

@@ -43,13 +43,13 @@ class Stuck(AssertionError):
     """The clients still run after more steps than any history needs."""
 
 
-class _Strand:
+class Strand:
     """One line of execution: a program, or a part of a ``Parallel``."""
 
     __slots__ = ("attempts", "client", "failure", "left", "parent", "place", "program", "results")
 
     def __init__(
-        self, client: Client, program: Program[Any], parent: _Strand | None, place: int
+        self, client: Client, program: Program[Any], parent: Strand | None, place: int
     ) -> None:
         self.client = client
         self.program = program
@@ -109,12 +109,12 @@ class Simulation:
         self.clients: list[Client] = []
         self.max_steps = max_steps
         self._rates = random.Random(f"{seed}/rates") if clock_rates else None
-        self._ready: list[tuple[_Strand, Effect]] = []
-        self._timers: list[tuple[float, int, _Strand | Callable[[], None]]] = []
+        self._ready: list[tuple[Strand, Effect]] = []
+        self._timers: list[tuple[float, int, Strand | Callable[[], None]]] = []
         self._number = 0
         self._starting = 0
-        self._graveyard: list[_Strand] = []
-        self._parked: list[_Strand] = []
+        self._graveyard: list[Strand] = []
+        self._parked: list[Strand] = []
 
     # ---------------------------------------------------------------- public
 
@@ -152,7 +152,7 @@ class Simulation:
     def spawn(self, client: Client, program: Program[Any]) -> None:
         """Start one more line of execution of a client, as a thread of its process would be."""
         client.mains += 1
-        self._advance(_Strand(client, program, None, 0), None, None)
+        self._advance(Strand(client, program, None, 0), None, None)
 
     def run(self) -> None:
         """Run until every client has ended. Delayed writes that have not landed stay under way.
@@ -177,10 +177,10 @@ class Simulation:
     def land_delayed_writes(self) -> None:
         """Let every write land that is still under way."""
         timers = sorted(self._timers, key=lambda timer: timer[:2])
-        self._timers = [timer for timer in timers if isinstance(timer[2], _Strand)]
+        self._timers = [timer for timer in timers if isinstance(timer[2], Strand)]
         heapq.heapify(self._timers)
         for due, _, landing in timers:
-            if not isinstance(landing, _Strand):
+            if not isinstance(landing, Strand):
                 self.now = max(self.now, due)
                 landing()
 
@@ -190,9 +190,9 @@ class Simulation:
         A crashed process runs no more code, so this comes after the checks.
         """
         left = [strand for strand, _ in self._ready] + self._parked
-        left += [what for _, _, what in self._timers if isinstance(what, _Strand)]
+        left += [what for _, _, what in self._timers if isinstance(what, Strand)]
         for leaf in [*self._graveyard, *left]:
-            strand: _Strand | None = leaf
+            strand: Strand | None = leaf
             while strand is not None:
                 for generator in (strand.attempts, strand.program):
                     if generator is not None:
@@ -266,7 +266,7 @@ class Simulation:
     def _wake(self) -> None:
         while self._timers and self._timers[0][0] <= self.now:
             _, _, what = heapq.heappop(self._timers)
-            if not isinstance(what, _Strand):
+            if not isinstance(what, Strand):
                 what()
             elif what.client.status == "crashed":
                 self._graveyard.append(what)
@@ -275,7 +275,7 @@ class Simulation:
             else:
                 self._advance(what, None, None)
 
-    def _at(self, seconds: float, what: _Strand | Callable[[], None]) -> None:
+    def _at(self, seconds: float, what: Strand | Callable[[], None]) -> None:
         self._number += 1
         heapq.heappush(self._timers, (seconds, self._number, what))
 
@@ -348,7 +348,7 @@ class Simulation:
 
         self._at(self.now + self.faults.delay_seconds(), land)
 
-    def _crash(self, strand: _Strand, attempt: Effect, strike: Strike) -> None:
+    def _crash(self, strand: Strand, attempt: Effect, strike: Strike) -> None:
         client = strand.client
         client.status = "crashed"
         self.fired[Fault.CRASH] += 1
@@ -378,7 +378,7 @@ class Simulation:
 
     # ------------------------------------------------------------- programs
 
-    def _advance(self, strand: _Strand, value: Any, error: Exception | None) -> None:
+    def _advance(self, strand: Strand, value: Any, error: Exception | None) -> None:
         """Run a strand's code up to its next request, sleep, fork or end."""
         while True:
             generator = strand.attempts or strand.program
@@ -402,7 +402,7 @@ class Simulation:
                     self._fork(strand, effect)
                     return
                 if strand.attempts is not None:
-                    self._ready.append((strand, effect))
+                    self._submit(strand, effect)
                     return
                 strand.attempts = self._expand(effect, strand.client)
                 continue
@@ -411,13 +411,17 @@ class Simulation:
                 self._end(strand, value, error)
                 return
 
+    def _submit(self, strand: Strand, attempt: Effect) -> None:
+        """Have one request performed: as soon as the schedule picks it."""
+        self._ready.append((strand, attempt))
+
     def _expand(self, effect: Effect, client: Client) -> Attempts:
         assert not isinstance(effect, Sleep | Await | Parallel), "none is a request"
         if self.checked:
             return expand_checked(effect, client.ids, self.settings, is_relied_on)
         return expand(effect, client.ids, self.settings)
 
-    def _park(self, strand: _Strand, gate: Gate) -> None:
+    def _park(self, strand: Strand, gate: Gate) -> None:
         """Let a strand wait for another of its process."""
         self._parked.append(strand)
 
@@ -433,7 +437,7 @@ class Simulation:
         if waiting:
             raise Stuck(f"seed {self.seed}: nobody opens the gates at which {waiting} wait")
 
-    def _fork(self, strand: _Strand, effect: Parallel) -> None:
+    def _fork(self, strand: Strand, effect: Parallel) -> None:
         strand.left = len(effect.parts)
         strand.results = [None] * strand.left
         strand.failure = None
@@ -441,10 +445,10 @@ class Simulation:
             self._advance(strand, [], None)
             return
         for place, part in enumerate(effect.parts):
-            child = _Strand(strand.client, as_program(part), strand, place)
+            child = Strand(strand.client, as_program(part), strand, place)
             self._advance(child, None, None)
 
-    def _end(self, strand: _Strand, value: Any, error: Exception | None) -> None:
+    def _end(self, strand: Strand, value: Any, error: Exception | None) -> None:
         client, parent = strand.client, strand.parent
         if parent is not None:
             parent.results[strand.place] = value

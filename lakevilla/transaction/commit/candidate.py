@@ -26,10 +26,14 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """HEAD holds a commit of the transaction: its own, or that of whoever has resumed it."""
+    """HEAD holds a commit of the transaction: its own, or that of whoever has resumed it.
+
+    ``together`` are the ids that this process has committed in the same replacement.
+    """
 
     held: HeldHead
     summary: CommitSummary
+    together: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

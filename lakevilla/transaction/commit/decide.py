@@ -82,8 +82,8 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
         with during("decide"):
             answer = yield from commit_together(candidate)
         match answer:
-            case Settled(held, summary):
-                return decided_by(txn, held, summary)
+            case Settled(held, summary, together):
+                return decided_by(txn, held, summary, together)
             case Declined(held, found):
                 if found is None:
                     continue  # it is fenced there, or others go first
@@ -100,7 +100,12 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 raise error
 
 
-def decided_by(txn: TransactionState, held: HeldHead, summary: CommitSummary) -> Decided:
+def decided_by(
+    txn: TransactionState,
+    held: HeldHead,
+    summary: CommitSummary,
+    together: frozenset[str] = frozenset(),
+) -> Decided:
     """HEAD holds a commit of this transaction: its own, unless another process has resumed it."""
     txn.ending.head_tried = None
     if summary.hash not in txn.ending.digests:
@@ -111,7 +116,7 @@ def decided_by(txn: TransactionState, held: HeldHead, summary: CommitSummary) ->
                 txn_id=txn.id,
             )
         )
-    return Decided(held, summary)
+    return Decided(held, summary, together)
 
 
 def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:

@@ -50,6 +50,9 @@ MOST = 32
 _MAX_RACES = 1000
 #: Times that the same replacement is sent while nobody can tell what became of it.
 _MAX_UNKNOWN = 5
+#: How long a lost race may hold a commit back, at most: about two replacements of HEAD on S3. Who
+#: waits longer loses to those who come meanwhile, and they are not fewer then.
+_LONGEST_BACK_OFF_SECONDS = 0.15
 
 
 def commits_of(context: Context) -> Lane[Candidate]:
@@ -192,7 +195,8 @@ def _carry_out(
 def _decided(
     held: HeldHead, candidates: Mapping[Candidate, CommitSummary]
 ) -> dict[Candidate, Answer]:
-    return {one: Settled(held, summary) for one, summary in candidates.items()}
+    together = frozenset(one.txn.id for one in candidates)
+    return {one: Settled(held, summary, together) for one, summary in candidates.items()}
 
 
 def _met(context: Context, outcome: PutOutcome) -> Program[HeldHead | None]:
@@ -269,6 +273,10 @@ def _back_off(context: Context, races: int) -> Program[None]:
     if races <= 1:
         return
     settings = context.settings
-    longest = min(settings.retry_cap_seconds, settings.retry_base_seconds * 2 ** min(races - 1, 4))
+    longest = min(
+        _LONGEST_BACK_OFF_SECONDS,
+        settings.retry_cap_seconds,
+        settings.retry_base_seconds * 2 ** min(races - 1, 4),
+    )
     with during("wait"):
         yield from sleep(longest * context.ids.jitter())

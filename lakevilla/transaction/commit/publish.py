@@ -44,7 +44,7 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
         for location in summary.tables
         if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
     ]
-    publishing = [publish_or_tell(txn, head, location) for location in pending]
+    publishing = [publish_or_tell(txn, decided, location) for location in pending]
     named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
     noting = [note_names(context, named)] if named else []
     outcomes = (yield from parallel([*publishing, let_go(txn), *noting]))[: len(pending)]
@@ -62,10 +62,13 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     return result
 
 
-def publish_or_tell(txn: TransactionState, head: Head, location: str) -> Program[Published | None]:
+def publish_or_tell(
+    txn: TransactionState, decided: Decided, location: str
+) -> Program[Published | None]:
     """Publishing may fail, and then it is left to the next client: the commit stands."""
+    ours = decided.together | {decided.summary.txn}
     with during("publish", location):
-        published = yield from publish_once(txn.context, head, location)
+        published = yield from publish_once(txn.context, decided.held.head, location, ours)
     if isinstance(published, LakeVillaError):
         txn.context.note_unpublished(txn.id, location, published)
         return None

@@ -91,10 +91,14 @@ class Saved(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A transaction that HEAD holds: it is committed whatever happens from here on."""
+    """A transaction that HEAD holds: it is committed whatever happens from here on.
+
+    ``together`` are the ids that this process has committed in the same replacement.
+    """
 
     held: HeldHead
     summary: CommitSummary
+    together: frozenset[str] = frozenset()
 
 
 class HeldRecord(msgspec.Struct, frozen=True):
