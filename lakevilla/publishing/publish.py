@@ -44,13 +44,18 @@ _MAX_ATTEMPTS = 200
 class Published:
     """How far a table's log has come. ``head`` is the newest HEAD that publishing had to read.
 
-    ``complete`` is False when time ran out: whoever comes next goes on.
+    ``complete`` is False when time ran out: whoever comes next goes on. ``created`` are the
+    versions that were created here; whatever else came into the log is others' work.
     """
 
     head: Head
     tail: Tail
     complete: bool
-    helped: bool = False
+    created: frozenset[int] = frozenset()
+
+    def is_by_another(self, sequence: int) -> bool:
+        """Whether somebody else has published a commit, who may have met what was not seen here."""
+        return self.version_of(sequence) not in self.created
 
     def version_of(self, sequence: int) -> int | None:
         """The log version that holds a commit, or None if that isn't known (yet)."""
@@ -78,7 +83,8 @@ def publish_table(
     limit = context.settings.publish_timeout_seconds
     deadline = context.clock.elapsed() + limit
     looked = context.clock.elapsed() - _age(context, head)
-    helped = False
+    created: set[int] = set()
+    wished = head
     tail = yield from open_tail(context, location, missing_ok=True)
     attempt, looked_again = 0, -1
     while attempt < _MAX_ATTEMPTS:
@@ -87,12 +93,17 @@ def publish_table(
         if state is not None and tail.tip < state.published:
             tail = yield from probe(context, tail)
         waiting = unpublished(head, location, tail)
-        if not waiting:
-            return Published(head, tail, complete=True, helped=helped)
+        if not (waiting and unpublished(wished, location, tail)):
+            return Published(head, tail, complete=True, created=frozenset(created))
         if attempt and context.clock.elapsed() > deadline:
             break
         if turn is not None and turn.is_anothers(head, waiting):
-            tail, helped = (yield from turn.look(context, tail)), True
+            tail = yield from turn.look(context, tail)
+            continue
+        if turn is not None and turn.has_waited:
+            # Meanwhile others have committed, who wait for this entry: it takes theirs along.
+            held, turn = (yield from context.head()), None
+            head = head if held is None else held.head
             continue
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
@@ -105,7 +116,8 @@ def publish_table(
             newer = yield from reconcile(context, location)
             if newer is None:
                 break
-            head, turn = newer, None  # what comes first now is ours
+            wished = head = newer
+            turn = None  # what comes first now is ours
             tail = yield from open_tail(context, location, missing_ok=True)
             attempt += 1
             continue
@@ -114,7 +126,7 @@ def publish_table(
             # its place: to that log this entry must not come (note 13).
             looked, looked_again = context.clock.elapsed(), attempt
             held = yield from context.head()
-            head = head if held is None else held.head
+            wished = head = head if held is None else held.head
             tail = yield from open_tail(context, location, missing_ok=True)
             continue
         fitting = len(waiting) if unfit is None else unfit
@@ -125,11 +137,11 @@ def publish_table(
         before = tail.tip
         tail, stored = yield from _create(context, head, tail, waiting[:count], parts[:count])
         attempt += 1
-        if not stored:
-            helped = True
+        if stored:
+            created.add(before + 1)
         if tail.tip == before:
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
-    return Published(head, tail, complete=False, helped=helped)
+    return Published(head, tail, complete=False, created=frozenset(created))
 
 
 def _age(context: Context, head: Head) -> float:

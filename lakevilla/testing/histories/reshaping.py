@@ -181,7 +181,8 @@ def columns_are_filled(
 ) -> None:
     """A column that was added and filled has its one value in its one row.
 
-    It may have been dropped since, or not come to be.
+    It may have been dropped since, or not come to be. ``winners`` are those that are committed and
+    not void: a column that a void commit had added is gone with it, and its owner was told.
     """
     committed = set(winners.values())
     for attempt in world.attempts:

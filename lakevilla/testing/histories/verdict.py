@@ -62,11 +62,12 @@ def check(world: World) -> None:
     if plan.harsh:
         return
     rows = rows_by_table(world)
-    if plan.reshaped:
-        reshaping.marks_are_kept(world, rows)
-        reshaping.columns_are_filled(world, rows, winners)
     made_void = voided(world)
     void = {txn for _, txn in made_void}
+    if plan.reshaped:
+        reshaping.marks_are_kept(world, rows)
+        standing = {txn: attempt for txn, attempt in winners.items() if txn not in void}
+        reshaping.columns_are_filled(world, rows, standing)
     if plan.reshaped and not void and not {"reshape", "restore"} & set(plan.foreign):
         reshaping.renames_are_seen(world, rows, winners)
     _void_for_a_reason(plan, made_void)

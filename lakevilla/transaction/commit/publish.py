@@ -52,12 +52,13 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)
     result = txn.note_committed(versions, summary.sequence)
-    looked_at = [p for p in outcomes if p is not None and (p.helped or p.head is not head)]
-    if looked_at:
-        newest = max((p.head for p in looked_at), key=lambda other: other.replacement)
-        if newest.replacement <= head.replacement:
-            held = yield from context.head()
-            newest = newest if held is None else held.head
+    published = [one for one in outcomes if one is not None]
+    newest = max((one.head for one in published), key=lambda one: one.replacement, default=head)
+    if any(one.is_by_another(summary.sequence) for one in published):
+        # Asked for after the log was read: who replaced the commit did so before it published.
+        held = yield from context.head()
+        newest = newest if held is None else held.head
+    if newest is not head:
         yield from _report_foreign(txn, newest, summary, result)
     return result
 

@@ -82,7 +82,7 @@ def exercise(place: Place, saved: str) -> list[BaseException]:
 
     def attempt(call: Callable[[lv.Lake], object]) -> None:
         # A client of its own each time: nothing comes from a cache.
-        with place.connect(settings=lv.Settings(retry_limit=2, lease_seconds=0.1)) as lake:
+        with place.connect(settings=lv.Settings(retry_limit=2, lease_seconds=0.5)) as lake:
             try:
                 call(lake)
             except BaseException as error:

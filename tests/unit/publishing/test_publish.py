@@ -64,7 +64,7 @@ def test_two_who_publish_at_the_same_time_make_one_entry(lake: MemoryLake, peer:
     published(lake.peer())
     found = slow.finish()
     assert found.complete
-    assert found.helped
+    assert not found.created
     assert lake.ids("a") == [0, 1, 7]
 
 

@@ -30,6 +30,11 @@ def decided(lake: MemoryLake, number: int) -> tuple[Peer, TransactionState]:
     return peer, peer.decide("a", number)
 
 
+def its_sequence(txn: TransactionState) -> int:
+    assert txn.ending.decided is not None
+    return txn.ending.decided.summary.sequence
+
+
 def log_entry(lake: MemoryLake) -> str:
     return f"{LOG}/{lake.version('a'):020}.json"
 
@@ -78,7 +83,7 @@ def test_who_comes_later_finds_the_entry_and_makes_none(lake: MemoryLake) -> Non
     first.run(publishing(first, mine, head))
     found, asked = to_its_end(waiting)
     assert found.complete
-    assert found.helped, "it must look whether it came in unchanged"
+    assert found.is_by_another(its_sequence(its)), "it must look whether it came in unchanged"
     assert [(type(one), LOG in one.key) for one in asked] == [(Get, True)]
     assert lake.ids("a") == [0, 1, 7, 8]
 
@@ -88,7 +93,7 @@ def test_whose_owner_has_died_is_published_after_some_looks(lake: MemoryLake) ->
     head, began = head_of(lake), lake.world.now
     second.asked.clear()
     assert second.run(publishing(second, its, head)).complete
-    assert lake.world.now - began <= LOOKS * LOOK_SECONDS * 1.2 + 0.01
+    assert lake.world.now - began <= LOOKS * LOOK_SECONDS["delta"] * 1.2 + 0.01
     assert len(second.asked_for(Get, LOG)) == LOOKS
     assert lake.ids("a") == [0, 1, 7, 8]
 
@@ -122,9 +127,24 @@ def test_once_the_first_is_published_the_second_goes_at_once(lake: MemoryLake) -
     began = lake.world.now
     found, asked = to_its_end(waiting)
     assert found.complete
-    assert lake.world.now - began <= 1.2 * LOOK_SECONDS, "one pause, before it knew"
+    assert lake.world.now - began <= 1.2 * LOOK_SECONDS["delta"], "one pause, before it knew"
     assert [one.key for one in asked if isinstance(one, Put)] == [log_entry(lake)]
     assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_who_has_waited_takes_along_what_was_committed_meanwhile(lake: MemoryLake) -> None:
+    first, mine = decided(lake, 7)
+    before = head_of(lake)
+    second, its = decided(lake, 8)
+    waiting = to_its_pause(second.steps(publishing(second, its, head_of(lake))))
+    third, last = decided(lake, 9)
+    first.run(publishing(first, mine, before))
+    found, _ = to_its_end(waiting)
+    assert lake.ids("a") == [0, 1, 7, 8, 9]
+    assert len(found.created) == 1
+    third.asked.clear()
+    assert third.run(publishing(third, last, head_of(lake))).complete
+    assert third.asked_for(Put) == []
 
 
 def test_an_entry_of_another_client_is_looked_at_as_ever(lake: MemoryLake) -> None:
