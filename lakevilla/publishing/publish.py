@@ -97,13 +97,8 @@ def publish_table(
             return Published(head, tail, complete=True, created=frozenset(created))
         if attempt and context.clock.elapsed() > deadline:
             break
-        if turn is not None and turn.is_anothers(head, waiting):
-            tail = yield from turn.look(context, tail)
-            continue
-        if turn is not None and turn.has_waited:
-            # Meanwhile others have committed, who wait for this entry: it takes theirs along.
-            held, turn = (yield from context.head()), None
-            head = head if held is None else held.head
+        if turn is not None:
+            head, tail, turn = yield from _give_way(context, head, tail, waiting, turn)
             continue
         lost = yield from is_lost(context, head, location, tail)
         if tail.tip >= 0 and not lost:
@@ -142,6 +137,19 @@ def publish_table(
         if tail.tip == before:
             yield from sleep(context.settings.retry_base_seconds * context.ids.jitter() / 2)
     return Published(head, tail, complete=False, created=frozenset(created))
+
+
+def _give_way(
+    context: Context, head: Head, tail: Tail, waiting: Sequence[PendingRef], turn: Turn
+) -> Program[tuple[Head, Tail, Turn | None]]:
+    """Look once whether another has published what comes first; no turn is left once it is ours."""
+    if turn.is_anothers(head, waiting):
+        return head, (yield from turn.look(context, tail)), turn
+    if turn.has_waited:
+        # Meanwhile others have committed, who wait for this entry: it takes theirs along.
+        held = yield from context.head()
+        head = head if held is None else held.head
+    return head, tail, None
 
 
 def _age(context: Context, head: Head) -> float:

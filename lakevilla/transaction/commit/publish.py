@@ -52,9 +52,9 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)
     result = txn.note_committed(versions, summary.sequence)
-    published = [one for one in outcomes if one is not None]
-    newest = max((one.head for one in published), key=lambda one: one.replacement, default=head)
-    if any(one.is_by_another(summary.sequence) for one in published):
+    logs = [one for one in outcomes if one is not None]
+    newest = max((one.head for one in logs), key=lambda one: one.replacement, default=head)
+    if any(one.is_by_another(summary.sequence) for one in logs):
         # Asked for after the log was read: who replaced the commit did so before it published.
         held = yield from context.head()
         newest = newest if held is None else held.head
