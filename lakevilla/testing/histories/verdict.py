@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
-from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.head import PAGES_PREFIX, CommitSummary, Head, Page
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.repo import commits_since, load_head, load_tables
 from lakevilla.results import Report
@@ -461,10 +461,21 @@ def _all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
     if head is None or head.history_start == 0:
         return _commits(world, head)
     found: dict[int, CommitSummary] = {}
+    pages: dict[str, Page] = {}
     for mutation in world.simulation.store.journal:
-        if is_head(mutation.key) and mutation.after is not None:
+        if mutation.after is None:
+            continue
+        if mutation.key.startswith(f"{PAGES_PREFIX}/"):
+            pages[mutation.key] = decode(mutation.key, mutation.after.body, Page)
+        elif is_head(mutation.key):
             past = decode(mutation.key, mutation.after.body, Head)
             found.update((commit.sequence, commit) for commit in past.commits)
+            # Of a large group some move to a page in the very replacement that brings them.
+            ref = past.page
+            while ref is not None and ref.last_sequence not in found:
+                page = pages[ref.key]
+                found.update((commit.sequence, commit) for commit in page.commits)
+                ref = page.previous
     return [found[sequence] for sequence in sorted(found)]
 
 
