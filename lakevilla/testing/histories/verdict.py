@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
-from lakevilla.global_log.head import PAGES_PREFIX, CommitSummary, Head, Page
-from lakevilla.global_log.head_log import is_head
-from lakevilla.global_log.repo import commits_since, load_head, load_tables
+from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.results import Report
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
@@ -22,12 +18,17 @@ from lakevilla.testing.checks.past import past_is_as_it_was
 from lakevilla.testing.histories import reshaping
 from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
-from lakevilla.testing.tables.iceberg_reader import transactions_in
+from lakevilla.testing.histories.records import (
+    all_commits,
+    ids_in_logs,
+    live_commits,
+    newest_head,
+    tables_with_log,
+)
 from lakevilla.testing.tables.reader import read_rows, read_table, run_now
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
 from lakevilla.testing.world.rows import Row
-from lakevilla.testing.world.store import StoredObject
 from lakevilla.transaction.state.features import Feature
 
 #: To look at each of them would take longer than the history itself.
@@ -37,7 +38,7 @@ _VERSIONS_LOOKED_AT = 3
 def rows_by_table(world: World) -> dict[str, list[Row]]:
     """All tables that have a log, with their rows."""
     found = {}
-    for table in _tables(world):
+    for table in tables_with_log(world):
         logged = run_now(world.simulation.store, read_table(table))
         assert logged is not None
         found[table] = run_now(world.simulation.store, read_rows(logged))
@@ -47,13 +48,13 @@ def rows_by_table(world: World) -> dict[str, list[Row]]:
 def check(world: World) -> None:
     """Everything that must hold when all has landed and the lake was recovered."""
     store, plan = world.simulation.store, world.plan
-    tables = _tables(world)
+    tables = tables_with_log(world)
     invariants.every_table_is_readable(store, tables)
     invariants.no_id_commits_twice(store, tables)
     invariants.tables_follow_head(store, tables)
     invariants.all_or_nothing(store, tables)
-    head = _head(world)
-    commits = _all_commits(world, head)
+    head = newest_head(world)
+    commits = all_commits(world, head)
     winners = _winners(world, commits)
     _check_reported(world, commits, winners)
     _check_counts(world)
@@ -90,7 +91,7 @@ def voided(world: World) -> set[tuple[str, str]]:
         if mutation.after is not None and mutation.key.startswith(f"{COMMITS_PREFIX}/"):
             objects[mutation.key] = decode(mutation.key, mutation.after.body, CommitObject)
     found: set[tuple[str, str]] = set()
-    for commit in _all_commits(world, _head(world)):
+    for commit in all_commits(world, newest_head(world)):
         if commit.kind != "reconcile":
             continue
         stored = objects[commit_key(commit.txn, commit.hash)]
@@ -133,7 +134,7 @@ def voids_are_reported(world: World, known: set[tuple[str, str]], report: Report
 
 def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[Any]]) -> None:
     """A fresh client commits to each table and is published. Works on a copy of the store."""
-    tables = [table for table in _tables(world) if table in TABLES]
+    tables = [table for table in tables_with_log(world) if table in TABLES]
     result = run_now(world.simulation.store.copy(), write(tables))
     waiting = [table for table, version in result.versions.items() if version is None]
     if waiting:
@@ -142,8 +143,8 @@ def nothing_is_blocked(world: World, write: Callable[[Sequence[str]], Program[An
 
 def lists_are_explained(world: World) -> None:
     """What transactions on lists were told is true, and some order explains what they saw."""
-    head = _head(world)
-    commits = _all_commits(world, head)
+    head = newest_head(world)
+    commits = all_commits(world, head)
     winners = _winners(world, commits)
     _check_reported(world, commits, winners)
     _check_isolation(world, winners, rows_by_table(world), commits)
@@ -172,7 +173,7 @@ def _winners(world: World, commits: Sequence[CommitSummary]) -> dict[str, Try]:
     """For each id that has committed, the attempt that did it, as HEAD and the logs tell."""
     winners: dict[str, Try] = {}
     summaries = {commit.txn: commit for commit in commits if commit.kind == "transaction"}
-    logged = _ids_in_logs(world)
+    logged = ids_in_logs(world)
     for attempt in world.attempts:
         core = attempt.core
         summary = summaries.get(core.id)
@@ -189,7 +190,7 @@ def _check_reported(
     world: World, commits: Sequence[CommitSummary], winners: dict[str, Try]
 ) -> None:
     decided = {commit.txn for commit in commits if commit.kind == "transaction"}
-    logged = _ids_in_logs(world)
+    logged = ids_in_logs(world)
     for attempt in world.attempts:
         writes = bool(attempt.core.work.done)
         winner = winners.get(attempt.id)
@@ -381,7 +382,7 @@ def _by_moment(attempt: Try, record: Txn) -> list[Txn]:
 def queues_are_empty(world: World) -> None:
     """Once the dead have had their lease, nobody stands in a queue of the lake any more."""
     invariants.places_have_records(world.simulation.store)
-    head = _head(world)
+    head = newest_head(world)
     if head is not None:
         live = [table for table, state in head.tables.items() if not state.dropped]
         invariants.every_marker_ends(world.simulation.store, live)
@@ -396,15 +397,17 @@ def nothing_is_left_over(world: World) -> None:
 
     No place in a queue is either, and nobody has reserved anything.
     """
-    head = _head(world)
+    head = newest_head(world)
     if head is not None and head.reserved:
         raise Violated(f"HEAD still holds the reservations {head.reserved}")
     # A table that never entered HEAD is not the lake's to clean: its files may
     # belong to a copy of another lake's table.
-    ruled = [] if head is None else [table for table in _tables(world) if table in head.tables]
+    ruled = (
+        [] if head is None else [table for table in tables_with_log(world) if table in head.tables]
+    )
     invariants.no_orphan_files(world.simulation.store, ruled)
     invariants.every_marker_ends(world.simulation.store, ruled)
-    commits = _commits(world, head)
+    commits = live_commits(world, head)
     named = {(commit.txn, commit.hash) for commit in commits}
     for key in world.simulation.store.objects:
         if key.startswith("_lakevilla/commits/"):
@@ -426,79 +429,3 @@ def equal_rows(table: str, found: Sequence[Row], expected: Sequence[Row]) -> Non
     other = sorted(tuple(row.items()) for row in expected)
     if one != other:
         raise Violated(f"{table} has rows {one}, not {other}")
-
-
-# ------------------------------------------------------------- reading
-
-
-def _tables(world: World) -> list[str]:
-    """Every table that has a log, but for one that somebody else may have torn down."""
-    found: dict[str, int] = defaultdict(int)
-    for key in world.simulation.store.objects:
-        if "/_delta_log/" in key or _ENTRY.fullmatch(key):
-            found[key.partition("/")[0]] += 1
-    if "recreate" in world.plan.foreign:
-        found.pop(RECREATED, None)
-    return sorted(found)
-
-
-def _head(world: World) -> Head | None:
-    held = run_now(world.simulation.store, load_head())
-    run_now(world.simulation.store, load_tables(None if held is None else held.head))
-    return None if held is None else held.head
-
-
-def _commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
-    if head is None:
-        return ()
-    commits = run_now(world.simulation.store, commits_since(head, head.history_start))
-    assert commits is not None, "HEAD's own history starts before what its pages hold"
-    return commits
-
-
-def _all_commits(world: World, head: Head | None) -> Sequence[CommitSummary]:
-    """All commits there ever were; what gc has forgotten is told by the store's past."""
-    if head is None or head.history_start == 0:
-        return _commits(world, head)
-    found: dict[int, CommitSummary] = {}
-    pages: dict[str, Page] = {}
-    for mutation in world.simulation.store.journal:
-        if mutation.after is None:
-            continue
-        if mutation.key.startswith(f"{PAGES_PREFIX}/"):
-            pages[mutation.key] = decode(mutation.key, mutation.after.body, Page)
-        elif is_head(mutation.key):
-            past = decode(mutation.key, mutation.after.body, Head)
-            found.update((commit.sequence, commit) for commit in past.commits)
-            # Of a large group some move to a page in the very replacement that brings them.
-            ref = past.page
-            while ref is not None and ref.last_sequence not in found:
-                page = pages[ref.key]
-                found.update((commit.sequence, commit) for commit in page.commits)
-                ref = page.previous
-    return [found[sequence] for sequence in sorted(found)]
-
-
-def _ids_in_logs(world: World) -> set[str]:
-    """All transactions in the entries of all logs, those that were cleaned up too."""
-    ids: set[str] = set()
-    for mutation in world.simulation.store.journal:
-        if mutation.after is not None and _ENTRY.fullmatch(mutation.key):
-            # One that was overwritten, as only a store without conditions does, never was.
-            ids -= _ids_in(mutation.key, mutation.before)
-            ids |= _ids_in(mutation.key, mutation.after)
-    return ids
-
-
-def _ids_in(key: str, entry: StoredObject | None) -> set[str]:
-    if entry is None:
-        return set()
-    if "/metadata/" in key:
-        return transactions_in(entry.body)
-    found = _TXNS.search(entry.body)
-    return set() if found is None else set(json.loads(found[1]))
-
-
-#: A log entry, or a metadata file.
-_ENTRY = re.compile(r"[^/]+/(_delta_log/\d{20}\.json|metadata/v\d+\.metadata\.json)")
-_TXNS = re.compile(rb'"txns":(\[[^\]]*\])')
