@@ -118,6 +118,8 @@ class LakeClient:
             connected=tuple(catalogs or ()),
         )
         self.context.replaces = self._replaces
+        # Under checks a write counts once it has settled; an inbox would be read before that.
+        self.context.proposes = lambda: self.runner.checked is None
         self._catalogs = catalogs or {}
         self._located: dict[str, tuple[str, float]] = {}
         self._listeners = [on_event] if on_event is not None else []

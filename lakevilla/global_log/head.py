@@ -165,6 +165,9 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``rebuilt`` is the commit with which it was created again after it was lost, from what lakes
     ``former`` had left at this root; ``unconfirmed`` until somebody has looked at what could not
     be told (docs/design/0021-head-lost.md).
+    ``crowd`` and ``listed`` are hints (docs/design/0029-inbox.md): how many commits the last HEAD
+    held that was made by a look at the inbox, and that HEAD's ``replacement``. Whoever has not
+    looked there leaves both as they are.
     """
 
     REMEDY: ClassVar[str] = (
@@ -191,6 +194,8 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     rebuilt: int = 0
     former: tuple[str, ...] = ()
     unconfirmed: bool = False
+    crowd: int = 0
+    listed: int = 0
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +22,7 @@ from lakevilla.lake.tail import Tail
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
-from lakevilla.store.effects import Program
+from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.lease import Leases, Renewable
 
 _COMMITS_CACHED = 256
@@ -100,8 +100,8 @@ class Context:
     ``leases`` is what was seen of others' records. ``departed`` are holders of
     reservations that were found dead, ``passed`` unreadable markers that nobody
     waits for any more. ``renewed`` is told of each record that a transaction has from now on.
-    ``replaces`` asks whether the store replaces an object under a condition. ``lanes`` are where
-    its transactions meet.
+    ``replaces`` asks whether the store replaces an object under a condition, ``proposes`` whether
+    commits may be proposed to other processes. ``lanes`` are where its transactions meet.
     ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
     of the pointers of tables that were named by their catalogs, ``connected`` the names of the
     catalogs that there are.
@@ -117,6 +117,7 @@ class Context:
     notify: Callable[[Event], None] = lambda event: None
     renewed: Callable[[Renewable], None] = lambda record: None
     replaces: Callable[[], Program[bool]] = _always
+    proposes: Callable[[], bool] = lambda: True
     is_callers: Callable[[str], bool] = lambda txn_id: False
     held: HeldHead | None = None
     tails: dict[str, Tail] = field(default_factory=dict)
@@ -208,6 +209,16 @@ class Context:
             found = yield from load_commit(txn, digest)
             self.keep_commit(digest, found)
         return found
+
+    def commit_objects(self, wanted: Sequence[tuple[str, str]]) -> Program[list[CommitObject]]:
+        """Commit objects by id and digest, in order; what is not cached is read in one round."""
+        known = {key: self.commits.get(key) for key in wanted}
+        missing = [key for key, commit in known.items() if commit is None]
+        read = yield from parallel([load_commit(txn, digest) for txn, digest in missing])
+        for made, key in zip(read, missing, strict=True):
+            self.keep_commit(key[1], made)
+        found = {**known, **dict(zip(missing, read, strict=True))}
+        return [commit for key in wanted if (commit := found[key]) is not None]
 
     def keep_commit(self, digest: str, commit: CommitObject) -> None:
         self.commits[(commit.txn, digest)] = commit

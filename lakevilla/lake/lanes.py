@@ -130,9 +130,10 @@ class Lanes:
         """Begin again, with nobody in them."""
         self._lanes: dict[str, Lane[Any]] = {}
 
-    def named(self, name: str) -> Lane[Any]:
+    def named(self, name: str, make: Callable[[], Lane[Any]] = Lane) -> Lane[Any]:
+        """The lane of this name, made by ``make`` where there is none yet."""
         # One step of the interpreter, so that two threads get the same.
-        return self._lanes.setdefault(name, Lane())
+        return self._lanes.setdefault(name, make())
 
 
 def pass_through(lane: Lane[M], member: M, lead: Callable[[], Program[None]]) -> Program[None]:

@@ -259,12 +259,15 @@ def refresh(context: Context, location: str) -> Program[Tail]:
     return (yield from probe(context, tail))
 
 
-def look_above(context: Context, location: str, *, again: bool = False) -> Program[bool]:
+def look_above(
+    context: Context, location: str, *, again: bool = False, most: int = _AT_ONCE
+) -> Program[bool]:
     """Look for commits of other clients above all that HEAD tells of: one GET if there are none.
 
     Unlike ``refresh`` it does not follow what HEAD tells of: validation may not need it.
     Returns whether a commit of the lake is there that the newest known HEAD does not know. Then
     HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
+    ``most`` of what is pending is looked for in the first round: an entry may hold many commits.
     """
     tail = known_tail(context, location)
     if tail is None or is_cleaned_up_soon(context, tail):
@@ -274,7 +277,7 @@ def look_above(context: Context, location: str, *, again: bool = False) -> Progr
     tip_in_head = _tip_in_head(context, tail)
     first = max(tail.tip, tip_in_head) + 1
     # HEAD lags behind publishing: what is pending there mostly is in the log by now.
-    last = first if tip_in_head < first - 1 else first + _pending(context, tail)
+    last = first if tip_in_head < first - 1 else first + min(_pending(context, tail), most)
     numbers = range(first, last + 1)
     try:
         entries: list[Entry | None] = yield from parallel(

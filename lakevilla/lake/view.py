@@ -126,12 +126,9 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
 def pending_parts(
     context: Context, location: str, refs: Sequence[PendingRef]
 ) -> Program[list[TablePart]]:
-    """What pending commits do to one table."""
-    parts: list[TablePart] = []
-    for ref in refs:
-        commit = yield from context.commit_object(ref.txn, ref.hash)
-        parts.append(commit.tables[location])
-    return parts
+    """What pending commits do to one table; those that are not at hand are read in one round."""
+    commits = yield from context.commit_objects([(ref.txn, ref.hash) for ref in refs])
+    return [commit.tables[location] for commit in commits]
 
 
 def place(

@@ -34,6 +34,7 @@ from lakevilla.global_log.repo import (
     load_tables,
     store_leaves,
 )
+from lakevilla.inbox.box import clear_inbox
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
@@ -107,6 +108,8 @@ def rebuild_head(context: Context) -> Program[Report]:
     rebuilt = yield from _tables(context, left, claims, sorted(former))
     yield from _look_through_logs(context, left, rebuilt)
     head = _composed(context, left, rebuilt, present, tuple(sorted(former)))
+    # What was proposed to the lost HEAD names numbers that the new one will have.
+    yield from clear_inbox()
     yield from store_leaves(head)
     outcome = yield from put(HEAD_KEY, encode(head), condition)
     if not isinstance(outcome, Stored):

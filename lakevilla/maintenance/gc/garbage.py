@@ -7,6 +7,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from lakevilla.errors import CorruptObject, UnsupportedFormat
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
 from lakevilla.global_log.repo import commits_since
+from lakevilla.inbox.proposal import is_over, number_of
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import needed_files, unpublished
 from lakevilla.lake.table_log import open_tail, probe
@@ -41,10 +42,17 @@ def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> 
         if over and key not in (sources or ()):
             doomed.append(key)
     doomed.extend(old_pages)
+    doomed.extend(key for key in listed.proposals if _is_over(key, head))
     doomed.extend((yield from unreferenced_leaves(context, head, listed.leaves, dry_run=dry_run)))
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
     return doomed
+
+
+def _is_over(key: str, head: Head) -> bool:
+    """Whether a proposal can't be taken any more: HEAD tells, whatever became of its owner."""
+    number = number_of(key)
+    return number is not None and is_over(number, head)
 
 
 def _orphans(

@@ -13,6 +13,7 @@ from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
 from lakevilla.global_log.repo import load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
+from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import owner_of
 from lakevilla.lake.table_log import refresh
@@ -47,6 +48,7 @@ class Listing:
     ended: set[str] = field(default_factory=set)
     history: LakeVillaError | None = None
     has_stray_pages: bool = False
+    proposals: list[str] = field(default_factory=list)
 
 
 def look(context: Context, head: Head) -> Program[Listing]:
@@ -122,6 +124,7 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
             list_objects(KEYS_PREFIX),
             list_objects(PAGES_PREFIX),
             list_objects(LEAVES_PREFIX),
+            list_objects(INBOX_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -134,7 +137,8 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
     listed.keys = list(results[2])
     listed.pages = [info.key for info in results[3]]
     listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
-    for location, objects in zip(locations, results[5:], strict=True):
+    listed.proposals = [info.key for info in results[5]]
+    for location, objects in zip(locations, results[6:], strict=True):
         files = []
         nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:

@@ -134,7 +134,7 @@ def replay(
     )
     world = World(simulation, plan)
     error: Exception | None = None
-    with small_limits(plan.short):
+    with small_limits(plan.short, crowded=plan.crowded):
         try:
             _play(world)
             _finish(world)

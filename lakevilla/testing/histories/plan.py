@@ -18,6 +18,7 @@ from lakevilla.global_log import head, leaves
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake import tail
 from lakevilla.settings import Settings
+from lakevilla.transaction.commit.together import lane
 from lakevilla.transaction.state.features import Feature
 
 TABLES = ("a", "b", "c")
@@ -149,6 +150,8 @@ class Plan:
         Hours pass between transactions.
     short : bool
         Pages and tails are a few entries long.
+    crowded : bool
+        Commits go through the inbox wherever they can, as if many processes were at work.
     """
 
     seed: int
@@ -172,6 +175,7 @@ class Plan:
     reshaped: bool = False
     commits_again: bool = False
     neglected: Neglect = ""
+    crowded: bool = False
 
     def format_of(self, table: str) -> FormatName:
         """The format of a table of the lake."""
@@ -229,6 +233,9 @@ def draw(seed: int) -> Plan:
     if levels.random() < 0.3:
         plan = replace(plan, levels=levels.choice(_LEVELS))
     plan = _with_ends(plan, random.Random(f"{seed}/again"))
+    crowd = random.Random(f"{seed}/crowd")
+    if crowd.random() < 0.25:
+        plan = replace(plan, crowded=True, kinds=(*plan.kinds, "add", "add"))
     mix = random.Random(f"{seed}/mix")
     return _with_everyone(plan, mix) if mix.random() < 0.1 else plan
 
@@ -286,13 +293,16 @@ def _hasty(settings: Settings, source: random.Random) -> Settings:
 
 
 @contextmanager
-def small_limits(short: bool) -> Iterator[None]:
+def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
     """Pages of three commits, tails of two entries, leaves of one to three tables.
 
-    So that a short history outgrows them.
+    So that a short history outgrows them. ``crowded``: one client is a crowd.
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
     whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
+    crowd = lane.CROWD
+    if crowded:
+        lane.CROWD = 0
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
@@ -301,3 +311,4 @@ def small_limits(short: bool) -> Iterator[None]:
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole
+        lane.CROWD = crowd

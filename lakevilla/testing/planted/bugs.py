@@ -48,6 +48,7 @@ class PlantedBug:
             "formats": "delta",
             "commits_again": False,
             "neglected": "",
+            "crowded": False,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

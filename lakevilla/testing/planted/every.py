@@ -3,6 +3,7 @@
 from lakevilla.testing.planted import (
     commit_again,
     iceberg,
+    inbox,
     leaves,
     protocol,
     queues,
@@ -10,4 +11,13 @@ from lakevilla.testing.planted import (
 )
 from lakevilla.testing.planted.bugs import PLANTED
 
-__all__ = ["PLANTED", "commit_again", "iceberg", "leaves", "protocol", "queues", "reshaping"]
+__all__ = [
+    "PLANTED",
+    "commit_again",
+    "iceberg",
+    "inbox",
+    "leaves",
+    "protocol",
+    "queues",
+    "reshaping",
+]

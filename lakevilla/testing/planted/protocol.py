@@ -29,7 +29,8 @@ from lakevilla.store.effects import Program, delete, put
 from lakevilla.testing.histories.plan import Level
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.testing.world.client import ClientClock
-from lakevilla.transaction.commit import by_log_entry, candidate, decide, group, join, upload
+from lakevilla.transaction.commit import by_log_entry, decide, upload
+from lakevilla.transaction.commit.together import candidate, group, join, replacing
 from lakevilla.transaction.redo import rebase, replay
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
@@ -181,7 +182,7 @@ def group_not_validated_within() -> Iterator[None]:
 @planted(38, clients=2, threads=4)
 def answered_for_all() -> Iterator[None]:
     """Whoever was lost with its leader's attempt is told that it was committed with it."""
-    original = group._lost
+    original = replacing._lost
 
     def lost(context: Any, lane: Any, attempt: Any, newer: Any, **options: Any) -> Program[None]:
         yield from original(context, lane, attempt, newer, **options)
@@ -189,7 +190,7 @@ def answered_for_all() -> Iterator[None]:
         won = {one: candidate.Settled(newer, mine) for one, mine in others if one.answer is None}
         lane.answer(won)
 
-    with attribute(group, "_lost", lost):
+    with attribute(replacing, "_lost", lost):
         yield
 
 
@@ -269,20 +270,20 @@ def bound_to_what_was_seen_last() -> Iterator[None]:
 @planted(62, kinds=("lists", "transfer"), intensity=2.0)
 def id_not_looked_for() -> Iterator[None]:
     """A lost answer is taken for a lost race, and the transaction commits once more."""
-    with instead(candidate.own_commit, nothing):
+    with instead(candidate.commit_after, nothing):
         yield
 
 
 @planted(57, kinds=("shared",), transactions=6, intensity=0.5)
 def saved_and_not_looked_for() -> Iterator[None]:
     """Owner and resumer of one id both commit."""
-    original = candidate.own_commit
+    original = candidate.commit_after
 
-    def own_commit(txn: Any, head: Any) -> Program[Any]:
-        found = yield from original(txn, head)
+    def commit_after(txn: Any, head: Any, sequence: int) -> Program[Any]:
+        found = yield from original(txn, head, sequence)
         return found if found is not None and found.hash in txn.ending.digests else None
 
-    with instead(original, own_commit):
+    with instead(original, commit_after):
         yield
 
 

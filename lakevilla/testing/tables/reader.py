@@ -73,7 +73,8 @@ def run_now(
                     failure = failure or error
         elif isinstance(effect, List):
             answer = sorted(store.list(effect.prefix, effect.start_after), key=lambda i: i.key)
-        elif isinstance(effect, Sleep) and pass_by is not None:
-            answer = pass_by(effect.seconds)
+        elif isinstance(effect, Sleep):
+            if pass_by is not None:
+                pass_by(effect.seconds)
         else:
             answer = store.apply(effect)

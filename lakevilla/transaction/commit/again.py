@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.candidate import own_commit
 from lakevilla.transaction.commit.decide import decided_by
 from lakevilla.transaction.commit.doubt import doubtful
+from lakevilla.transaction.commit.together.candidate import own_commit
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
@@ -32,7 +32,7 @@ def check_may_commit(txn: TransactionState) -> None:
 
 def found_in_head(txn: TransactionState) -> Program[Decided | None]:
     """The transaction's commit in the newest HEAD, if a replacement tried before has landed."""
-    if txn.ending.head_tried is None:
+    if not txn.ending.is_in_doubt_in_head:
         return None
     held = yield from txn.context.head()
     if held is None:
@@ -40,6 +40,5 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
     mine = yield from own_commit(txn, held.head)
     if mine is not None:
         return decided_by(txn, held, mine)
-    if held.head.replacement > txn.ending.head_tried:
-        txn.ending.head_tried = None  # what was to be replaced is gone, and with it the write
+    txn.note_not_in(held.head)
     return None

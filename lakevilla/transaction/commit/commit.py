@@ -71,7 +71,8 @@ def commit(txn: TransactionState, *, publish: bool = True) -> Program[CommitResu
         with head_errors(txn):
             decided = yield from _steps_1_to_5(txn)
         # From here on it is committed: nothing below may undo it.
-        txn.ending.decided, txn.ending.head_tried = decided, None
+        txn.ending.decided = decided
+        txn.ending.head_tried = txn.ending.proposed = None
         return (yield from _finish(txn, publish))
 
 

@@ -18,11 +18,13 @@ from lakevilla.errors import (
 )
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.repo import HeldHead, load_tables
+from lakevilla.inbox.fold import MOST_PENDING
 from lakevilla.phases import during
 from lakevilla.publishing.outcome import result_of
 from lakevilla.publishing.publish_once import publish_once
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.candidate import (
+from lakevilla.transaction.commit.commit_object import Sealed
+from lakevilla.transaction.commit.together.candidate import (
     Candidate,
     Declined,
     Failed,
@@ -30,8 +32,9 @@ from lakevilla.transaction.commit.candidate import (
     newest_of,
     own_commit,
 )
-from lakevilla.transaction.commit.commit_object import Sealed
-from lakevilla.transaction.commit.group import commit_together
+from lakevilla.transaction.commit.together.crowd import wait_until_over
+from lakevilla.transaction.commit.together.group import commit_together
+from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.queue.reservation import reserved_ahead
 from lakevilla.transaction.queue.wait import wait_for_turn
 from lakevilla.transaction.redo.rebase import rebase
@@ -59,9 +62,9 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
     held = txn.bound.held
     txn.context.keep_commit(sealed.digest, sealed.commit)
     txn.ending.digests.add(sealed.digest)
-    if txn.ending.shared:
-        with during("validate"):
-            yield from _refuse_committed(txn, held.head)
+    landed = yield from _landed(txn, held)
+    if landed is not None:
+        return landed
     while True:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
@@ -77,7 +80,9 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 yield from txn.context.head()
             continue
         before = txn.ending.head_tried
-        candidate = Candidate(txn, sealed.commit, sealed.digest, held, held.head.reserved)
+        candidate = Candidate(
+            txn, sealed.commit, sealed.digest, held, held.head.reserved, sealed.body
+        )
         # The leader works for other threads, so what it has found is raised here, in our own.
         with during("decide"):
             answer = yield from commit_together(candidate)
@@ -87,6 +92,12 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             case Declined(held, found):
                 if found is None:
                     continue  # it is fenced there, or others go first
+                if txn.ending.proposed is not None:
+                    # Another may judge otherwise, and may have taken it along, or will.
+                    with during("wait"):
+                        settled = yield from wait_until_over(txn)
+                    if settled is not None:
+                        return decided_by(txn, settled.held, settled.summary)
                 if found.conflict is not None:
                     raise txn.fail(found.conflict)
                 with during("validate"):
@@ -107,7 +118,7 @@ def decided_by(
     together: frozenset[str] = frozenset(),
 ) -> Decided:
     """HEAD holds a commit of this transaction: its own, unless another process has resumed it."""
-    txn.ending.head_tried = None
+    txn.ending.head_tried = txn.ending.proposed = None
     if summary.hash not in txn.ending.digests:
         raise txn.fail(
             TransactionAborted(
@@ -117,6 +128,19 @@ def decided_by(
             )
         )
     return Decided(held, summary, together)
+
+
+def _landed(txn: TransactionState, held: HeldHead) -> Program[Decided | None]:
+    """Its commit in the HEAD that it stands on, where an earlier attempt may be in there."""
+    if txn.ending.is_in_doubt_in_head:
+        mine = yield from own_commit(txn, held.head)
+        if mine is not None:
+            return decided_by(txn, held, mine)
+        txn.note_not_in(held.head)
+    if txn.ending.shared:
+        with during("validate"):
+            yield from _refuse_committed(txn, held.head)
+    return None
 
 
 def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
@@ -135,7 +159,8 @@ def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
 
 def _relieve(txn: TransactionState, held: HeldHead) -> Program[None]:
     """Publish first where more is pending than HEAD should carry."""
-    limit = txn.context.settings.max_pending
+    crowded = commits_of(txn.context).is_crowded(txn.context)
+    limit = MOST_PENDING if crowded else txn.context.settings.max_pending
     yield from load_tables(held.head, txn.work.tables)
     for location in txn.work.tables:
         state = held.head.tables.get(location)

@@ -36,7 +36,7 @@ def head_errors(txn: TransactionState) -> Iterator[None]:
     try:
         yield
     except LakeVillaError as error:
-        if txn.ending.head_tried is not None:
+        if txn.ending.is_in_doubt_in_head:
             raise doubtful(txn, error) from error
         if not isinstance(error, StoreError):
             raise

@@ -13,7 +13,7 @@ from lakevilla.phases import during
 from lakevilla.publishing.publish import Published
 from lakevilla.publishing.publish_once import publish_once
 from lakevilla.results import CommitResult
-from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.tables.claims import note_names
 from lakevilla.tables.renaming import renames_of
 from lakevilla.transaction.state.transaction import TransactionState
@@ -23,8 +23,12 @@ from lakevilla.transaction.verbs.save import forget
 
 def let_go(txn: TransactionState) -> Program[None]:
     """Give places, record and sublog back. What fails is found by others after a lease."""
+    keys, txn.ending.proposals = txn.ending.proposals, []
     try:
-        yield from forget(txn)
+        if keys:
+            yield from parallel([forget(txn), *[delete(key) for key in keys]])
+        else:
+            yield from forget(txn)
     except LakeVillaError as error:
         message = f"could not clean up after transaction {txn.id}: {error.message}"
         txn.context.notify(Event("retry", txn.id, message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lakevilla.errors import (
@@ -10,10 +11,12 @@ from lakevilla.errors import (
 from lakevilla.formats.registry import refuse_two_tables
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import claim_table, load_tables
+from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import look_above
 from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.transaction.commit.commit_object import Sealed, tables_written
+from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
 
@@ -36,6 +39,8 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     stores.append(Put(sealed.key, sealed.body, ABSENT))
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
+    if unguarded and commits_of(context).is_crowded(context):
+        looks = [_look_at_all(context, unguarded)]
     # Noted before they are asked for: an interruption in between leaves some of
     # them stored, and an abort must find them.
     txn.work.stored.extend(named)
@@ -55,6 +60,16 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
         # The race is lost: the newer HEAD tells what was published, and from where to look on.
         yield from context.head()
         yield from parallel([look_above(context, place, again=True) for place in outdated])
+
+
+def _look_at_all(context: Context, tables: Sequence[str]) -> Program[bool]:
+    """HEAD as it is now, and then the looks above it: both take no longer than a file.
+
+    In a crowd the HEAD that the transaction stands on is old by now.
+    """
+    yield from context.head()
+    yield from parallel([look_above(context, place, again=True, most=1) for place in tables])
+    return False
 
 
 def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:

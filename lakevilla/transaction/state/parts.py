@@ -213,6 +213,10 @@ class Ending:
         Where its entry may stand, or may yet come to: see ``commit.again``.
     head_tried : int or None
         Which replacement of HEAD may be its own, or the one after it: see ``commit.again``.
+    proposed : int or None
+        The last HEAD, by its number, that another may replace by one with its commit in it.
+    proposals : list of str
+        Keys of proposals that nobody needs any more, for it to delete.
     shared : bool
         Whether it was saved: another process may have resumed it and committed
         the files that this one has made, so only gc may tell whose they are.
@@ -232,6 +236,8 @@ class Ending:
     tried: bool = False
     entry_tried: EntryTried | None = None
     head_tried: int | None = None
+    proposed: int | None = None
+    proposals: list[str] = field(default_factory=list)
     shared: bool = False
     digests: set[str] = field(default_factory=set)
     retries: int = 0
@@ -241,7 +247,12 @@ class Ending:
     @property
     def is_in_doubt(self) -> bool:
         """Whether its commit point was tried and nobody has told what became of that."""
-        return self.entry_tried is not None or self.head_tried is not None
+        return self.entry_tried is not None or self.is_in_doubt_in_head
+
+    @property
+    def is_in_doubt_in_head(self) -> bool:
+        """Whether a later HEAD may hold it, by what it or another has sent or may yet send."""
+        return self.head_tried is not None or self.proposed is not None
 
     @property
     def may_delete_its_files(self) -> bool:

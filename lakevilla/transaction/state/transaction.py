@@ -177,6 +177,14 @@ class TransactionState:
 
     # -- ending ------------------------------------------------------------------
 
+    def note_not_in(self, head: Head) -> None:
+        """``head`` does not hold its commit: what was to replace an older one never will."""
+        ending, over = self.ending, head.replacement
+        if ending.head_tried is not None and ending.head_tried < over:
+            ending.head_tried = None
+        if ending.proposed is not None and (ending.proposed < over or head.is_fenced(self.id)):
+            ending.proposed = None
+
     def check_not_fenced(self, head: Head) -> None:
         """Raise if somebody has aborted this transaction, or gc has passed its age."""
         if head.is_fenced(self.id):

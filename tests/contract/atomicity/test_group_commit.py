@@ -14,7 +14,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
-from lakevilla.transaction.commit.group import commits_of
+from lakevilla.transaction.commit.together.group import commits_of
 from tests.support.places import Place, make_place
 from tests.support.stores import is_head
 from tests.support.tables import values

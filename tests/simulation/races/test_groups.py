@@ -19,12 +19,12 @@ from lakevilla.testing.histories.plan import small_limits
 from lakevilla.testing.tables import delta_writer
 from lakevilla.testing.tables.reader import run_now, table_rows
 from lakevilla.testing.world.faults import Fault, NoFaults, Strike
-from lakevilla.transaction.commit import group
-from lakevilla.transaction.commit import join as joining
-from lakevilla.transaction.commit.candidate import Candidate, Replacement, Settled
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.commit_object import seal_commit
-from lakevilla.transaction.commit.join import join
+from lakevilla.transaction.commit.together import group, replacing
+from lakevilla.transaction.commit.together import join as joining
+from lakevilla.transaction.commit.together.candidate import Candidate, Replacement, Settled
+from lakevilla.transaction.commit.together.join import join
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.verbs import read_write
 from tests.support.simulated.commits import (
@@ -47,7 +47,7 @@ def uploaded(context, txn):
     sealed = yield from seal_commit(txn)
     yield from upload(txn, sealed)
     context.keep_commit(sealed.digest, sealed.commit)
-    return Candidate(txn, sealed.commit, sealed.digest, txn.bound.held)
+    return Candidate(txn, sealed.commit, sealed.digest, txn.bound.held, body=sealed.body)
 
 
 def append(txn, table, number):
@@ -280,7 +280,7 @@ def test_a_member_whose_commit_has_moved_to_a_page_within_its_group_is_told_of_i
         attempt = Replacement(candidates[0].held, joined.head, joined.accepted)
         lane = group.commits_of(context)
         assert lane.begin(attempt, joined.accepted, lambda _: None)
-        run_now(simulation.store, group._carry_out(context, lane, attempt))
+        run_now(simulation.store, replacing.carry_out(context, lane, attempt))
     in_head = {commit.txn for commit in joined.head.commits}
     assert any(candidate.txn.id not in in_head for candidate in candidates)
     for number, candidate in enumerate(candidates):

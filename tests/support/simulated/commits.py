@@ -155,6 +155,12 @@ class Process:
         self._resume(answer)
         return request, answer
 
+    def answer(self, answer):
+        """The next request is answered so, and not carried out; returns it."""
+        request = self.next
+        self._resume(answer)
+        return request
+
     def lose(self):
         """The next request gets no answer; returns it, for it may land later."""
         request = self.next

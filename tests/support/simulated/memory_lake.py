@@ -25,9 +25,9 @@ from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.tables.reader import read_table, run_now, table_rows
 from lakevilla.testing.world.programs import as_program
 from lakevilla.testing.world.store import SimulatedStore
-from lakevilla.transaction.commit.candidate import Candidate
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.commit_object import Sealed, seal_commit
+from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.upload import upload
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Done
@@ -269,7 +269,7 @@ class Peer:
         sealed = self.uploaded(txn)
         self.context.keep_commit(sealed.digest, sealed.commit)
         assert txn.bound.held is not None
-        return Candidate(txn, sealed.commit, sealed.digest, txn.bound.held)
+        return Candidate(txn, sealed.commit, sealed.digest, txn.bound.held, body=sealed.body)
 
     def commit(self, txn: TransactionState, *, publish: bool = True) -> Any:
         return self.run(commit(txn, publish=publish))

@@ -63,7 +63,8 @@ class Candidate(Member[Answer]):
     """A transaction with its stored commit object.
 
     ``held`` is the newest HEAD that is known not to hold a commit of it, ``let_pass``
-    are the reservations that it has waited for as long as it will.
+    are the reservations that it has waited for as long as it will. ``body`` is the commit object
+    as it is stored.
     """
 
     txn: TransactionState
@@ -71,6 +72,7 @@ class Candidate(Member[Answer]):
     digest: str
     held: HeldHead
     let_pass: tuple[Reservation, ...] = ()
+    body: bytes = b""
     races: int = field(default=0, init=False)
 
 
@@ -108,7 +110,12 @@ def own_commit(txn: TransactionState, head: Head) -> Program[CommitSummary | Non
     All commits since it began are looked at: a resumed transaction may have
     been committed by the process that began it.
     """
-    commits = yield from commits_since(head, txn.bound.began)
+    return (yield from commit_after(txn, head, txn.bound.began))
+
+
+def commit_after(txn: TransactionState, head: Head, sequence: int) -> Program[CommitSummary | None]:
+    """The transaction's commit among those after ``sequence``."""
+    commits = yield from commits_since(head, sequence)
     if commits is None:
         raise CommitOutcomeUnknown(
             f"the lake's history since transaction {txn.id} began is not kept any more: "

@@ -30,7 +30,7 @@ from lakevilla.lake.view import is_another
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.tables.renaming import names_after
-from lakevilla.transaction.commit.candidate import (
+from lakevilla.transaction.commit.together.candidate import (
     Answer,
     Candidate,
     Declined,
@@ -58,7 +58,7 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
         try:
             # The leader's thread works for whoever the candidate is.
             with of(candidate.txn.phases), during("validate"):
-                step = yield from _admit(base, head, candidate)
+                step = yield from admit(base, head, candidate)
         except Exception as error:
             step = Failed(error)
         if isinstance(step, Head):
@@ -71,11 +71,14 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
     return Joined(head, accepted, answers)
 
 
-def _admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
+def admit(
+    base: HeldHead, head: Head, candidate: Candidate, *, is_tried: bool = False
+) -> Program[Head | Answer]:
     """``head`` with the candidate's commit, or why it can't be in it.
 
     ``head`` is ``base`` with those before the candidate. Their commit objects are
-    stored and known, so they are validated against as any other client's would be.
+    stored and known, so they are validated against as any other client's would be. ``is_tried``:
+    it is only to tell what the commit would be, so no page is stored for it.
     """
     txn = candidate.txn
     if is_fenced(head, txn.id):
@@ -99,7 +102,7 @@ def _admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | A
             found.conflict = error
     if found.conflict is not None or found.redo_from is not None:
         return Declined(base, found)
-    page = yield from make_room(head, txn.context.ids)
+    page = None if is_tried else (yield from make_room(head, txn.context.ids))
     commits, tables = yield from _entries(txn, head, found, candidate.commit, candidate.digest)
     return successor(
         head,

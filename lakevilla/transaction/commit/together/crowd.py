@@ -1,0 +1,273 @@
+"""Committing in a crowd: propose, look who takes it, and lead if nobody does (note 29).
+
+While many processes replace HEAD at once, each replacement has one winner, and the others have
+read, validated and sent theirs in vain. So here a process first puts its commits into the inbox,
+and waits, a little longer or shorter by chance. Whoever's time is over first replaces HEAD by one
+with its own commits and those of all others that it finds there. The others find theirs in HEAD.
+
+There is no lease and no office: whoever leads may stop anywhere, and the next one's time is over
+soon. Once proposed a commit may be in any HEAD up to a number that its proposal names, whatever
+its owner does; so until then nobody here says no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.repo import HeldHead
+from lakevilla.inbox.box import list_proposals, propose, read_proposals
+from lakevilla.inbox.fold import take_along
+from lakevilla.inbox.proposal import Proposal, ProposedCommit, seal_proposal
+from lakevilla.lake.context import Context
+from lakevilla.phases import during
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.tables.registration import replace_until_stored
+from lakevilla.transaction.commit.together.candidate import (
+    Answer,
+    Candidate,
+    Failed,
+    Settled,
+    newest_of,
+    own_commit,
+)
+from lakevilla.transaction.commit.together.join import admit, join
+from lakevilla.transaction.commit.together.lane import CommitLane
+from lakevilla.transaction.commit.together.proposed import proposed_commit
+from lakevilla.transaction.commit.together.replacing import (
+    begin_replacing,
+    carry_out,
+    look_for,
+    unknown,
+)
+from lakevilla.transaction.state.transaction import TransactionState
+
+#: How often HEAD is asked whether it holds what was proposed: once in about this time.
+_POLL_SECONDS = 0.08
+#: Whoever leads next has waited for this time, by chance, for each of so many in the crowd.
+_SPREAD_SECONDS = 0.08
+_MOST_SPREAD = 40
+#: Looks at a HEAD that nobody leads on, after which the rest of the wait is halved each time.
+_PATIENT_LOOKS = 3
+#: Looks at HEAD before its owner moves it himself past what he has proposed.
+_LOOKS = 8
+
+
+def commit_in_crowd(
+    context: Context, lane: CommitLane, mine: Candidate, candidates: Sequence[Candidate]
+) -> Program[bool]:
+    """One round for the candidates of a lane: until some are answered, or HEAD has moved.
+
+    False if one of them can't be proposed: then they race for HEAD as ever.
+    """
+    if not lane.has_proposed(candidates):
+        if not (yield from _propose(context, lane, candidates)):
+            return False
+        if not lane.has_proposed(lane.present(len(candidates))):
+            return True
+    with during("wait"):
+        leads = yield from _wait(context, lane)
+    if leads:
+        yield from _lead(context, lane)
+    known = context.held
+    over = known is not None and lane.is_over(known.head)
+    if over or not lane.has_proposed(lane.present(len(candidates))):
+        # Nobody needs it any more, and whoever has led here deletes it when he ends.
+        mine.txn.ending.proposals.extend(lane.let_go_of_proposal())
+    return True
+
+
+def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]) -> Program[bool]:
+    """Put a proposal there with all that fit; False if one can't be in any."""
+    base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
+    answers: dict[Candidate, Answer] = {}
+    commits: dict[Candidate, ProposedCommit] = {}
+    may_propose = True
+    for candidate in candidates:
+        found: ProposedCommit | Answer | None = yield from look_for(candidate, base)
+        if found is None:
+            found = yield from as_proposed(base, candidate)
+        if isinstance(found, ProposedCommit):
+            commits[candidate] = found
+        elif found is None:
+            may_propose = False
+        else:
+            answers[candidate] = found
+    lane.answer(answers)
+    if not may_propose or not commits:
+        return may_propose
+    head = base.head
+    proposal = Proposal(
+        FORMAT,
+        context.ids.nonce(),
+        head.lake_id,
+        head.replacement,
+        head.sequence,
+        tuple(commits.values()),
+    )
+
+    def note_proposed(candidate: Candidate) -> None:
+        candidate.txn.ending.tried = True
+        candidate.txn.ending.proposed = proposal.last_replaced
+
+    if not lane.begin(None, commits, note_proposed):
+        return True  # one has left: the others begin again
+    lane.proposal = proposal
+    lane.key, body = seal_proposal(proposal)
+    with suppress(StoreError):  # it may be there all the same: HEAD tells, or we lead
+        yield from propose(lane.key, body)
+    return True
+
+
+def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit | Answer | None]:
+    """The candidate as it may be proposed behind ``base``, or what it is told; None: it races."""
+    try:
+        step = yield from admit(base, base.head, candidate, is_tried=True)
+    except Exception as error:
+        return Failed(error)
+    return proposed_commit(base.head, step, candidate) if isinstance(step, Head) else step
+
+
+def _wait(context: Context, lane: CommitLane) -> Program[bool]:
+    """Look at HEAD until some are answered or it has moved too far; True if it is time to lead."""
+    clock, held = context.clock, context.held
+    assert held is not None
+    head, looks = held.head, 0
+    ends = clock.elapsed() + _patience(context, head)
+    while True:
+        left = ends - clock.elapsed()
+        pause = _POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter())
+        yield from sleep(min(left, pause))
+        if left <= pause:
+            return True
+        newer = yield from _look(context, lane)
+        if newer is None:
+            return False
+        looks += 1
+        if newer.head.listed > head.listed:
+            looks, ends = 0, clock.elapsed() + _patience(context, newer.head) / 2
+        elif looks >= _PATIENT_LOOKS:
+            ends -= max(0.0, ends - clock.elapsed()) / 2
+        head = newer.head
+
+
+def _patience(context: Context, head: Head) -> float:
+    return _SPREAD_SECONDS * min(max(head.crowd, 2), _MOST_SPREAD) * context.ids.jitter()
+
+
+def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
+    """HEAD as it is now; None if that has answered somebody, or has ended the proposal."""
+    candidates = lane.present(_ALL)
+    try:
+        held = yield from context.head()
+        assert held is not None, "a lake with a commit under way has a HEAD"
+    except LakeVillaError as error:
+        lane.answer({one: unknown(one.txn, error.message) for one in candidates})
+        return None
+    answered = yield from _tell(lane, candidates, held)
+    return None if answered or lane.is_over(held.head) else held
+
+
+def _tell(lane: CommitLane, candidates: Sequence[Candidate], held: HeldHead) -> Program[bool]:
+    """Answer those whose commits are in HEAD."""
+    answers: dict[Candidate, Answer] = {}
+    for candidate in candidates:
+        found = yield from look_for(candidate, held)
+        if found is not None:
+            answers[candidate] = found
+    # Whoever is first of them may publish for all at once.
+    together = frozenset(
+        one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
+    )
+    lane.answer(
+        {
+            one: Settled(answer.held, answer.summary, together)
+            if isinstance(answer, Settled)
+            else answer
+            for one, answer in answers.items()
+        }
+    )
+    return bool(answers)
+
+
+def _lead(context: Context, lane: CommitLane) -> Program[None]:
+    """Replace HEAD by one with what waits here and in the inbox."""
+    known = context.held
+    assert known is not None
+    try:
+        parts: list[Program[Any]] = [list_proposals(known.head.replacement), context.head()]
+        keys: list[str] = (yield from parallel(parts))[0]
+        base = context.held
+        assert base is not None
+        others = [key for key in keys if key != lane.key]
+        lane.read = yield from read_proposals(base.head, others, lane.read)
+    except LakeVillaError as error:
+        lane.answer({one: unknown(one.txn, error.message) for one in lane.present(_ALL)})
+        return
+    candidates = lane.present(_MOST_OWN)
+    if (yield from _tell(lane, candidates, base)):
+        return
+    joined = yield from join(context, base, candidates)
+    lane.answer(joined.answers)
+    if not joined.accepted:
+        return
+    proposals = [one for one in lane.read.values() if one is not None]
+    taken = yield from take_along(base.head, joined.head, proposals, context.ids, context.now_ms())
+    for digest, commit in taken.commits.items():
+        context.keep_commit(digest, commit)
+    new = msgspec.structs.replace(
+        taken.head,
+        crowd=len(joined.accepted) + len(taken.commits),
+        listed=taken.head.replacement,
+    )
+    attempt = yield from begin_replacing(lane, base, new, joined.accepted)
+    if attempt is not None:
+        yield from carry_out(context, lane, attempt)
+
+
+def wait_until_over(txn: TransactionState) -> Program[Settled | None]:
+    """Wait until nobody can take a transaction along any more; its commit, if somebody has.
+
+    Before that no answer is final. Where nobody moves HEAD, its owner does.
+    """
+    context = txn.context
+    looks = 0
+    while True:
+        held = yield from context.head()
+        assert held is not None
+        found = yield from own_commit(txn, held.head)
+        if found is not None:
+            return Settled(held, found)
+        txn.note_not_in(held.head)
+        last = txn.ending.proposed
+        if last is None:
+            return None
+        looks += 1
+        if looks <= _LOOKS:
+            yield from sleep(_POLL_SECONDS * (0.7 + 0.6 * context.ids.jitter()))
+        else:
+            yield from _move(context, last)
+
+
+def _move(context: Context, last: int) -> Program[None]:
+    """Replace HEAD by one that says the same, unless it is past ``last``."""
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        if head.replacement > last:
+            return None
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+
+    yield from replace_until_stored(context, change)
+
+
+#: All that are in a lane.
+_ALL = 1_000_000
+#: Own commits in one replacement, as without a crowd.
+_MOST_OWN = 32

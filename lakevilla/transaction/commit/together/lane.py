@@ -1,0 +1,77 @@
+"""Where the commits of one lake meet in a process, and what it knows of the crowd beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lakevilla.global_log.head import Head
+from lakevilla.inbox.proposal import Proposal, is_over
+from lakevilla.lake.context import Context
+from lakevilla.lake.lanes import Lane
+from lakevilla.transaction.commit.together.candidate import Candidate
+
+#: Races lost in a row that make a crowd, and for how long it counts as one.
+_RACES = 2
+_CROWDED_SECONDS = 2.0
+#: Commits that went together in the last group of several processes, for it to be a crowd.
+CROWD = 2
+
+
+class CommitLane(Lane[Candidate]):
+    """The lane of a lake's commits.
+
+    Attributes
+    ----------
+    races : int
+        How many it has lost since it won one.
+    proposal, key : Proposal or None, str
+        What it has proposed last, as long as that may be taken.
+    read : dict
+        Others' proposals that were read, by key; None for one that can't be.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.races = 0
+        self.proposal: Proposal | None = None
+        self.key = ""
+        self.read: dict[str, Proposal | None] = {}
+        self._crowded_until = float("-inf")
+
+    def note_lost(self, context: Context) -> None:
+        """Note that a race for HEAD was lost."""
+        self.races += 1
+        if self.races >= _RACES:
+            self._crowded_until = context.clock.elapsed() + _CROWDED_SECONDS
+
+    def has_proposed(self, candidates: Iterable[Candidate]) -> bool:
+        """Whether one of them is in the last proposal."""
+        if self.proposal is None:
+            return False
+        digests = {one.digest for one in self.proposal.commits}
+        return any(candidate.digest in digests for candidate in candidates)
+
+    def is_over(self, head: Head) -> bool:
+        """Whether nobody can take the last proposal any more."""
+        return self.proposal is not None and is_over(self.proposal.replacement, head)
+
+    def let_go_of_proposal(self) -> list[str]:
+        """Forget the last proposal; its key, for whoever deletes it."""
+        keys = [self.key] if self.key else []
+        self.proposal, self.key = None, ""
+        return keys
+
+    def is_crowded(self, context: Context) -> bool:
+        """Whether so many replace HEAD that it pays to let one do it for all."""
+        if not context.proposes():
+            return False
+        held = context.held
+        is_shared = held is not None and held.head.crowd >= CROWD
+        return is_shared or context.clock.elapsed() < self._crowded_until
+
+
+def commits_of(context: Context) -> CommitLane:
+    """Where the commits of a lake meet."""
+    lane = context.lanes.named("commits", CommitLane)
+    assert isinstance(lane, CommitLane)
+    return lane

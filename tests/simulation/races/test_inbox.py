@@ -1,0 +1,189 @@
+"""Commits that other processes take along: crashed at every request, and in every order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakevilla.errors import ConflictError, TransactionAborted
+from lakevilla.inbox.proposal import INBOX_PREFIX
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.store.effects import Program, sleep
+from lakevilla.testing.checks import invariants
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import (
+    crash_both_everywhere,
+    crash_everywhere,
+    interleavings,
+)
+from lakevilla.testing.histories.plan import small_limits
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables.reader import table_rows
+from lakevilla.testing.world.client import Client
+from lakevilla.testing.world.scheduler import Simulation
+from lakevilla.testing.world.timed import TimedSimulation
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs import read_write
+from tests.support.sampling import today
+from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
+from tests.support.simulated.memory_lake import rows_of
+
+SOAK = "LAKEVILLA_SOAK" in os.environ
+SCHEDULES = int(os.environ.get("LAKEVILLA_SCHEDULES", "20000" if SOAK else "100"))
+
+
+@pytest.fixture(autouse=True)
+def _crowded() -> Iterator[None]:
+    with small_limits(False, crowded=True):
+        yield
+
+
+def adds(client: Client, number: int) -> Program[str]:
+    """A process that adds one row to both tables."""
+    txn = begin(client)
+    try:
+        for table in TABLES:
+            yield from read_write.append(txn, table, rows_of(number).to_reader())
+        yield from commit(txn)
+    except (ConflictError, TransactionAborted):
+        yield from end(txn)
+        return "lost"
+    return "committed"
+
+
+def recover(client: Client) -> Program[Any]:
+    return recovery.recover(context_of(client))
+
+
+def two_processes(faults: Any, schedule: Any, iceberg: tuple[str, ...] = ()) -> Simulation:
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    simulation.add("one", lambda client: adds(client, 101), restart=recover)
+    simulation.add("two", lambda client: adds(client, 102), restart=recover)
+    return simulation
+
+
+def check(simulation: Simulation) -> None:
+    """Each row is in both tables or in none, once; who was told so is there; nothing is left."""
+    alone(simulation, recover, "other")
+    found = {
+        table: sorted(row["id"] for row in table_rows(simulation.store, table) if row["id"] > 100)
+        for table in TABLES
+    }
+    assert found["a"] == found["b"]
+    assert len(set(found["a"])) == len(found["a"])
+    results = {client.name: client.result for client in simulation.clients}
+    for name, number in (("one", 101), ("two", 102)):
+        if results.get(name) == "committed":
+            assert number in found["a"]
+        if results.get(name) == "lost":
+            assert number not in found["a"]
+    invariants.tables_follow_head(simulation.store, TABLES)
+    invariants.all_or_nothing(simulation.store, TABLES)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+
+
+def check_and_collect(simulation: Simulation) -> None:
+    """The same; and once HEAD has moved on, gc leaves no proposal and no file of nobody."""
+    check(simulation)
+    for number in range(5):
+        alone(simulation, _touch, f"mover {number}")
+    simulation.now += 3 * 24 * 3600
+    alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
+    left = [key for key in simulation.store.objects if key.startswith(INBOX_PREFIX)]
+    assert left == []
+    invariants.no_orphan_files(simulation.store, TABLES)
+    check(simulation)
+
+
+def _touch(client: Client) -> Program[None]:
+    txn = begin(client)
+    yield from add_to(txn, "a", 0)
+    yield from commit(txn)
+
+
+@pytest.mark.parametrize("iceberg", [(), ("b",)], ids=["delta", "mixed"])
+def test_an_owner_or_leader_that_crashes_anywhere_leaves_all_or_nothing(
+    iceberg: tuple[str, ...],
+) -> None:
+    def build(faults: Any, schedule: Any) -> Simulation:
+        return two_processes(faults, schedule, iceberg)
+
+    runs = crash_everywhere(build, check_and_collect, "one")
+    assert runs >= 20 * 4
+
+
+@pytest.mark.daily(1)
+@pytest.mark.timeout(0 if SOAK else 300)
+def test_both_may_crash_anywhere() -> None:
+    every = 1 if SOAK else 97
+    runs = crash_both_everywhere(
+        two_processes, check, ("one", "two"), every=every, first=today().toordinal()
+    )
+    assert runs > 1000 / every
+
+
+@pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
+def test_two_processes_interleaved_in_every_way_lose_nothing() -> None:
+    assert interleavings(two_processes, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
+
+
+# ---------------------------------------------------------------- a crowd with a racer
+
+
+def appenders(simulation: TimedSimulation, count: int, until: float) -> dict[str, int]:
+    """So many processes that append as fast as they can, and one that updates; what each did."""
+    done: dict[str, int] = {}
+
+    def appends(client: Client) -> Program[None]:
+        context = context_of(client)
+        yield from sleep(0.5 * client.random.random())
+        while simulation.now < until:
+            txn = begin(client, context=context)
+            number = 1000 + sum(done.values()) * 100 + len(done)
+            yield from read_write.append(txn, "a", rows_of(number).to_reader())
+            yield from commit(txn)
+            done[client.name] = done.get(client.name, 0) + 1
+
+    def races(client: Client) -> Program[None]:
+        context = context_of(client)
+        while simulation.now < until:
+            txn = begin(client, context=context)
+            yield from add_to(txn, "b", 1)
+            yield from commit(txn)
+            done[client.name] = done.get(client.name, 0) + 1
+
+    for number in range(count):
+        simulation.add(f"appender {number}", appends)
+    simulation.add("racer", races)
+    return done
+
+
+def crowd_beside_a_racer(seconds: float) -> dict[str, int]:
+    simulation = TimedSimulation(3)
+    simulation.store = lake().store
+    done = appenders(simulation, 32, seconds)
+    simulation.run()
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+    return done
+
+
+@pytest.mark.timeout(300)
+def test_thirty_two_go_on_beside_one_that_can_only_race() -> None:
+    with small_limits(False):
+        done = crowd_beside_a_racer(6.0)
+    racer = done.pop("racer", 0)
+    assert racer >= 3, "who races is not starved"
+    assert sum(done.values()) > 20 * 6, "each second so many commits"
+    assert len(done) == 32, "and nobody is left out"
+
+
+@pytest.mark.timeout(300)
+def test_a_crowd_in_which_each_goes_alone_is_slower_and_leaves_some_out() -> None:
+    with PLANTED["crowd_not_noticed"].plant(), small_limits(False):
+        done = crowd_beside_a_racer(6.0)
+    done.pop("racer", 0)
+    assert sum(done.values()) < 20 * 6

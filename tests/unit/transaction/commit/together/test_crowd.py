@@ -1,0 +1,353 @@
+"""Commits in a crowd: proposed, taken along by others, led by oneself, and never told no too early.
+
+Here one process is a crowd, so whoever commits proposes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.errors import ConflictError
+from lakevilla.inbox.proposal import INBOX_PREFIX, WINDOW, read_proposal
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.maintenance.rebuild_head import rebuild_head
+from lakevilla.publishing.outcome import fence
+from lakevilla.store.base import ANY
+from lakevilla.store.effects import Get, List, Program, Put
+from lakevilla.testing.histories.plan import small_limits
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.commit.together import crowd, lane
+from lakevilla.transaction.commit.together.candidate import Declined, Joined, Settled
+from lakevilla.transaction.commit.together.group import commit_together
+from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.redo.rebase import Examination
+from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+HEAD = "_lakevilla/HEAD.json"
+
+
+@pytest.fixture(autouse=True)
+def _crowded() -> Iterator[None]:
+    with small_limits(False, crowded=True):
+        yield
+
+
+@pytest.fixture
+def lake() -> MemoryLake:
+    return MemoryLake()
+
+
+def proposing(peer: Peer, *ids: int, table: str = "a") -> Any:
+    """The commit of a process, up to the moment when it has proposed."""
+    process = peer.steps(commit(peer.appending(table, *ids)))
+    process.until(INBOX_PREFIX).step()
+    return process
+
+
+def leading(process: Any) -> Any:
+    """The same, up to the moment when it replaces HEAD for all."""
+    return process.until(HEAD)
+
+
+def proposals(lake: MemoryLake) -> list[str]:
+    return lake.keys(INBOX_PREFIX)
+
+
+def test_whoever_leads_takes_the_others_along(lake: MemoryLake) -> None:
+    one, two, three = (proposing(lake.peer(), number) for number in (7, 8, 9))
+    stored, entries = lake.replacements(), lake.version("a")
+    leading(two).finish()
+    assert lake.replacements() == stored + 1
+    assert lake.version("a") == entries + 1, "one entry holds the rows of all"
+    assert lake.head.crowd == 3
+    assert lake.head.listed == lake.head.replacement
+    results = [process.finish() for process in (one, three)]
+    assert lake.replacements() == stored + 1
+    assert lake.ids("a") == [0, 1, 7, 8, 9]
+    versions = [result.versions["a"] for result in (two.result, *results)]
+    assert versions == [entries + 1] * 3
+    assert proposals(lake) == [], "each deletes its own"
+
+
+def test_alone_in_the_crowd_it_is_one_no_more(lake: MemoryLake) -> None:
+    proposing(lake.peer(), 7).finish()
+    assert lake.head.crowd == 1
+    small = lake.peer()
+    with small_limits(False):
+        lane.CROWD = 2
+        small.run(small.context.head())
+        assert not commits_of(small.context).is_crowded(small.context)
+
+
+def test_it_is_proposed_once_all_that_it_names_is_stored(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    process = peer.steps(commit(peer.appending("a", 7)))
+    process.until(INBOX_PREFIX)
+    key, body = process.next.key, process.next.body
+    one = read_proposal(key, body).commits[0]
+    assert f"_lakevilla/commits/{one.txn}-{one.digest}.json" in lake.store.objects
+    for file in one.commit_object().tables["a"].change.adds:
+        assert f"a/{file.path}" in lake.store.objects
+
+
+def test_the_answer_of_the_inbox_does_not_matter(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    process = peer.steps(commit(peer.appending("a", 7)))
+    process.until(INBOX_PREFIX)
+    lake.store.apply(process.next)
+    process.fail(lv.StoreError("the answer was lost"))
+    leading(proposing(lake.peer(), 8)).finish()
+    assert process.finish().versions == {"a": lake.version("a")}
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_two_that_lead_at_once_lose_nothing(lake: MemoryLake) -> None:
+    one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
+    leading(one)
+    leading(two)
+    one.finish()
+    two.finish()
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
+    lake: MemoryLake,
+) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    with pytest.raises(KeyboardInterrupt):
+        process.interrupt()
+    assert txn.ending.is_in_doubt
+    assert not txn.ending.may_delete_its_files
+    leading(proposing(lake.peer(), 8)).finish()
+    assert lake.ids("a") == [0, 1, 7, 8]
+    assert peer.commit(txn).versions == {"a": lake.version("a")}, "asked again, it has committed"
+
+
+def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
+    lake: MemoryLake,
+) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    first = proposals(lake)
+    for number in range(WINDOW):
+        with small_limits(False):
+            other = lake.peer()
+            other.context.proposes = lambda: False
+            other.commit(other.appending("b", 20 + number))
+    process.until(INBOX_PREFIX)
+    assert process.next.key not in first
+    last = read_proposal(first[0], lake.store.objects[first[0]].body).last_replaced
+    assert lake.head.replacement == last + 1
+    process.finish()
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_what_was_fenced_meanwhile_is_taken_by_nobody(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    stranger = lake.peer()
+    assert stranger.run(fence(stranger.context, txn.id)) is None
+    leading(proposing(lake.peer(), 8)).finish()
+    with pytest.raises(lv.TransactionAborted):
+        process.finish()
+    assert lake.ids("a") == [0, 1, 8]
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_an_error_of_the_store_is_no_answer_while_another_may_take_it(
+    lake: MemoryLake, planted: bool
+) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    bug = PLANTED["proposed_and_reported_as_undone"]
+    with bug.plant() if planted else nullcontext():
+        process.until(HEAD)
+        process.fail(lv.StoreError("no right to write HEAD"))
+        with pytest.raises(lv.StoreError if planted else lv.CommitOutcomeUnknown):
+            process.finish()
+    leading(proposing(lake.peer(), 8)).finish()
+    assert lake.ids("a") == [0, 1, 7, 8], "which is why it must not say no"
+
+
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Transactions of a library that clears less than others: it finds conflicts when it leads."""
+    found: set[str] = set()
+
+    def join(context: Any, base: Any, candidates: Any) -> Program[Joined]:
+        joined = yield from original(context, base, candidates)
+        if not any(one.txn.id in found for one in joined.accepted):
+            return joined
+        conflict = ConflictError("by this version of the library it does not fit")
+        refused = Declined(base, Examination(conflict=conflict))
+        return Joined(base.head, {}, dict.fromkeys(joined.accepted, refused))
+
+    original = crowd.join
+    monkeypatch.setattr(crowd, "join", join)
+    return found
+
+
+def refusing(peer: Peer, strict: set[str]) -> Any:
+    """Its owner's commit, up to the moment when by his own judgement it does not fit any more."""
+    txn = peer.appending("a", 7)
+    strict.add(txn.id)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    while not isinstance(process.next, List):
+        process.step()
+    for _ in range(2):
+        process.step()  # the list of the inbox, and HEAD
+    return process
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_another_may_take_what_by_its_owners_judgement_does_not_fit(
+    lake: MemoryLake, strict: set[str], planted: bool
+) -> None:
+    bug = PLANTED["no_while_it_lives"]
+    with bug.plant() if planted else nullcontext():
+        process = refusing(lake.peer(), strict)
+        if planted:
+            with pytest.raises(lv.ConflictError):
+                process.finish()
+        leading(proposing(lake.peer(), 8)).finish()
+        assert lake.ids("a") == [0, 1, 7, 8], "which is why its owner must not say no before"
+        if not planted:
+            assert process.finish().versions == {"a": lake.version("a")}
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_after_its_owner_has_said_no_nobody_takes_it(
+    lake: MemoryLake, strict: set[str], planted: bool
+) -> None:
+    process = refusing(lake.peer(), strict)
+    with pytest.raises(lv.ConflictError):
+        process.finish()
+    assert len(proposals(lake)) == 1
+    last = read_proposal(
+        proposals(lake)[0], lake.store.objects[proposals(lake)[0]].body
+    ).last_replaced
+    assert lake.head.replacement > last, "its owner has moved HEAD himself, as nobody else did"
+    bug = PLANTED["taken_too_late"]
+    with bug.plant() if planted else nullcontext():
+        leading(proposing(lake.peer(), 8)).finish()
+    assert lake.ids("a") == ([0, 1, 7, 8] if planted else [0, 1, 8])
+
+
+def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    adding = peer.begin()
+    peer.add(adding, "a", 5)
+    peer.commit(adding)
+    assert not peer.asked_for(Put, INBOX_PREFIX)
+    assert lake.rows("a") == {0: 105, 1: 100}
+    reading = peer.appending("b", 7)
+    peer.read(reading, "a")
+    peer.commit(reading)
+    assert not peer.asked_for(Put, INBOX_PREFIX)
+
+
+def test_two_threads_of_one_process_are_one_proposal(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    first, *some = [peer.candidate(peer.appending("a", number)) for number in (6, 7, 8)]
+    leader = leading(peer.steps(commit_together(first)))
+    follower, last = [peer.steps(commit_together(one)) for one in some]
+    leader.finish()
+    follower.until(INBOX_PREFIX)
+    found = read_proposal(follower.next.key, follower.next.body)
+    assert [one.txn for one in found.commits] == [one.txn.id for one in some]
+    assert isinstance(follower.finish(), Settled)
+    assert isinstance(last.finish(), Settled)
+
+
+def test_who_comes_while_another_thread_waits_goes_with_it_unproposed(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    first, second = [peer.candidate(peer.appending("a", number)) for number in (7, 8)]
+    leader = peer.steps(commit_together(first))
+    leader.until(INBOX_PREFIX).step()
+    follower = peer.steps(commit_together(second))
+    stored = lake.replacements()
+    leader.finish()
+    follower.finish()
+    assert lake.replacements() == stored + 1
+    assert len(peer.asked_for(Put, INBOX_PREFIX)) == 0
+
+
+def test_a_leader_that_fails_leaves_the_others_to_the_next(lake: MemoryLake) -> None:
+    one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
+    leading(one)
+    with pytest.raises(KeyboardInterrupt):
+        one.interrupt()
+    two.finish()
+    assert lake.ids("a") == [0, 1, 7, 8], "it had proposed, and the next took it along"
+
+
+def test_ten_thousand_dead_ones_are_no_request_and_gc_deletes_them(lake: MemoryLake) -> None:
+    for number in range(10_000):
+        body = b"{}"
+        lake.store.apply(Put(f"{INBOX_PREFIX}/{0:020}-{number:032x}.json", body, ANY))
+    for number in range(WINDOW + 1):
+        other = lake.peer()
+        other.context.proposes = lambda: False
+        other.commit(other.appending("b", 20 + number))
+    peer = lake.peer()
+    process = peer.steps(commit(peer.appending("a", 7)))
+    leading(process)
+    process.finish()
+    assert lake.ids("a") == [0, 1, 7]
+    collector = lake.peer()
+    collector.run(gc(collector.context))
+    assert not any(f"/{0:020}-" in key for key in proposals(lake))
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"\xff" * 100, b'{"format": 99}'])
+def test_what_is_damaged_is_left_and_stops_nobody(lake: MemoryLake, body: bytes) -> None:
+    number = lake.head.replacement
+    lake.store.apply(Put(f"{INBOX_PREFIX}/{number:020}-{'ab' * 16}.json", body, ANY))
+    peer = lake.peer()
+    process = peer.steps(commit(peer.appending("a", 7)))
+    leading(process)
+    process.finish()
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_a_list_that_is_late_costs_a_round_and_no_row(lake: MemoryLake) -> None:
+    one, two = proposing(lake.peer(), 7), proposing(lake.peer(), 8)
+    while not (isinstance(two.next, List) and two.next.prefix == INBOX_PREFIX):
+        two.step()
+    two.answer([])
+    two.finish()
+    assert 7 not in lake.ids("a")
+    one.finish()
+    assert lake.ids("a") == [0, 1, 7, 8]
+
+
+def test_looks_at_head_are_conditional(lake: MemoryLake) -> None:
+    process = proposing(lake.peer(), 7)
+    process.until(HEAD, Get)
+    assert process.next.known is not None
+
+
+def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> None:
+    proposing(lake.peer(), 7)
+    assert proposals(lake)
+    del lake.store.objects[HEAD]
+    peer = lake.peer()
+    peer.run(rebuild_head(peer.context))
+    assert proposals(lake) == []
+    assert lake.ids("a") == [0, 1]
