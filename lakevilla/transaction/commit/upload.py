@@ -17,8 +17,12 @@ from lakevilla.store.base import ABSENT, ANY, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.transaction.commit.commit_object import Sealed, tables_written
 from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.commit.together.proposed import is_plain
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
+
+#: For how long the HEAD that a transaction has begun on is as good as one that is asked for.
+_FRESH_SECONDS = 0.15
 
 
 def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
@@ -39,7 +43,7 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     stores.append(Put(sealed.key, sealed.body, ABSENT))
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
-    if unguarded and commits_of(context).is_crowded(context):
+    if unguarded and _may_be_proposed(txn):
         looks = [_look_at_all(context, unguarded)]
     # Noted before they are asked for: an interruption in between leaves some of
     # them stored, and an abort must find them.
@@ -60,6 +64,13 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
         # The race is lost: the newer HEAD tells what was published, and from where to look on.
         yield from context.head()
         yield from parallel([look_above(context, place, again=True) for place in outdated])
+
+
+def _may_be_proposed(txn: TransactionState) -> bool:
+    """Whether others may take it along, and count on what is found now."""
+    context = txn.context
+    is_old = context.clock.elapsed() - txn.bound.began_at > _FRESH_SECONDS
+    return is_old and commits_of(context).is_crowded(context) and is_plain(txn)
 
 
 def _look_at_all(context: Context, tables: Sequence[str]) -> Program[bool]:

@@ -17,7 +17,7 @@ def proposed_commit(base: Head, new: Head, candidate: Candidate) -> ProposedComm
     ``new`` is the HEAD that its owner would store behind ``base``: what it says of the commit
     and its tables is what is claimed.
     """
-    if not _is_plain(candidate.txn) or not 0 < len(candidate.body) <= MOST_COMMIT_BYTES:
+    if not is_plain(candidate.txn) or not 0 < len(candidate.body) <= MOST_COMMIT_BYTES:
         return None
     if new.sequence != base.sequence + 1:
         return None  # commits of other clients come in with it
@@ -43,7 +43,7 @@ def proposed_commit(base: Head, new: Head, candidate: Candidate) -> ProposedComm
     return ProposedCommit(candidate.txn.id, candidate.digest, msgspec.Raw(candidate.body), claims)
 
 
-def _is_plain(txn: TransactionState) -> bool:
+def is_plain(txn: TransactionState) -> bool:
     """Whether it adds rows and relies on nothing else, so that what others do can't touch it."""
     head = txn.head
     is_ahead = head is not None and any(one.txn == txn.id for one in head.reserved)
