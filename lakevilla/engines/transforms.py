@@ -46,8 +46,10 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _check_fits(array: pa.Array, values: pa.Array, transform: str) -> None:
-    """Refuse what the type can't hold, near its lowest value: every client wraps it around,
-    and then no filter finds the row.
+    """Refuse what the type can't hold, near its lowest value.
+
+    Other clients wrap an integer around, and then no filter finds the row. Java and pyiceberg
+    refuse a decimal (apache/iceberg#17027) when they write the manifest: the files are there.
     """
     lost = False
     if pa.types.is_integer(array.type):

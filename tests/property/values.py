@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-_EXACT = Context(prec=80)
-_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+EXACT = Context(prec=80)
+BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _NAN, _INFINITY = math.nan, math.inf
 _HIGHEST = chr(0x10FFFF)
 
@@ -78,8 +78,8 @@ def _month_ends(type_: str, rng: Random) -> list[Any]:
 
 
 def _value(type_: str, rng: Random) -> Any:
-    if type_ in _BITS:
-        most = 2 ** (_BITS[type_] - 1)
+    if type_ in BITS:
+        most = 2 ** (BITS[type_] - 1)
         own = [0, 1, -1, 2, 5, 7, 10, most - 1, -most, rng.randint(-20, 20)]
         return rng.choice([*own, min(most - 1, 2**24 + 1), min(most - 1, 2**53 + 1)])
     if type_ in ("double", "float"):
@@ -89,7 +89,7 @@ def _value(type_: str, rng: Random) -> Any:
         precision, scale = decimal_parts(type_)
         most = 10**precision - 1
         whole = rng.choice([0, 1, -1, 15, 105, most, -most, 90256841038753, rng.randint(-999, 999)])
-        return Decimal(max(-most, min(most, whole))).scaleb(-scale, _EXACT)
+        return Decimal(max(-most, min(most, whole))).scaleb(-scale, EXACT)
     if type_ == "string":
         return rng.choice(_TEXTS)
     if type_ == "binary":
@@ -110,8 +110,8 @@ def _single(value: float) -> float:
 
 def _fits(value: Any, type_: str) -> bool:
     """Whether a neighbour is a value of the column's own type."""
-    if type_ in _BITS:
-        most = 2 ** (_BITS[type_] - 1)
+    if type_ in BITS:
+        most = 2 ** (BITS[type_] - 1)
         return type(value) is int and -most <= value < most
     if type_ in ("float", "double"):
         return type(value) is float and (type_ == "double" or ctypes.c_float(value).value == value)
@@ -176,7 +176,7 @@ def between(values: Sequence[Any], rng: Random) -> Any:
     try:
         if isinstance(low, Decimal):
             share = Decimal(rng.choice(["0.3", "0.5", "0.6", "0.9"]))
-            made = _EXACT.add(low, _EXACT.multiply(_EXACT.subtract(high, low), share))
+            made = EXACT.add(low, EXACT.multiply(EXACT.subtract(high, low), share))
             return made if len(made.as_tuple().digits) <= 38 else None
         share = rng.choice([0.3, 0.5, 0.6, 0.9])
         if isinstance(low, int | float):
@@ -204,12 +204,12 @@ def _floats(value: float) -> list[Any]:
 
 
 def _decimals(value: Decimal) -> list[Any]:
-    unit = Decimal(1).scaleb(int(value.as_tuple().exponent), _EXACT)
-    near: list[Any] = [_EXACT.add(value, unit), _EXACT.subtract(value, unit)]
+    unit = Decimal(1).scaleb(int(value.as_tuple().exponent), EXACT)
+    near: list[Any] = [EXACT.add(value, unit), EXACT.subtract(value, unit)]
     number = float(value)
     near += [number, math.nextafter(number, _INFINITY), math.nextafter(number, -_INFINITY)]
     near += [_single(number)]
-    half = _EXACT.add(value, unit.scaleb(-1, _EXACT) * 5)
+    half = EXACT.add(value, unit.scaleb(-1, EXACT) * 5)
     near += [half] if len(half.as_tuple().digits) <= 38 else []
     return [v for v in near if isinstance(v, float) or len(v.as_tuple().digits) <= 38]
 
@@ -251,7 +251,7 @@ def widened(value: Any, to: str) -> Any:
     if to == "double":
         return float(value)
     if to.startswith("decimal"):
-        return Decimal(value).quantize(Decimal(1).scaleb(-decimal_parts(to)[1]), context=_EXACT)
+        return Decimal(value).quantize(Decimal(1).scaleb(-decimal_parts(to)[1]), context=EXACT)
     if to == "timestamp_ntz":
         return datetime(value.year, value.month, value.day)
     return value

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo
 
 import lakevilla as lv
 from tests.support.iceberg_by_hand import File, Table, column, of_ids
@@ -153,6 +155,98 @@ def refused(place: Place, error: type[Exception], match: str) -> None:
         with pytest.raises(error, match=match):
             lake.run(lambda txn: txn.delete("t", where="k = 1"))
     assert {n: b for n, b in contents(place.root).items() if n.startswith("t/")} == before
+
+
+def _fixed(size: int, *decimal: int) -> dict[str, Any]:
+    """The Avro type of bytes, or of a decimal (precision, scale)."""
+    kind = {"type": "fixed", "size": size, "name": "value_of_v"}
+    if not decimal:
+        return kind
+    precision, scale = decimal
+    return {**kind, "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def _unscaled(number: int) -> bytes:
+    return number.to_bytes(4, "big", signed=True)
+
+
+def of_value(place: Place, kind: str, avro: Any, value: Any, partition: bytes, by: str) -> None:
+    """One manifest of a file with the value in its partition, and of one with NULL in its own."""
+    digits = kind.removeprefix("decimal(").rstrip(")")
+    arrow = pa.string() if kind == "string" else pa.decimal128(*map(int, digits.split(",")))
+    made = Table(
+        Path(place.uri("t")),
+        [column(1, "k", "int"), column(2, "v", kind)],
+        partitioned=[{"source-id": 2, "field-id": 1000, "transform": by, "name": "v_part"}],
+        partition_types={"v_part": avro},
+        properties={"commit.manifest.min-count-to-merge": "2"},
+    )
+    keys = pa.array([1, 2, 3, 4], pa.int32())
+    values = pa.array([value, value, None, None], arrow)
+    rows = of_ids(pa.table({"k": keys, "v": values}), {"k": 1, "v": 2})
+    files = [File("a.parquet", rows[:2], {"v_part": partition}), File("b.parquet", rows[2:])]
+    made.add(*files).write()
+
+
+LOWEST, BELOW = Decimal("-9999999.99"), Decimal("-10000000.00")
+
+
+@pytest.mark.parametrize(
+    ("kind", "avro", "partition", "by", "value", "typed"),
+    [
+        ("decimal(9,2)", _fixed(4, 9, 2), _unscaled(-(10**9)), "truncate[10]", LOWEST, BELOW),
+        ("decimal(9,2)", _fixed(4), _unscaled(-(10**9)), "truncate[10]", LOWEST, BELOW),
+        ("decimal(9,2)", _fixed(4, 9, 3), _unscaled(1000), "identity", *[Decimal("1.00")] * 2),
+        ("decimal(9,2)", _fixed(4), _unscaled(100), "identity", *[Decimal("1.00")] * 2),
+        ("string", "bytes", b"ab", "truncate[2]", "abc", "ab"),
+    ],
+    ids=["a digit more", "a digit more, as bytes", "another scale", "decimal as bytes", "text"],
+)
+def test_partition_values_as_others_spell_them(
+    place: Place, kind: str, avro: Any, partition: bytes, by: str, value: Any, typed: Any
+) -> None:
+    """They stay what they are where their manifest is replaced, or merged with others."""
+    of_value(place, kind, avro, value, partition, by)
+    with place.connect() as lake:
+        lake.run(lambda txn: txn.delete("t", where="k = 3"))
+        lake.run(lambda txn: txn.append("t", [{"k": 5, "v": None}]))
+        found = lake.read("t", where="v = :v", params={"v": value})
+        assert sorted(found["k"].to_pylist()) == [1, 2]
+        expected = [{"k": k, "v": value if k < 3 else None} for k in (1, 2, 4, 5)]
+        assert place.seen("t") == expected
+        table = place.catalog().load_table("t")
+        merged, added = table.current_snapshot().manifests(table.io)
+        if merged.existing_files_count == 0:
+            merged, added = added, merged
+        assert (merged.existing_files_count, added.existing_files_count) == (2, 0)
+        bound = typed.encode() if kind == "string" else _shortest(typed)
+        assert merged.partitions[0].lower_bound == merged.partitions[0].upper_bound == bound
+        assert table.scan(row_filter=EqualTo("v", value)).to_arrow().num_rows == 2
+        parts = [task.file.partition[0] for task in table.scan().plan_files()]
+        assert sorted(map(str, parts)) == sorted(map(str, [typed, None, None]))
+        lake.run(lambda txn: txn.delete("t", where="v = :v", params={"v": value}))
+    assert place.seen("t") == expected[2:]
+
+
+def _shortest(value: Decimal) -> bytes:
+    number = int(value.scaleb(2))
+    return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "avro", "partition", "text"),
+    [
+        ("decimal(2,0)", _fixed(4, 9, 0), _unscaled(-1000), "-1000"),
+        ("decimal(9,2)", _fixed(4, 9, 3), _unscaled(1001), "1.001"),
+        ("string", "bytes", b"\xff", "utf-8"),
+    ],
+)
+def test_a_partition_value_that_the_table_has_no_room_for_is_refused(
+    place: Place, kind: str, avro: Any, partition: bytes, text: str
+) -> None:
+    """Before a transaction is decided whose commit would have to write it again."""
+    of_value(place, kind, avro, None, partition, "truncate[1000]")
+    refused(place, lv.CorruptObject, f"m0.avro of table t .*{text}")
 
 
 def test_a_manifest_without_a_partition_value_is_refused(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from lakevilla.engines.partitions import (
     serialise_partition_value,
     split_by_partition,
 )
+from lakevilla.engines.transforms import partition_values
 from lakevilla.errors import InvalidOperation
 
 
@@ -74,3 +76,29 @@ def test_a_split_keeps_every_row_in_its_partition(
     assert sorted(n for part in parts for n in part.column("n").to_pylist()) == list(
         range(len(pairs))
     )
+
+
+NARROW, WIDE = pa.decimal128(9, 2), pa.decimal128(38, 0)
+LOWEST = 1 - 10**38
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "lowest", "part"),
+    [
+        (NARROW, "-9999999.99", "-9999999.90", "-9999999.90"),
+        (NARROW, "-9999999.91", "-9999999.89", "-9999999.90"),
+        (WIDE, LOWEST, LOWEST + 9, LOWEST + 9),
+        (pa.int32(), -(2**31), 8 - 2**31, 8 - 2**31),
+        (pa.int64(), -(2**63), 8 - 2**63, 8 - 2**63),
+    ],
+)
+def test_a_value_that_is_cut_down_below_its_type_is_refused(
+    kind: pa.DataType, lost: Any, lowest: Any, part: Any
+) -> None:
+    def column(value: Any) -> pa.ChunkedArray:
+        decimal = pa.types.is_decimal(kind)
+        return pa.chunked_array([[None, Decimal(value) if decimal else value]], kind)
+
+    with pytest.raises(InvalidOperation, match=r"can't be partitioned by truncate\[10\]"):
+        partition_values(column(lost), "truncate[10]")
+    assert partition_values(column(lowest), "truncate[10]").equals(column(part).chunk(0))

@@ -38,6 +38,7 @@ from lakevilla.formats.iceberg.manifests.avro import RememberedRows, WholeAvroFi
 from lakevilla.formats.iceberg.manifests.avro_schema import places_of
 from lakevilla.formats.iceberg.manifests.bounds import metrics_of, statistics_of
 from lakevilla.formats.iceberg.manifests.memory_files import MemoryInput, MemoryOutput, steady
+from lakevilla.formats.iceberg.manifests.summaries import listed_file
 from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition
 from lakevilla.formats.iceberg.metadata.partition_values import PartitionTypes
 
@@ -136,6 +137,7 @@ def entries_of(
     file.named = {"partition": {field.name: field.field_id for field in spec.fields}}
     with _translated(key, definition.table, "manifest"), file as reader:
         places = _places(reader.schema, spec)
+        types = PartitionTypes(spec, definition.leaves, definition.table)
         found = [inherit(entry, manifest) for entry in reader]
         for entry in found:
             if places is not None:
@@ -143,6 +145,10 @@ def entries_of(
                 entry.data_file._data[_PARTITION] = Record(
                     *(None if place is None else partition[place] for place in places)
                 )
+            values = entry.data_file.partition._data
+            plain = types.plain(values)
+            if plain is not values:
+                entry.data_file._data[_PARTITION] = Record(*plain)
             if entry.sequence_number is None and entry.status != ManifestEntryStatus.DELETED:
                 raise ValueError(f"it does not say when {entry.data_file.file_path} was added")
         return found
@@ -334,12 +340,11 @@ def encode_manifest(
     sink = MemoryOutput(definition.place.spelled(path))
     codec: Any = _codec(definition)
     version: Any = definition.format_version
-    with write_manifest(
-        version, definition.specs[spec_id], definition.schema_of(spec_id), sink, snapshot_id, codec
-    ) as writer:
+    spec, schema = definition.specs[spec_id], definition.schema_of(spec_id)
+    with write_manifest(version, spec, schema, sink, snapshot_id, codec) as writer:
         for entry in entries:
             writer.add_entry(entry)
-    return MadeManifest(writer.to_manifest_file(), path, steady(writer, sink))
+    return MadeManifest(listed_file(writer, spec, schema), path, steady(writer, sink))
 
 
 def _codec(definition: IcebergDefinition) -> str:

@@ -7,7 +7,7 @@ microseconds), as Avro keeps them.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 (the zone is written by hand)
 _MICROSECOND = datetime.timedelta(microseconds=1)
+_EXACT = Context(prec=76)
 
 
 class PartitionTypes:
@@ -30,6 +31,8 @@ class PartitionTypes:
     def __init__(self, spec: PartitionSpec, leaves: Mapping[int, LeafField], table: str) -> None:
         self.fields: list[tuple[str | None, str]] = []
         self._identities: list[tuple[int, int]] = []
+        #: The fields that writers spell in more ways than one: (place, type).
+        self._spelled: list[tuple[int, str]] = []
         for field in spec.fields:
             leaf = leaves.get(field.source_id)
             if leaf is None:
@@ -43,19 +46,36 @@ class PartitionTypes:
             key = None if transform == "void" else str(field.field_id)
             if transform == "identity":
                 self._identities.append((len(self.fields), field.source_id))
-            self.fields.append((key, _result(transform, leaf.type)))
+            kind = _result(transform, leaf.type)
+            if key is not None and (kind == "string" or kind.startswith("decimal")):
+                self._spelled.append((len(self.fields), kind))
+            self.fields.append((key, kind))
+
+    def plain(self, values: Sequence[Any]) -> Sequence[Any]:
+        """A manifest's partition tuple, whoever wrote it, as ``texts`` and any writer take it.
+
+        Raises ``ValueError`` for what has no place in a manifest of the table: it must not be
+        found out when a transaction that is decided replaces the manifest.
+        """
+        made: list[Any] | None = None
+        for place, kind in self._spelled:
+            value = _plain(kind, values[place])
+            if value is not values[place]:
+                made = made or list(values)
+                made[place] = value
+        return values if made is None else made
 
     def texts(self, values: Any) -> dict[str, str | None]:
         """A manifest's partition tuple as text by key."""
         found = {}
         for place, (key, kind) in enumerate(self.fields):
             if key is not None:
-                found[key] = partition_text(kind, _plain(kind, values[place]))
+                found[key] = partition_text(kind, values[place])
         return found
 
     def constants(self, values: Any) -> dict[int, Any]:
         """The columns, by id, that have one value in all rows of a file, and the values."""
-        return {n: _plain(self.fields[p][1], values[p]) for p, n in self._identities}
+        return {n: values[p] for p, n in self._identities}
 
     def values(self, texts: Mapping[str, str | None]) -> list[Any]:
         """Text by key as a manifest's partition tuple."""
@@ -66,13 +86,25 @@ class PartitionTypes:
 
 
 def _plain(kind: str, value: Any) -> Any:
-    """A value that a manifest's Avro schema has called mere bytes."""
-    if isinstance(value, bytes) and kind == "string":
-        return value.decode()
-    if isinstance(value, bytes) and kind.startswith("decimal"):
-        scale = int(kind.rstrip(") ").rpartition(",")[2])
-        return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, Context(prec=76))
-    return value
+    """A value that a manifest's Avro schema may have called mere bytes, or another decimal."""
+    if kind == "string":
+        return value.decode() if isinstance(value, bytes) else value
+    precision, scale = map(int, kind[kind.index("(") + 1 : kind.index(")")].split(","))
+    if isinstance(value, bytes):
+        value = Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, _EXACT)
+    if value is None:
+        return None
+    _, digits, exponent = value.as_tuple()
+    if exponent == -scale and len(digits) <= precision:
+        return value
+    number = value.scaleb(scale, _EXACT)
+    unscaled = int(number)
+    # Cut down to a multiple of a width, the lowest values have a digit more than the type. A
+    # writer that does not refuse them leaves it to the bytes of the type, which may have room.
+    room = 8 * (((10**precision - 1).bit_length() + 8) // 8) - 1
+    if unscaled != number or (unscaled if unscaled >= 0 else ~unscaled).bit_length() > room:
+        raise ValueError(f"it has the partition value {value:f}, which is no {kind}")
+    return Decimal(unscaled).scaleb(-scale, _EXACT)
 
 
 def _result(transform: str, source: str) -> str:
