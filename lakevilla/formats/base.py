@@ -157,6 +157,13 @@ class TableSnapshot(Protocol):
         ``metadata`` is another state's, in the format's own form. Told without a look at files.
         """
 
+    @property
+    def contract(self) -> str:
+        """The digest of what this state asks of data files."""
+
+    def contract_of(self, metadata: Mapping[str, Any]) -> str:
+        """The same of other metadata, in the format's own form."""
+
     def apply(self, change: Change) -> TableSnapshot:
         """A state with ``change`` laid over this one; ``version`` stays."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from blake3 import blake3
 
 from lakevilla.formats.layout import Layout
 
@@ -17,9 +21,17 @@ class Definition(Protocol):
     def table_id(self) -> str: ...
 
     @property
+    def contract(self) -> str: ...
+
+    @property
     def layout(self) -> Layout: ...
 
     def check_writable(self) -> None: ...
+
+
+def contract_digest(asked: Mapping[str, object]) -> str:
+    """A short name of what is asked of data files: the same if, and only if, the same is asked."""
+    return blake3(msgspec.json.encode(asked, order="deterministic")).hexdigest(length=8)
 
 
 D = TypeVar("D", bound=Definition)
@@ -42,6 +54,10 @@ class DefinedSnapshot(Generic[D]):
     @property
     def table_id(self) -> str:
         return self.definition.table_id
+
+    @property
+    def contract(self) -> str:
+        return self.definition.contract
 
     @property
     def layout(self) -> Layout:

@@ -22,7 +22,9 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``blind``: nothing of the table was read. ``created`` and ``dropped`` say
     that the commit begins or ends the table's life in the lake. ``operation``
-    and its companions are for the log entry's ``commitInfo``.
+    and its companions are for the log entry's ``commitInfo``. ``contract`` is the
+    digest of what the table asked of data files when these were made, the commit's own
+    changes among it (note 3); empty where an older client decided.
     """
 
     table_id: str
@@ -33,6 +35,7 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
     operation: str = "WRITE"
     parameters: dict[str, str] = {}
     metrics: dict[str, str] = {}
+    contract: str = ""
 
 
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from lakevilla.ids import started_at
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import entry_at
 from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import breaks, changes_contract, is_another
+from lakevilla.lake.view import breaks, breaks_unseen, changes_contract, is_another
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import Stat as HeadOf
@@ -117,14 +117,11 @@ def _first_broken(
         for version in range(ref.base + 1, tail.tip + 1):
             entry = yield from entry_at(context, tail, version)
             if entry is None:
-                missing = yield from tail.snapshot.missing(
-                    [removed.ref for removed in part.change.removes]
-                )
-                if missing:
+                if (yield from breaks_unseen(tail.snapshot, parts[:index], part)):
                     return index
                 break
             if application in entry.applications:
                 continue
-            if breaks(entry, (yield from changes_contract(context, tail, entry)), part):
+            if breaks(entry, (yield from changes_contract(context, tail, entry, part)), part):
                 return index
     return None

@@ -85,15 +85,19 @@ class View:
         return same and self.base.table_id != tail.snapshot.table_id
 
 
-def changes_contract(context: Context, tail: Tail, entry: Entry) -> Program[bool]:
-    """Whether the entry asks something else of data files than the one before.
+def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart) -> Program[bool]:
+    """Whether the entry asks something else of data files than what the commit's were made for.
 
-    Told from the log alone and never from what happens to be cached: whether a
-    commit is fit must be the same for all. Were it not, one client could
-    publish what another replaces in HEAD, and the rows would be there twice.
+    Told from the entry and the commit object alone, and never from what happens to be
+    cached, or can be read still: whether a commit is fit must be the same for all. Were
+    it not, one client could publish what another replaces in HEAD, and the rows would be
+    there twice. A part of an older client does not say what it was made for: then the
+    state before the entry does, while it is there.
     """
     if entry.change.metadata is None:
         return False
+    if part.contract:
+        return tail.snapshot.contract_of(entry.change.metadata) != part.contract
     try:
         before = yield from snapshot_at(context, tail, entry.version - 1)
     except (VersionNotFound, CorruptObject):
@@ -121,6 +125,21 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
         if removed.ref in ours:
             return f"version {entry.version} removed {removed.path}"
     return None
+
+
+def breaks_unseen(
+    snapshot: TableSnapshot, before: Sequence[TablePart], part: TablePart
+) -> Program[bool]:
+    """Whether entries that can no longer be read have made a pending commit unfit.
+
+    ``snapshot`` is the state that they led to, ``before`` what is decided before it and not in
+    the log either: behind a change of metadata that is yet to come, the state does not tell.
+    """
+    settled = all(one.change.metadata is None for one in (*before, part))
+    if part.contract and settled and snapshot.contract != part.contract:
+        return True
+    missing = yield from snapshot.missing([file.ref for file in part.change.removes])
+    return bool(missing)
 
 
 def pending_parts(
@@ -189,9 +208,10 @@ def place(
             continue
         undone = [ref for ref in waiting if ref.sequence > done]
         parts = yield from pending_parts(context, location, undone)
-        contract = bool(parts) and (yield from changes_contract(context, tail, entry))
-        if any(breaks(entry, contract, part) for part in parts):
-            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
+        for part in parts:
+            contract = yield from changes_contract(context, tail, entry, part)
+            if breaks(entry, contract, part):
+                return Placement(logged, waiting, tuple(hidden), unfit_from=version)
         if not accept_hidden:
             break
         hidden.append(version)
@@ -214,9 +234,8 @@ def _place_unreadable(
         return Placement(state.published, state.pending, stale=True)
     waiting = tuple(ref for ref in state.pending if done is None or ref.sequence > done)
     parts = yield from pending_parts(context, tail.location, waiting)
-    for part in parts:
-        missing = yield from snapshot.missing([file.ref for file in part.change.removes])
-        if missing:
+    for index, part in enumerate(parts):
+        if (yield from breaks_unseen(snapshot, parts[:index], part)):
             return Placement(tip, waiting, unfit_from=tip)
     return Placement(tip, waiting, tuple(range(state.published + 1, tip + 1)))
 
@@ -258,6 +277,14 @@ def build_view(
     try:
         base = yield from snapshot_at(context, tail, placement.logged)
     except VersionNotFound as error:
+        if placement.logged <= tail.tip and placement.unfit_from is not None:
+            raise VersionNotFound(
+                f"the state of table {location} that HEAD tells of can't be put together: another "
+                f"client has cleaned up the log before version {tail.tip}, and version "
+                f"{placement.unfit_from} made a decided commit unfit: `lakevilla recover` replays "
+                "it on what is there",
+                table=location,
+            ) from error
         if placement.logged <= tail.tip:
             raise
         assert state is not None, "only HEAD can know of more than the log"

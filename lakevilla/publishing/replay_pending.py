@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from lakevilla.errors import LakeVillaError, StoreError, TableNotFound
+from lakevilla.errors import (
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+    VersionNotFound,
+)
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.fields import Ids
 from lakevilla.formats.files import file_key
@@ -115,6 +121,7 @@ def replay_pending(
         operation=replay.operation,
         parameters={"replaces": ",".join(ref.txn for ref in waiting)},
         metrics=summed(replay.metrics),
+        contract=replay.snapshot.contract if tail.tip >= 0 else "",
     )
     touched: tuple[str, ...] = ()
     if not has_left and tail.tip >= 0:
@@ -197,11 +204,26 @@ def _touched(
     missing: Collection[tuple[str, str]],
 ) -> Program[tuple[str, ...]]:
     """The transactions that have read on the table what is another by now."""
-    if not missing:
-        return (yield from _touched_reads(context, head, location, tail, commits))
-    # What is void may be in what they have read, and nobody can tell.
+    old = None if missing else (yield from _before(context, head, location, tail))
+    if old is not None:
+        return (yield from _touched_reads(context, location, tail, commits, old))
+    # What is void may be in what they have read, or what they have read is no longer there to
+    # be held against what is: nobody can tell, and it counts as changed.
     readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
     return tuple(readers)
+
+
+def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[View | None]:
+    """The log before the first foreign entry; None if clean-up has left nothing to tell it by."""
+    state = head.tables[location]
+    placed = yield from place(context, head, location, tail, accept_hidden=False)
+    if placed.hidden or placed.unfit_from == placed.logged:
+        return None  # the entries are gone, so others' may be in what the log begins with
+    try:
+        base = yield from snapshot_at(context, tail, placed.logged)
+    except (VersionNotFound, CorruptObject):
+        return None
+    return View(location, state, Placement(placed.logged, ()), (), base, base, tail.tip)
 
 
 def _replay_commit(
@@ -210,7 +232,7 @@ def _replay_commit(
     location: str,
     txn: str,
     commit: CommitObject,
-    made_for: Program[Layout],
+    made_for: Program[Layout | None],
     replay: Replay,
 ) -> Program[None]:
     """Replay one commit's operations on the table; one that can't be is voided here, whole."""
@@ -232,7 +254,12 @@ def _replay_commit(
         return view.snapshot
 
     try:
-        written = yield from made_for
+        written: Layout | None = None
+        keeps_files = any(
+            isinstance(one, Append | Overwrite) for one in _of_table(commit, location)
+        )
+        if keeps_files:
+            written = yield from made_for
         for operation in _of_table(commit, location):
             # Its columns may have other ids than those that were decided before it.
             operation = renumber(operation, moved)
@@ -242,13 +269,17 @@ def _replay_commit(
             moved[location] |= moves(operation, again)
             operations.append(again)
             layout = snapshot.apply(performed.change).layout
-            if isinstance(operation, Append | Overwrite) and not still_fits(written, layout):
-                raise TableNotFound(f"rows written to {location} no longer fit its schema")
+            if written is not None and isinstance(operation, Append | Overwrite):
+                _check_fits(location, still_fits(written, layout))
             if performed.bodies:
                 yield from parallel([Put(k, body, ANY) for k, body in performed.bodies.items()])
             snapshot = snapshot.apply(performed.change)
             changes.append(performed.change)
             metrics.append(performed.metrics)
+        if keeps_files and written is None:
+            # What they were made for is no longer in the log: the commit itself has noted it.
+            asked = commit.tables[location].contract
+            _check_fits(location, asked == snapshot.contract)
     except LakeVillaError as error:
         reason = error.message
         if error.kind in UNREADABLE:
@@ -264,6 +295,11 @@ def _replay_commit(
     replay.operations.extend(operations)
     replay.moved = moved[location]
     replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _check_fits(location: str, fits: bool) -> None:
+    if not fits:
+        raise TableNotFound(f"rows written to {location} no longer fit its schema")
 
 
 def _missing_of(snapshots: Sequence[TableSnapshot]) -> Program[list[str]]:
@@ -290,14 +326,17 @@ def _object_lost(ref: PendingRef) -> str:
 
 def _written_layout(
     context: Context, tail: Tail, waiting: Sequence[PendingRef], parts: Sequence[TablePart]
-) -> Program[Layout]:
-    """What the last of ``waiting`` made its files for.
+) -> Program[Layout | None]:
+    """What the last of ``waiting`` made its files for; None if the log can't tell any more.
 
     The log up to which it was validated, and what was decided before it and is
     not in that log.
     """
     base = min(waiting[-1].base, tail.tip)
-    snapshot = yield from snapshot_at(context, tail, base)
+    try:
+        snapshot = yield from snapshot_at(context, tail, base)
+    except (VersionNotFound, CorruptObject):
+        return None
     for part in parts:
         snapshot = snapshot.apply(part.change)
     return snapshot.layout
@@ -305,23 +344,19 @@ def _written_layout(
 
 def _touched_reads(
     context: Context,
-    head: Head,
     location: str,
     tail: Tail,
     commits: Sequence[CommitObject],
+    old: View,
 ) -> Program[tuple[str, ...]]:
     """The transactions whose observed reads the foreign change touches: told, not undone.
 
-    The log before the first foreign entry is held against the log now, without
+    The log before the first foreign entry (``old``) is held against the log now, without
     what is replayed: an operation that sets the same value on both would hide
     that the value it was computed from has changed.
     """
-    state = head.tables[location]
-    before = yield from place(context, head, location, tail, accept_hidden=False)
-    base = yield from snapshot_at(context, tail, before.logged)
-    old = View(location, state, Placement(before.logged, ()), (), base, base, tail.tip)
     log = tail.snapshot
-    new = View(location, state, Placement(tail.tip, ()), (), log, log, tail.tip)
+    new = View(location, old.state, Placement(tail.tip, ()), (), log, log, tail.tip)
     net = yield from net_change(context, old, new, tail)
     touched: list[str] = []
     for commit in commits:

@@ -15,12 +15,13 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
-from lakevilla.formats.defined import DefinedSnapshot
+from lakevilla.formats.defined import DefinedSnapshot, contract_digest
 from lakevilla.formats.delta.checkpoint.file_list import load_files, present_files
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint
 from lakevilla.formats.delta.metadata.layout import (
     CLUSTERING_DOMAIN,
     DeltaDefinition,
+    contract_of,
     same_contract,
 )
 from lakevilla.formats.file_sets import masked_out
@@ -122,6 +123,9 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
 
     def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
         return same_contract(self.metadata, metadata)
+
+    def contract_of(self, metadata: Mapping[str, Any]) -> str:
+        return contract_digest(contract_of(metadata))
 
     def apply(self, change: Change) -> DeltaSnapshot:
         return self._with(

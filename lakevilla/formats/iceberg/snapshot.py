@@ -18,7 +18,7 @@ from lakevilla.errors import (
 )
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, Entry, FormatName
-from lakevilla.formats.defined import DefinedSnapshot
+from lakevilla.formats.defined import DefinedSnapshot, contract_digest
 from lakevilla.formats.file_sets import masked_out, present
 from lakevilla.formats.files import (
     DELETE_FILE_TYPE,
@@ -37,7 +37,11 @@ from lakevilla.formats.iceberg.manifests.manifests import (
     is_counted,
 )
 from lakevilla.formats.iceberg.metadata.cache import Cache
-from lakevilla.formats.iceberg.metadata.definition import IcebergDefinition, keeps_contract
+from lakevilla.formats.iceberg.metadata.definition import (
+    IcebergDefinition,
+    contract_of,
+    keeps_contract,
+)
 from lakevilla.formats.iceberg.metadata.file import STATISTICS, Metadata, statistics_in
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
@@ -141,6 +145,9 @@ class IcebergSnapshot(DefinedSnapshot[IcebergDefinition]):
 
     def keeps_contract(self, metadata: Mapping[str, Any]) -> bool:
         return keeps_contract(self.metadata, metadata)
+
+    def contract_of(self, metadata: Mapping[str, Any]) -> str:
+        return contract_digest(contract_of(metadata))
 
     def with_document(self, document: Metadata) -> IcebergSnapshot:
         """The same state, of which the metadata file would say less."""

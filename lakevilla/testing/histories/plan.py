@@ -245,6 +245,9 @@ def _with_ends(plan: Plan, source: random.Random) -> Plan:
     commits_again = source.random() < 0.3
     neglected: Neglect = source.choice(("ours", "others")) if source.random() < 0.15 else ""
     kinds = (*plan.kinds, "revise") if source.random() < 0.2 or neglected else plan.kinds
+    if neglected and "clean" in plan.foreign:
+        # What is left pending is to lie there when the log before it is cleaned up.
+        kinds = (*kinds, "add", "add")
     return replace(plan, commits_again=commits_again, neglected=neglected, kinds=kinds)
 
 

@@ -70,3 +70,20 @@ def missing_file_blocks_for_ever() -> Iterator[None]:
 
     with attribute(replay_pending, "lost_for_good", none_missing):
         yield
+
+
+class _NeverRaised(Exception):
+    pass
+
+
+@planted(
+    kinds=("add", "revise", "take"),
+    neglected="ours",
+    foreign=("clean", "rewrite"),
+    long=True,
+    transactions=3,
+)
+def replay_needs_its_base() -> Iterator[None]:
+    """The log before a decided commit is cleaned up, and the replay asks for the state there."""
+    with attribute(replay_pending, "VersionNotFound", _NeverRaised):
+        yield

@@ -495,7 +495,7 @@ def unfit_by_last_entry() -> Iterator[None]:
 def fitness_by_cache() -> Iterator[None]:
     """Whether an entry changes what files must be differs between clients, as caches do."""
 
-    def changes_contract(context: Any, tail: Tail, entry: Any) -> Program[bool]:
+    def changes_contract(context: Any, tail: Tail, entry: Any, part: Any) -> Program[bool]:
         yield from ()
         return entry.change.metadata is not None and context.ids.jitter() < 0.5
 

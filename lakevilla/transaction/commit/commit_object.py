@@ -69,8 +69,9 @@ def _table_part(
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
     dropped = isinstance(mine[-1].operation, Drop)
+    snapshot = txn.work.tables[table].snapshot
     return TablePart(
-        table_id=txn.work.tables[table].snapshot.table_id,
+        table_id=snapshot.table_id,
         change=change,
         blind=all(is_blind(operation) for operation in operations) and not looked_at,
         created=any(isinstance(operation, Create) for operation in operations),
@@ -78,4 +79,5 @@ def _table_part(
         operation=name,
         parameters=parameters,
         metrics=summed(done.metrics for done in mine),
+        contract=snapshot.contract,
     )

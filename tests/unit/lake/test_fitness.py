@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from lakevilla.formats.alteration import TableAlteration
 from lakevilla.formats.base import Change
 from lakevilla.formats.files import removal
 from lakevilla.global_log.commits import TablePart
@@ -82,6 +85,60 @@ def test_files_are_asked_for_once_they_are_so_old_that_others_may_clean_them_up(
     assert asked == Stat("t/new")
     for answer, index in ((THERE, None), (Missing(), 0)):
         assert outcome(first_unfit(context, head, "t", tail, refs, parts), answer) == index
+
+
+def test_a_new_property_is_no_matter_to_who_has_read_the_state_before_it_nor_to_who_can_not(
+    context: Context,
+) -> None:
+    """Another client's clean-up may take that state away at any time: then two would differ."""
+    head = pending(context, 1)
+    before = context.tails["t"]
+    changes = {
+        "same": TableAlteration(set_properties={"x": "y"}),
+        "other": TableAlteration(set_properties={"delta.appendOnly": "true"}),
+    }
+    part = TablePart("one", Change(adds=(NEW,)), contract=before.snapshot.contract)
+    for name, index in (("same", None), ("other", 0)):
+        change = by_hand.DELTA.alter(before.snapshot, changes[name])
+        after = by_hand.with_entry(context, before, change)
+        without = dataclasses.replace(after, snapshots={after.tip: after.snapshot})
+        for tail in (after, without):
+            refs = head.tables["t"].pending
+            assert outcome(first_unfit(context, head, "t", tail, refs, [part])) == index, name
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_is_asked_of_files_is_told_by_the_state_where_entries_are_gone(
+    context: Context, asks: bool
+) -> None:
+    """The columns may have changed in one that nobody can read any more."""
+    head = pending(context)
+    before = context.tails["t"]
+    name = "delta.appendOnly" if asks else "x"
+    change = by_hand.DELTA.alter(before.snapshot, TableAlteration(set_properties={name: "true"}))
+    after = by_hand.with_entry(context, before, change)
+    tail = dataclasses.replace(after, entries={}, snapshots={after.tip: after.snapshot})
+    parts = [TablePart("one", Change(adds=(NEW,)), contract=before.snapshot.contract)] * 2
+    refs = head.tables["t"].pending
+    # Each asks for the first entry; that the first commit is unfit ends it.
+    answers = [Missing()] if asks else [Missing(), Missing()]
+    found = outcome(first_unfit(context, head, "t", tail, refs, parts), *answers)
+    assert found == (0 if asks else None)
+
+
+def test_behind_a_change_of_columns_that_is_yet_to_come_the_state_does_not_tell(
+    context: Context,
+) -> None:
+    head = pending(context)
+    before = context.tails["t"]
+    after = by_hand.with_entry(context, before, Change(adds=(NEW,)))
+    tail = dataclasses.replace(after, entries={}, snapshots={after.tip: after.snapshot})
+    change = Change(metadata=dict(before.snapshot.metadata))
+    changing = TablePart("one", change, contract="after")
+    behind = TablePart("one", Change(adds=(NEW,)), contract="after")
+    refs = head.tables["t"].pending
+    parts = [changing, behind]
+    assert outcome(first_unfit(context, head, "t", tail, refs, parts), Missing(), Missing()) is None
 
 
 def test_files_elsewhere_are_nobodys_to_miss() -> None:

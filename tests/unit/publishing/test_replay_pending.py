@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from lakevilla.publishing.lost_commits import void_lost
 from lakevilla.publishing.publish import publish_table
 from lakevilla.publishing.reconcile import reconcile
 from lakevilla.store.base import ANY, Unknown
-from lakevilla.testing.tables import delta_writer
+from lakevilla.store.effects import Program
+from lakevilla.testing.tables import delta_cleaner, delta_writer
+from lakevilla.testing.world.client import Client
 from lakevilla.transaction.state.transaction import TransactionState
 from tests.support.simulated.memory_lake import MemoryLake, Peer
+
+DAY = 24 * 3600
 
 
 @pytest.fixture
@@ -144,6 +149,84 @@ def test_a_table_that_is_not_there_any_more_voids_all_that_waits(
     assert [who for who, _ in commit.voided] == [txn.id]
     assert "dropped or created again" in commit.voided[0][1]
     assert lake.head.tables["a"].dropped
+
+
+def cleaned_up(lake: MemoryLake, *others: Callable[[Client], Program[bool]]) -> None:
+    """Others write to the table, make a checkpoint, and delete all but the last two entries.
+
+    So what was decided before has neither its base in the log nor the state after it.
+    """
+    peer = lake.peer()
+    lake.pass_by(2 * DAY)
+    for other in others:
+        assert peer.run(other(peer.client))
+    assert peer.run(delta_writer.append(peer.client, "a", []))
+    assert peer.run(delta_cleaner.write_checkpoint(peer.client, "a"))
+    peer.run(delta_cleaner.clean_log(peer.client, "a", DAY))
+    assert "a/_delta_log/00000000000000000001.json" not in lake.keys("a/_delta_log")
+
+
+def raised(client: Client) -> Program[bool]:
+    return delta_writer.rewrite(client, "a", lambda row: {**row, "balance": 1000})
+
+
+def described(client: Client) -> Program[bool]:
+    return delta_writer.set_property(client, "a", "x", "y")
+
+
+def constrained(client: Client) -> Program[bool]:
+    return delta_writer.toggle_constraint(client, "a", "balance")
+
+
+@pytest.mark.parametrize("others", [[raised], [described, raised], [raised, described]])
+def test_a_base_that_is_cleaned_up_keeps_nothing_from_being_replayed(
+    lake: MemoryLake, peer: Peer, others: list[Callable[[Client], Program[bool]]]
+) -> None:
+    """Rows that were appended fit, as the commit itself tells; what was read counts as changed."""
+    txn = update_decided(lake, reads=True)
+    lake.peer().decide("a", 7)
+    cleaned_up(lake, *others)
+    commit = reconciled(lake, peer)
+    assert commit.voided == ()
+    assert commit.touched_reads == (txn.id,)
+    assert lake.recover().ok
+    assert lake.rows("a") == {0: 1005, 1: 1000, 7: 0}
+
+
+def test_rows_for_which_a_cleaned_up_log_can_not_tell_that_they_fit_are_void(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    txn = lake.peer().decide("a", 7)
+    cleaned_up(lake, constrained)
+    commit = reconciled(lake, peer)
+    assert [who for who, _ in commit.voided] == [txn.id]
+    assert "no longer fit" in commit.voided[0][1]
+    lake.recover()
+    assert lake.rows("a") == {0: 100, 1: 100}
+
+
+def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake, reads=True)
+    cleaned_up(lake, described)
+    before = lake.head
+    assert peer.run(reconcile(peer.context, "a")) == before
+    assert lake.recover().ok
+    assert lake.rows("a") == {0: 105, 1: 100}
+
+
+def test_who_meets_a_state_that_is_cleaned_up_is_told_to_recover(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    cleaned_up(lake, raised)
+    with pytest.raises(lv.VersionNotFound, match=r"table a .*`lakevilla recover` replays"):
+        peer.decide("a", 8)
+    lake.recover()
+    lake.peer().decide("a", 8)
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
 
 
 @pytest.mark.parametrize("body", [b"{}", b"torn", None])

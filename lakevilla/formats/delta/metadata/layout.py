@@ -18,6 +18,7 @@ from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedTableFeat
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.constraints import parse_constraint
 from lakevilla.formats.base import VOIDED
+from lakevilla.formats.defined import contract_digest
 from lakevilla.formats.delta.metadata.properties import COMPRESSIONS, CONSTRAINT, file_size
 from lakevilla.formats.delta.metadata.protocol import (
     check_features_for_reading,
@@ -78,6 +79,10 @@ class DeltaDefinition:
         self.clustering = clustering
         if protocol:
             check_features_for_reading(protocol, table)
+
+    @cached_property
+    def contract(self) -> str:
+        return contract_digest(contract_of(self.metadata))
 
     @cached_property
     def table_id(self) -> str:
@@ -315,12 +320,12 @@ def _column_list(text: str) -> list[tuple[str, ...]]:
 
 def same_contract(before: Mapping[str, object], after: Mapping[str, object]) -> bool:
     """Whether data files made under ``before`` are right under ``after`` without a look."""
-    if any(before.get(name) != after.get(name) for name in _SHAPE):
-        return False
-    return _contract_properties(before) == _contract_properties(after)
+    return contract_of(before) == contract_of(after)
 
 
-def _contract_properties(metadata: Mapping[str, object]) -> dict[str, object]:
+def contract_of(metadata: Mapping[str, object]) -> dict[str, object]:
+    """What the metadata asks of data files, and nothing else."""
     configuration = metadata.get("configuration") or {}
     assert isinstance(configuration, Mapping)
-    return {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
+    asked = {k: v for k, v in configuration.items() if k.startswith(_CONTRACT)}
+    return {**{name: metadata.get(name) for name in _SHAPE}, "configuration": asked}

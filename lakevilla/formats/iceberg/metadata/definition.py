@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject, UnsupportedTableFeature
 from lakevilla.formats.base import VOIDED
+from lakevilla.formats.defined import contract_digest
 from lakevilla.formats.iceberg.metadata.partition_values import default_text
 from lakevilla.formats.iceberg.metadata.paths import TableAddress
 from lakevilla.formats.iceberg.metadata.properties import whole_number
@@ -62,10 +63,13 @@ _CONTRACT = (
 
 def keeps_contract(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Whether data files made under ``before`` are right under ``after`` without a look."""
-    if any(before.get(name) != after.get(name) for name in _CONTRACT):
-        return False
-    voided = [(one.get("properties") or {}).get(VOIDED) for one in (before, after)]
-    return voided[0] == voided[1]
+    return contract_of(before) == contract_of(after)
+
+
+def contract_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What the metadata asks of data files, and nothing else."""
+    voided = (metadata.get("properties") or {}).get(VOIDED)
+    return {**{name: metadata.get(name) for name in _CONTRACT}, VOIDED: voided}
 
 
 def _is_known(transform: str) -> bool:
@@ -96,6 +100,10 @@ class IcebergDefinition:
     def replaced(self, document: dict[str, Any]) -> IcebergDefinition:
         """Another definition of the same table."""
         return IcebergDefinition(self.location, self.table, document, self.catalog)
+
+    @cached_property
+    def contract(self) -> str:
+        return contract_digest(contract_of(self.document))
 
     @cached_property
     def table_id(self) -> str:
