@@ -226,7 +226,9 @@ def _place_unreadable(
 
     Then the ``txn`` action of the tip's state, which survives clean-up, tells
     how much of what is pending was published. What happened besides cannot be
-    told apart, so all of it counts as hidden.
+    told apart, so all of it counts as hidden. Where it has made a commit unfit the log is
+    used as far as HEAD knows it, and no further: what is pending can't be laid over what
+    others have made of its files, nor may HEAD take that in with no commit that tells of it.
     """
     snapshot = yield from snapshot_at(context, tail, tip)
     done = snapshot.application_version(application_id(head))
@@ -236,7 +238,7 @@ def _place_unreadable(
     parts = yield from pending_parts(context, tail.location, waiting)
     for index, part in enumerate(parts):
         if (yield from breaks_unseen(snapshot, parts[:index], part)):
-            return Placement(tip, waiting, unfit_from=tip)
+            return Placement(state.published, state.pending, unfit_from=state.published + 1)
     return Placement(tip, waiting, tuple(range(state.published + 1, tip + 1)))
 
 

@@ -217,7 +217,7 @@ def _before(context: Context, head: Head, location: str, tail: Tail) -> Program[
     """The log before the first foreign entry; None if clean-up has left nothing to tell it by."""
     state = head.tables[location]
     placed = yield from place(context, head, location, tail, accept_hidden=False)
-    if placed.hidden or placed.unfit_from == placed.logged:
+    if placed.hidden:
         return None  # the entries are gone, so others' may be in what the log begins with
     try:
         base = yield from snapshot_at(context, tail, placed.logged)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,7 @@ from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, PendingRef, TableState, Touch
 from lakevilla.lake.context import Context
 from lakevilla.lake.view import Placement, View, breaks, build_view, place
+from lakevilla.store.base import Missing
 from tests.support import by_hand
 from tests.support.by_hand import data_file, outcome, rewritten
 
@@ -119,6 +122,33 @@ def test_a_table_that_was_dropped_or_made_anew_is_not_shown(context: Context) ->
     by_hand.make_tail(context, (OLD,), table_id="two")
     with pytest.raises(lv.TableNotFound, match="created again, by another client"):
         viewed(context, head)
+
+
+def test_what_is_pending_is_not_laid_over_what_cleaned_up_entries_have_made_of_its_files(
+    context: Context,
+) -> None:
+    """HEAD would show rows twice, and take in what others did with no commit that tells of it."""
+    head = decided(context, Change(adds=(OURS,)), rewritten(OLD, OURS))
+    theirs(context, rewritten(OLD, THEIRS))
+    tail = context.tails["t"]
+    gone = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
+    placement = outcome(place(context, head, "t", gone), Missing())
+    assert placement.logged == head.tables["t"].published
+    assert placement.overlay == head.tables["t"].pending
+    assert placement.hidden == ()
+    assert placement.unfit_from == placement.logged + 1
+
+
+def test_where_all_fits_what_cleaned_up_entries_did_is_taken_in_as_another_clients(
+    context: Context,
+) -> None:
+    head = decided(context, Change(adds=(OURS,)))
+    theirs(context, rewritten(OLD, THEIRS))
+    tail = context.tails["t"]
+    gone = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
+    placement = outcome(place(context, head, "t", gone), Missing())
+    assert (placement.logged, placement.hidden) == (tail.tip, (tail.tip,))
+    assert placement.unfit_from is None
 
 
 def entry(change: Change) -> Entry:

@@ -9,6 +9,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.commits import CommitObject, commit_key
+from lakevilla.maintenance.gc.gc import gc
 from lakevilla.publishing.lost_commits import void_lost
 from lakevilla.publishing.publish import publish_table
 from lakevilla.publishing.reconcile import reconcile
@@ -214,6 +215,20 @@ def test_a_property_behind_a_log_that_was_cleaned_up_makes_nothing_unfit(
     assert peer.run(reconcile(peer.context, "a")) == before
     assert lake.recover().ok
     assert lake.rows("a") == {0: 105, 1: 100}
+
+
+def test_clean_up_of_ours_takes_nothing_in_that_a_cleaned_up_log_can_not_tell(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    """The past would be told with rows that others wrote later."""
+    update_decided(lake)
+    cleaned_up(lake, raised, described)
+    peer.run(gc(peer.context))
+    state = lake.head.tables["a"]
+    commits = [commit.kind for commit in lake.head.commits if "a" in commit.tables]
+    assert (state.published, "foreign" in commits) == (1, False)
+    lake.recover()
+    assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
 def test_who_meets_a_state_that_is_cleaned_up_is_told_to_recover(
