@@ -127,6 +127,15 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     return None
 
 
+def _breaks_any(
+    context: Context, tail: Tail, entry: Entry, parts: Sequence[TablePart]
+) -> Program[bool]:
+    for part in parts:
+        if breaks(entry, (yield from changes_contract(context, tail, entry, part)), part):
+            return True
+    return False
+
+
 def breaks_unseen(
     snapshot: TableSnapshot, before: Sequence[TablePart], part: TablePart
 ) -> Program[bool]:
@@ -208,10 +217,8 @@ def place(
             continue
         undone = [ref for ref in waiting if ref.sequence > done]
         parts = yield from pending_parts(context, location, undone)
-        for part in parts:
-            contract = yield from changes_contract(context, tail, entry, part)
-            if breaks(entry, contract, part):
-                return Placement(logged, waiting, tuple(hidden), unfit_from=version)
+        if (yield from _breaks_any(context, tail, entry, parts)):
+            return Placement(logged, waiting, tuple(hidden), unfit_from=version)
         if not accept_hidden:
             break
         hidden.append(version)

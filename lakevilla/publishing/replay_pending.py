@@ -78,6 +78,11 @@ def _of_table(commit: CommitObject, location: str) -> list[Operation]:
     return [operation for operation in commit.operations if operation.table == location]
 
 
+def _keeps_files(commit: CommitObject, location: str) -> bool:
+    """Whether its replay names files again that were made for the table as it was."""
+    return any(isinstance(one, Append | Overwrite) for one in _of_table(commit, location))
+
+
 def _given(commit: CommitObject, location: str) -> list[str]:
     """The objects that its operations on the table begin from; nobody could make them again."""
     mine = _of_table(commit, location)
@@ -254,12 +259,7 @@ def _replay_commit(
         return view.snapshot
 
     try:
-        written: Layout | None = None
-        keeps_files = any(
-            isinstance(one, Append | Overwrite) for one in _of_table(commit, location)
-        )
-        if keeps_files:
-            written = yield from made_for
+        written = (yield from made_for) if _keeps_files(commit, location) else None
         for operation in _of_table(commit, location):
             # Its columns may have other ids than those that were decided before it.
             operation = renumber(operation, moved)
@@ -276,18 +276,11 @@ def _replay_commit(
             snapshot = snapshot.apply(performed.change)
             changes.append(performed.change)
             metrics.append(performed.metrics)
-        if keeps_files and written is None:
+        if written is None and _keeps_files(commit, location):
             # What they were made for is no longer in the log: the commit itself has noted it.
-            asked = commit.tables[location].contract
-            _check_fits(location, asked == snapshot.contract)
+            _check_fits(location, commit.tables[location].contract == snapshot.contract)
     except LakeVillaError as error:
-        reason = error.message
-        if error.kind in UNREADABLE:
-            missing = yield from _missing_of([snapshot, *read])
-            if not missing:
-                raise
-            reason = _without(missing)
-        replay.void(commit, location, reason)
+        replay.void(commit, location, (yield from _why_void(error, [snapshot, *read])))
         return
     replay.snapshot = snapshot
     replay.changes.extend(changes)
@@ -295,6 +288,16 @@ def _replay_commit(
     replay.operations.extend(operations)
     replay.moved = moved[location]
     replay.reads.extend(renumber_read(r, moved) for r in commit.reads if r.table == location)
+
+
+def _why_void(error: LakeVillaError, snapshots: Sequence[TableSnapshot]) -> Program[str]:
+    """Why a replay can't be done, now or ever; raises the error if it may be done later."""
+    if error.kind not in UNREADABLE:
+        return error.message
+    missing = yield from _missing_of(snapshots)
+    if not missing:
+        raise error
+    return _without(missing)
 
 
 def _check_fits(location: str, fits: bool) -> None:

@@ -22,6 +22,7 @@ from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
+from lakevilla.publishing.publish import publish_table
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.record import Access
 from lakevilla.transaction.queue.places import enter, leave, missing_places
@@ -318,6 +319,8 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
             if others or isinstance(error, VersionNotFound):
                 # The log is another table's by now, or clean-up has taken what the
                 # bound state needs: a newer HEAD means what is there, or needs less.
+                if isinstance(error, VersionNotFound):
+                    yield from _publish_pending(txn, location)
                 moved = yield from extend(txn)
                 if not moved and txn.reads_newest:
                     txn.bound.held = txn.context.held
@@ -338,6 +341,15 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
                 raise txn.fail(_entered(txn, location))
         if txn.bound.held is held:
             return view, probed
+
+
+def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
+    """Publish what is pending on a table, as whoever writes to it does: it is replayed then."""
+    if txn.options.read_only or not txn.through_head or txn.head is None:
+        return
+    state = txn.head.tables.get(location)
+    if state is not None and state.pending:
+        yield from publish_table(txn.context, txn.head, location)
 
 
 def _check_newer(txn: TransactionState, held: HeldHead | None, location: str) -> None:

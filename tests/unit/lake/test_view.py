@@ -131,8 +131,8 @@ def test_what_is_pending_is_not_laid_over_what_cleaned_up_entries_have_made_of_i
     head = decided(context, Change(adds=(OURS,)), rewritten(OLD, OURS))
     theirs(context, rewritten(OLD, THEIRS))
     tail = context.tails["t"]
-    gone = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
-    placement = outcome(place(context, head, "t", gone), Missing())
+    cleaned = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
+    placement = outcome(place(context, head, "t", cleaned), Missing())
     assert placement.logged == head.tables["t"].published
     assert placement.overlay == head.tables["t"].pending
     assert placement.hidden == ()
@@ -145,8 +145,8 @@ def test_where_all_fits_what_cleaned_up_entries_did_is_taken_in_as_another_clien
     head = decided(context, Change(adds=(OURS,)))
     theirs(context, rewritten(OLD, THEIRS))
     tail = context.tails["t"]
-    gone = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
-    placement = outcome(place(context, head, "t", gone), Missing())
+    cleaned = replace(tail, entries={}, snapshots={tail.tip: tail.snapshot})
+    placement = outcome(place(context, head, "t", cleaned), Missing())
     assert (placement.logged, placement.hidden) == (tail.tip, (tail.tip,))
     assert placement.unfit_from is None
 

@@ -231,17 +231,28 @@ def test_clean_up_of_ours_takes_nothing_in_that_a_cleaned_up_log_can_not_tell(
     assert lake.rows("a") == {0: 1005, 1: 1000}
 
 
-def test_who_meets_a_state_that_is_cleaned_up_is_told_to_recover(
+def test_the_next_writer_replays_what_was_decided_on_a_state_that_is_cleaned_up(
+    lake: MemoryLake, peer: Peer
+) -> None:
+    update_decided(lake)
+    cleaned_up(lake, raised)
+    txn = peer.begin()
+    assert peer.read(txn, "a") == {0: 1005, 1: 1000}
+    peer.append(txn, "a", 8)
+    peer.commit(txn)
+    assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
+
+
+def test_who_only_reads_a_state_that_is_cleaned_up_is_told_to_recover(
     lake: MemoryLake, peer: Peer
 ) -> None:
     update_decided(lake)
     cleaned_up(lake, raised)
     with pytest.raises(lv.VersionNotFound, match=r"table a .*`lakevilla recover` replays"):
-        peer.decide("a", 8)
+        peer.read(peer.begin(read_only=True), "a")
     lake.recover()
-    lake.peer().decide("a", 8)
-    lake.recover()
-    assert lake.rows("a") == {0: 1005, 1: 1000, 8: 0}
+    reader = lake.peer()
+    assert reader.read(reader.begin(read_only=True), "a") == {0: 1005, 1: 1000}
 
 
 @pytest.mark.parametrize("body", [b"{}", b"torn", None])
