@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import math
+import struct
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from lakevilla.engines.base import TableInput
 from lakevilla.errors import InvalidOperation
-from tests.support.engine_lake import Lake, ordered
+from lakevilla.settings import Settings
+from tests.support.engine_lake import Lake, merge_spec, ordered
 
 TARGET = pa.table(
     {
@@ -226,3 +235,88 @@ def test_an_error_of_the_source_is_raised_as_it_is(lake: Lake) -> None:
     )
     with pytest.raises(KeyError, match="of the caller"):
         lake.runner.run(lake.engine.merge(table, reader, spec, lake.name))
+
+
+#: Values of which a cast, a statistic or another name could make something else.
+DELICATE: dict[str, pa.Array] = {
+    "d": pa.array([math.nan, -0.0, 0.1, None, 5e-324]),
+    "f": pa.array([math.nan, -0.0, 0.1, None, 1e-45], pa.float32()),
+    "m": pa.array([Decimal("1.10"), Decimal("-0.01"), Decimal("99999999.99"), None, Decimal(0)]),
+    "w": pa.array([Decimal("9" * 38), Decimal("-1"), None, Decimal(0), Decimal(1)]),
+    "at": pa.array([0, -1, 253402300799999999, None, 1], pa.timestamp("us", "UTC")),
+    "wall": pa.array([0, -1, -62135596800000000, None, 1], pa.timestamp("us")),
+    "day": pa.array([dt.date(1, 1, 1), None, dt.date(9999, 12, 31), dt.date(1970, 1, 1), None]),
+    "b": pa.array([b"\x00\xff", b"", None, b"a", b"\\xC3"]),
+    "s": pa.array(["", "null", None, "\x00", "\U0010ffff"]),
+    "small": pa.array([-128, 127, None, 0, 1], pa.int8()),
+    "row": pa.array(
+        [{"x": math.nan, "y": None}, None, {"x": None, "y": ""}, {"x": -0.0, "y": "y"}, None],
+        pa.struct({"x": pa.float64(), "y": pa.string()}),
+    ),
+    "list": pa.array([[1, None], [], None, [2], [3]], pa.list_(pa.int64())),
+    "map": pa.array([[("a", None)], [], None, [("b", 1)], None], pa.map_(pa.string(), pa.int64())),
+}
+
+
+def bits(value: Any) -> Any:
+    """A value that equals another only if their bits do."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else struct.pack("d", value)
+    if isinstance(value, dict):
+        return {name: bits(one) for name, one in value.items()}
+    return [bits(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def test_rows_that_a_merge_copies_keep_their_very_values(lake: Lake) -> None:
+    """By whatever way the files are read: no cast, statistic or name makes another value."""
+    rows = pa.table({"k": pa.array(range(5), pa.int64()), **DELICATE, "n": range(5)})
+    lake.make("t", rows)
+    lake.append("t", rows.set_column(0, "k", pa.array(range(5, 10), pa.int64())))
+    before = {row["k"]: row for row in lake.scan("t").to_pylist()}
+    source = pa.table({"k": pa.array([1, 7, 20], pa.int64()), "n": [-1, -7, -20]})
+    lake.merge(
+        "t",
+        source,
+        "source.k = target.k",
+        clause("matched_update", n="source.n"),
+        clause("not_matched_insert", k="source.k", n="source.n"),
+    )
+    before[1]["n"], before[7]["n"] = -1, -7
+    before[20] = dict.fromkeys(rows.schema.names) | {"k": 20, "n": -20}
+    after = {row["k"]: row for row in lake.scan("t").to_pylist()}
+    assert bits(after) == bits(before)
+
+
+#: The type that the table has, and what an older file may hold in its place.
+NARROWER = {
+    "bigint": (pa.int64(), pa.array([-1, 2**31 - 1, None], pa.int32())),
+    "double": (pa.float64(), pa.array([math.nan, -0.0, 0.1], pa.float32())),
+    "decimal": (pa.decimal128(20, 4), pa.array([Decimal("1.5"), None, Decimal("-0.1")])),
+    "timestamp": (pa.timestamp("us"), pa.array([0, None, 18_262], pa.date32())),
+}
+
+
+@pytest.mark.parametrize("case", NARROWER)
+def test_a_merge_writes_the_tables_types_whatever_an_older_file_holds(
+    tmp_path: Path, case: str
+) -> None:
+    """Files that hold other types are read by the table's schema, also for columns left alone."""
+    wide, narrow = NARROWER[case]
+    lake = Lake(str(tmp_path), settings=Settings(in_memory_file_limit_bytes=0))
+    numbers = pa.array(range(3), pa.int64())
+    lake.make("t", pa.table({"k": numbers, "x": narrow, "n": numbers}))
+    schema = pa.schema([("k", pa.int64()), ("x", wide), ("n", pa.int64())])
+    table = lake.input("t")
+    layout = dataclasses.replace(table.layout, schema=schema, physical=schema)
+    table = TableInput(layout, table.files)
+    source = pa.table({"k": pa.array([1], pa.int64()), "n": pa.array([-1], pa.int64())})
+    spec = merge_spec(
+        layout, source.schema, "source.k = target.k", [clause("matched_update", n="source.n")]
+    )
+    before = lake.runner.run(lake.engine.scan(table, None, None)).read_all().sort_by("k")
+    done = lake.runner.run(lake.engine.merge(table, source.to_reader(), spec, lake.name))
+    (written,) = done.written
+    now = pq.read_table(f"{lake.root}/t/{written.file.path}").sort_by("k")
+    assert now.schema.types == schema.types
+    assert bits(now["x"].to_pylist()) == bits(before["x"].to_pylist())
+    assert now["n"].to_pylist() == [0, -1, 2]
