@@ -161,7 +161,7 @@ def _prepared(txn: TransactionState, tail: Tail) -> Program[Attempt | Behind]:
     """The entry, with the files that it names in the store: none counts before it."""
     context, location = txn.context, tail.location
     info = _info(txn, location)
-    change = yield from entry_change(txn, location)
+    change = yield from entry_change(txn, location, txn.work.done)
     table_format = context.formats.of(tail.snapshot)
     parts: list[Program[Any]] = [
         store_files(txn),

@@ -65,7 +65,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
 def _table_part(
     txn: TransactionState, table: str, mine: list[Done], *, looked_at: bool
 ) -> Program[TablePart]:
-    change = yield from entry_change(txn, table)
+    change = yield from entry_change(txn, table, mine)
     operations = [done.operation for done in mine]
     name, parameters = describe(operations)
     dropped = isinstance(mine[-1].operation, Drop)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lakevilla.formats.base import Change
 from lakevilla.lake.file_names import file_namer
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry, is_mixed
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.files import hold_file, store_files
+from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 
 
-def entry_change(txn: TransactionState, table: str) -> Program[Change]:
-    """What a transaction does to one table, as its one entry will tell it."""
-    changes = [done.change for done in txn.work.done if done.table == table]
+def entry_change(txn: TransactionState, table: str, mine: Iterable[Done]) -> Program[Change]:
+    """What a transaction's operations on one table, ``mine``, come to in its one entry."""
+    changes = [done.change for done in mine]
     if not is_mixed(changes):
         return compose(changes)
     yield from store_files(txn, table)

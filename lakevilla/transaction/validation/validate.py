@@ -86,8 +86,11 @@ def _examined(
     nets: dict[str, NetChange] = {}
     examined = list(txn.work.tables)
     yield from load_tables(head, examined)
+    # Told once for all tables: of many, each would go through the operations of all.
+    created = {done.table for done in txn.work.done if isinstance(done.operation, Create)}
     for location in examined:
-        net = yield from _table(txn, head, location, found, exact=exact, whole=whole)
+        made = location in created
+        net = yield from _table(txn, head, location, found, made=made, exact=exact, whole=whole)
         if found.conflict is not None:
             return found
         if net is not None:
@@ -118,19 +121,18 @@ def _table(
     location: str,
     found: Examination,
     *,
+    made: bool,
     exact: bool,
     whole: bool,
 ) -> Program[NetChange | None]:
     """What came to one table since it was seen; None if nothing did, or nothing that matters.
 
-    A conflict, and the table's new view, are noted in ``found``.
+    ``made``: the transaction has created it. A conflict, and the table's new view, are noted
+    in ``found``.
     """
     old = txn.work.tables[location].view
     state = None if head is None else head.tables.get(location)
-    is_created = any(
-        done.table == location and isinstance(done.operation, Create) for done in txn.work.done
-    )
-    if is_created:
+    if made:
         reason = yield from in_the_way(location, head)
         if reason is not None:
             found.conflict = InvalidOperation(reason, table=location, txn_id=txn.id)
@@ -161,7 +163,7 @@ def _table(
     new = yield from _new_view(txn, head, location, tail, found)
     if new is None:
         return None
-    if is_created:
+    if made:
         found.conflict = TableExists(
             f"table {location} was created by another client meanwhile",
             table=location,
