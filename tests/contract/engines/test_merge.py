@@ -310,9 +310,8 @@ def test_a_merge_writes_the_tables_types_whatever_an_older_file_holds(
     layout = dataclasses.replace(table.layout, schema=schema, physical=schema)
     table = TableInput(layout, table.files)
     source = pa.table({"k": pa.array([1], pa.int64()), "n": pa.array([-1], pa.int64())})
-    spec = merge_spec(
-        layout, source.schema, "source.k = target.k", [clause("matched_update", n="source.n")]
-    )
+    set_n = clause("matched_update", n="source.n")
+    spec = merge_spec(layout, source.schema, "source.k = target.k", (set_n,))
     before = lake.runner.run(lake.engine.scan(table, None, None)).read_all().sort_by("k")
     done = lake.runner.run(lake.engine.merge(table, source.to_reader(), spec, lake.name))
     (written,) = done.written
