@@ -243,6 +243,29 @@ def test_a_transaction_that_runs_again_is_counted_once(
     assert result.ok
 
 
+@pytest.mark.parametrize("lost", ["another record", "another field", "a record twice"])
+def test_what_nobody_wrote_and_is_changed_is_found(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library does more than it was asked to."""
+    whole = lv.Transaction.update
+
+    def spills(txn: Any, table: str, change: Any, *, where: str, params: Any) -> Any:
+        match lost:
+            case "another record":
+                where = f"{where} OR TRUE"
+            case "another field":
+                change = dict.fromkeys([f"field{n}" for n in range(10)], ":v")
+            case _:
+                txn.append(table, txn.read(table, where=where, params={"k": params["k"]}))
+        return whole(txn, table, change, where=where, params=params)
+
+    monkeypatch.setattr(lv.Transaction, "update", spills)
+    result = ycsb(tmp_path, workloads="A", operations="3", warm_up="0", repeats="1")
+    assert not result.checks["what nobody wrote is as it was, and each record is there once"]
+    assert not result.ok
+
+
 def test_a_record_that_a_read_misses_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
