@@ -74,7 +74,7 @@ def commit_in_crowd(
     with during("wait"):
         leads = yield from _wait(context, lane)
     if leads:
-        yield from _lead(context, lane)
+        yield from _lead_crowd(context, lane)
     known = context.held
     over = known is not None and lane.is_over(known.head)
     if over or not lane.has_proposed(lane.present(len(candidates))):
@@ -196,7 +196,7 @@ def _tell(lane: CommitLane, candidates: Sequence[Candidate], held: HeldHead) -> 
     return bool(answers)
 
 
-def _lead(context: Context, lane: CommitLane) -> Program[None]:
+def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
     """Replace HEAD by one with what waits here and in the inbox."""
     known = context.held
     assert known is not None
