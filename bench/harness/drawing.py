@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from bench.harness.results import Result, Series
 #: One colour a system, told apart in grey and by the colour-blind (Okabe and Ito).
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
 
-#: Of a legend.
+#: Of a legend, and at most of a title.
 _LETTERS_IN_AN_INCH = 12
 
 
@@ -30,7 +31,7 @@ def grid(rows: int, columns: int, title: str) -> tuple[Figure, list[list[Axes]]]
     size = (max(4.5, 2.9 * columns), 3.4 if rows == 1 else 2.2 * rows + 0.8)
     made = Figure(figsize=size, layout="constrained")
     axes = made.subplots(rows, columns, sharey="row", squeeze=False)
-    made.suptitle(title, fontsize=11)
+    made.suptitle(textwrap.fill(title, int(size[0] * _LETTERS_IN_AN_INCH)), fontsize=11)
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
         one.grid(axis="y", color="#dddddd", linewidth=0.6)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from bench.command import main
 from bench.freshness import delays
 from bench.harness.benchmark import Benchmark, Run
 from bench.harness.clients import Measured
+from bench.harness.drawing import figure
 from bench.harness.results import Result, Series, load
 from bench.harness.running import execute
 from bench.harness.targets import ratio, target
@@ -255,6 +257,15 @@ def test_a_system_has_one_colour_in_the_delays() -> None:
     (axes,) = delays(made).axes
     ours, decided, spark = (bar.get_facecolor() for bar in axes.patches)
     assert ours == decided != spark
+
+
+@pytest.mark.parametrize("panels", [1, 2, 5])
+def test_a_title_is_not_wider_than_its_figure(panels: int) -> None:
+    made, _ = figure(panels, "YCSB-LH, 8 clients, profile s3: box 25 to 75 %, whiskers 5 and 95 %")
+    FigureCanvasAgg(made).draw()
+    (title,) = made.texts
+    shown = title.get_window_extent()
+    assert 0 <= shown.x0 < shown.x1 <= made.bbox.width
 
 
 # -- two revisions -------------------------------------------------------------------
