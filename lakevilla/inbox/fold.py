@@ -24,12 +24,14 @@ from lakevilla.global_log.head import (
     successor,
 )
 from lakevilla.global_log.repo import load_tables, make_room
-from lakevilla.ids import Ids
+from lakevilla.ids import Ids, started_at
 from lakevilla.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
 from lakevilla.store.effects import Program
 
 #: Commits in one replacement of HEAD, the leader's own among them.
 MOST_TOGETHER = 64
+#: As ``Settings.checked_tip_seconds``: what is older its owner commits, who looks for its files.
+_YOUNG_SECONDS = 3600.0
 #: Commits that may wait for one table's log; where each has an entry of its own, fewer.
 MOST_PENDING, MOST_PENDING_ALONE = 128, 4
 
@@ -50,7 +52,9 @@ def take_along(
     ``base`` is the HEAD that is to be replaced; ``head`` has the leader's own commits besides.
     """
     room = MOST_TOGETHER - (head.sequence - base.sequence)
-    fitting = [(one, commit) for one, commit in _in_time(base, proposals)][: 2 * MOST_TOGETHER]
+    in_time = _in_time(base, proposals)
+    young = [(one, commit) for one, commit in in_time if is_young(commit.txn, now_ms)]
+    fitting = young[: 2 * MOST_TOGETHER]
     yield from load_tables(head, {table for _, commit in fitting for table in commit.tables})
     commits: dict[str, CommitObject] = {}
     for proposal, proposed in fitting:
@@ -65,6 +69,11 @@ def take_along(
             head, nonce=ids.nonce(), now_ms=now_ms, commits=[summary], tables=tables, page=page
         )
     return Taken(msgspec.structs.replace(head, replacement=base.replacement + 1), commits)
+
+
+def is_young(txn: str, now_ms: int) -> bool:
+    """Whether nobody can have cleaned up its files (hazard 6): no clean-up is quicker."""
+    return now_ms / 1000 - started_at(txn) < _YOUNG_SECONDS
 
 
 def _in_time(

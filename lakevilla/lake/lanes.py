@@ -86,6 +86,13 @@ class Lane(Generic[M]):
 
     def answer(self, answers: Mapping[M, Any], *, settled: bool = False) -> None:
         """Give members their answers; ``settled`` ends the work that was begun."""
+        try:
+            self._answer(answers, settled)
+        except BaseException:
+            self._answer(answers, settled)  # Ctrl-C in the middle of it, as in ``leave``
+            raise
+
+    def _answer(self, answers: Mapping[M, Any], settled: bool) -> None:
         with self._lock:
             for member, answer in answers.items():
                 member.answer = answer

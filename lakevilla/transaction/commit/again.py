@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lakevilla.errors import InvalidOperation
 from lakevilla.store.effects import Program
-from lakevilla.transaction.commit.decide import decided_by
+from lakevilla.transaction.commit.decide import decided_by, nobody_takes
 from lakevilla.transaction.commit.doubt import doubtful
 from lakevilla.transaction.commit.together.candidate import own_commit
 from lakevilla.transaction.state.life import Life
@@ -41,4 +41,4 @@ def found_in_head(txn: TransactionState) -> Program[Decided | None]:
     if mine is not None:
         return decided_by(txn, held, mine)
     txn.note_not_in(held.head)
-    return None
+    return (yield from nobody_takes(txn))

@@ -69,6 +69,9 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
         txn.check_not_fenced(held.head)
         if reserved_ahead(txn, held.head) and (yield from wait_for_turn(txn, held.head)):
             # The one that was let go first is through: HEAD has moved.
+            landed = yield from nobody_takes(txn)
+            if landed is not None:
+                return landed
             yield from catch_up(txn)
             return Redone()
         try:
@@ -92,12 +95,10 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             case Declined(held, found):
                 if found is None:
                     continue  # it is fenced there, or others go first
-                if txn.ending.proposed is not None:
-                    # Another may judge otherwise, and may have taken it along, or will.
-                    with during("wait"):
-                        settled = yield from wait_until_over(txn)
-                    if settled is not None:
-                        return decided_by(txn, settled.held, settled.summary)
+                # Another may judge otherwise, and may have taken it along, or will.
+                landed = yield from nobody_takes(txn)
+                if landed is not None:
+                    return landed
                 if found.conflict is not None:
                     raise txn.fail(found.conflict)
                 with during("validate"):
@@ -109,6 +110,15 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
                 if isinstance(error, ConflictError):
                     txn.fail(error)
                 raise error
+
+
+def nobody_takes(txn: TransactionState) -> Program[Decided | None]:
+    """Wait until no proposal of it lives, before it moves or ends; its commit, if one was taken."""
+    if txn.ending.proposed is None:
+        return None
+    with during("wait"):
+        settled = yield from wait_until_over(txn)
+    return None if settled is None else decided_by(txn, settled.held, settled.summary)
 
 
 def decided_by(

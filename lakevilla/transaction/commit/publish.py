@@ -6,7 +6,7 @@ from lakevilla.errors import (
     ForeignConflict,
     LakeVillaError,
 )
-from lakevilla.global_log.head import CommitSummary, Head
+from lakevilla.global_log.head import CommitSummary, Head, Touch
 from lakevilla.global_log.repo import commits_since, load_tables
 from lakevilla.lake.context import Event
 from lakevilla.phases import during
@@ -43,10 +43,13 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     context = txn.context
     head, summary = decided.held.head, decided.summary
     yield from load_tables(head, summary.tables)
+    # Whoever finds it in a HEAD that was replaced since finds none of it pending where its log
+    # has it by now, or a reconcile commit took its place: then the log and a newer HEAD tell.
+    is_overtaken = head.sequence > summary.sequence
     pending = [
         location
-        for location in summary.tables
-        if any(ref.sequence == summary.sequence for ref in head.tables[location].pending)
+        for location, touch in summary.tables.items()
+        if _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
     ]
     publishing = [publish_or_tell(txn, decided, location) for location in pending]
     named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
@@ -62,9 +65,20 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
         # Asked for after the log was read: who replaced the commit did so before it published.
         held = yield from context.head()
         newest = newest if held is None else held.head
-    if newest is not head:
+    if newest is not head or is_overtaken:
         yield from _report_foreign(txn, newest, summary, result)
     return result
+
+
+def _may_be_pending(
+    head: Head, sequence: int, location: str, touch: Touch, *, is_overtaken: bool
+) -> bool:
+    state = head.tables.get(location)
+    if state is None:
+        return False
+    if any(ref.sequence == sequence for ref in state.pending):
+        return True
+    return is_overtaken and not state.dropped and (touch.adds or touch.removes or touch.metadata)
 
 
 def publish_or_tell(

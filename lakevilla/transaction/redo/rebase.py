@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakevilla.errors import (
+    CommitOutcomeUnknown,
     LakeVillaError,
     TransactionAborted,
 )
@@ -40,15 +41,17 @@ def rebase(txn: TransactionState, held: HeldHead | None, found: Examination) -> 
         if txn.state is Life.OPEN:
             # Half moved it is neither what it was nor what it is to be: were it
             # committed again, a part of its operations would be, or old ones unchecked.
-            txn.fail(
-                error
-                if isinstance(error, LakeVillaError)
-                else TransactionAborted(
-                    f"transaction {txn.id} was interrupted in the middle of a redo: run it again",
-                    txn_id=txn.id,
-                )
-            )
+            txn.fail(error if isinstance(error, LakeVillaError) else _interrupted(txn))
         raise
+
+
+def _interrupted(txn: TransactionState) -> LakeVillaError:
+    what = f"transaction {txn.id} was interrupted in the middle of a redo"
+    if txn.ending.is_in_doubt:
+        # What it has proposed, or sent, before may be taken into HEAD yet.
+        ask = f"{what}, and may have committed before: ask `lake.outcome({txn.id!r})`"
+        return CommitOutcomeUnknown(ask, txn_id=txn.id)
+    return TransactionAborted(f"{what}: run it again", txn_id=txn.id)
 
 
 def _moved(txn: TransactionState, held: HeldHead | None, found: Examination) -> Program[None]:

@@ -15,7 +15,7 @@ def abort(txn: TransactionState) -> Program[None]:
     """Undo everything. What was stored is deleted if nobody can have committed it."""
     if txn.state in TERMINAL:
         return
-    undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown)
+    undecided = isinstance(txn.ending.failure, CommitOutcomeUnknown) or txn.ending.is_in_doubt
     if (
         txn.standing.key is not None
         and txn.state is Life.FAILED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -116,3 +118,26 @@ def test_threads_that_ask_for_one_name_get_one_lane() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert len({id(lane) for lane in pool.map(ask, range(4))}) == 1
     assert lanes.named("commit") is not lanes.named("publish")
+
+
+class _Struck(dict[Any, Any]):
+    """Answers whose giver is struck by Ctrl-C right after he has let go of the lock."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.passes += 1
+        if self.passes == 1:
+            raise KeyboardInterrupt
+        return super().__iter__()
+
+
+def test_ctrl_c_as_answers_are_given_leaves_nobody_waiting() -> None:
+    lane: Lane[Member[str]] = Lane()
+    leader, follower = Member[str](), Member[str]()
+    lane.enter(leader)
+    lane.enter(follower)
+    with pytest.raises(KeyboardInterrupt):
+        lane.answer(_Struck({leader: "x", follower: "y"}), settled=True)
+    lane.leave(leader)
+    assert follower.gate.is_open

@@ -22,7 +22,7 @@ from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox.box import list_proposals, propose, read_proposals
-from lakevilla.inbox.fold import take_along
+from lakevilla.inbox.fold import Taken, take_along
 from lakevilla.inbox.proposal import Proposal, ProposedCommit, seal_proposal
 from lakevilla.lake.context import Context
 from lakevilla.phases import during
@@ -218,7 +218,12 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
     if not joined.accepted:
         return
     proposals = [one for one in lane.read.values() if one is not None]
-    taken = yield from take_along(base.head, joined.head, proposals, context.ids, context.now_ms())
+    try:
+        taken = yield from take_along(
+            base.head, joined.head, proposals, context.ids, context.now_ms()
+        )
+    except LakeVillaError:
+        taken = Taken(joined.head, {})  # what is wrong with others' tables stops nobody here
     for digest, commit in taken.commits.items():
         context.keep_commit(digest, commit)
     new = msgspec.structs.replace(

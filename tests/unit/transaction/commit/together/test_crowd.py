@@ -21,12 +21,16 @@ from lakevilla.store.base import ANY
 from lakevilla.store.effects import Get, List, Program, Put
 from lakevilla.testing.histories.plan import small_limits
 from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.commit.together import crowd, lane
 from lakevilla.transaction.commit.together.candidate import Declined, Joined, Settled
 from lakevilla.transaction.commit.together.group import commit_together
 from lakevilla.transaction.commit.together.lane import commits_of
+from lakevilla.transaction.redo import rebase as rebasing
 from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.values import KeyUse
+from lakevilla.transaction.verbs.abort import abort
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HEAD = "_lakevilla/HEAD.json"
@@ -351,3 +355,84 @@ def test_a_head_that_is_rebuilt_begins_with_an_empty_inbox(lake: MemoryLake) -> 
     peer.run(rebuild_head(peer.context))
     assert proposals(lake) == []
     assert lake.ids("a") == [0, 1]
+
+
+# ------------------------------------------------------------- found long after it was taken
+
+
+def test_found_behind_later_commits_it_is_told_its_version(lake: MemoryLake) -> None:
+    one = proposing(lake.peer(), 7)
+    leading(proposing(lake.peer(), 8)).finish()
+    leading(proposing(lake.peer(), 9)).finish()
+    assert one.finish().versions == {"a": lake.version("a") - 1}
+    assert lake.ids("a") == [0, 1, 7, 8, 9]
+
+
+@pytest.mark.parametrize("how", ["toggle_not_null", "toggle_constraint"])
+def test_taken_along_and_made_void_it_is_told(lake: MemoryLake, how: str) -> None:
+    one = proposing(lake.peer(), 7)
+    leading(proposing(lake.peer(), 8, table="b")).step()
+    foreign = lake.peer()
+    assert foreign.run(getattr(delta_writer, how)(foreign.client, "a", "balance"))
+    lake.recover()
+    with pytest.raises(lv.ForeignConflict):
+        one.finish()
+
+
+def test_what_a_clean_up_may_have_reached_is_not_taken(lake: MemoryLake) -> None:
+    process = proposing(lake.peer(), 7)
+    with pytest.raises(KeyboardInterrupt):
+        process.interrupt()
+    lake.pass_by(8 * 24 * 3600)
+    leading(proposing(lake.peer(), 8, table="b")).finish()
+    assert lake.head.crowd == 1
+    assert lake.ids("a") == [0, 1]
+
+
+def test_a_damaged_leaf_of_anothers_table_stops_no_leader() -> None:
+    with small_limits(True, crowded=True):
+        lake = MemoryLake("a", "b", "c", "d", "e", "f")
+        proposing(lake.peer(), 7, table="f")
+        ref = lake.head.tables.missing(["f"])[0]
+        assert ref not in lake.head.tables.missing(["a"])
+        del lake.store.objects[ref.key]
+        proposing(lake.peer(), 8, table="a").finish()
+
+
+def test_commit_called_again_waits_until_nobody_takes_it(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    with pytest.raises(KeyboardInterrupt):
+        process.interrupt()
+    last = txn.ending.proposed
+    assert last is not None
+    again = peer.steps(commit(txn))
+    again.until(INBOX_PREFIX)
+    assert lake.head.replacement > last
+    again.finish()
+    assert lake.ids("a") == [0, 1, 7]
+
+
+def test_interrupted_as_it_moves_it_is_not_told_to_run_again(
+    lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = lake.peer()
+    txn = peer.appending("a", 7)
+    process = peer.steps(commit(txn))
+    process.until(INBOX_PREFIX).step()
+    with pytest.raises(KeyboardInterrupt):
+        process.interrupt()
+
+    def interrupted(*_: Any) -> Program[None]:
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rebasing, "_moved", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        peer.run(rebasing.rebase(txn, txn.bound.held, Examination()))
+    assert isinstance(txn.ending.failure, lv.CommitOutcomeUnknown)
+    txn.standing.key = KeyUse("load", None)
+    peer.run(abort(txn))
+    assert txn.id not in peer.context.ended, "it may yet be in HEAD"
