@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from bench.command import main
 from bench.freshness import delays
@@ -262,7 +261,7 @@ def test_a_system_has_one_colour_in_the_delays() -> None:
 @pytest.mark.parametrize("panels", [1, 2, 5])
 def test_a_title_is_not_wider_than_its_figure(panels: int) -> None:
     made, _ = figure(panels, "YCSB-LH, 8 clients, profile s3: box 25 to 75 %, whiskers 5 and 95 %")
-    FigureCanvasAgg(made).draw()
+    made.draw_without_rendering()
     (title,) = made.texts
     shown = title.get_window_extent()
     assert 0 <= shown.x0 < shown.x1 <= made.bbox.width
