@@ -135,6 +135,9 @@ def _recover_table(context: Context, head: Head, location: str) -> Program[list[
         before = tail.tip
         newest = yield from void_lost(context, head, location)
         published = yield from publish_table(context, newest, location)
+        while not published.complete and published.created:
+            # A crowd may leave many behind, each with an entry of its own: as long as it gets on.
+            published = yield from publish_table(context, published.head, location)
         since = yield from commits_since(published.head, head.sequence)
         voids = yield from voids_in(context, since or (), location)
     except LakeVillaError as error:

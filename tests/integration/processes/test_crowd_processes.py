@@ -46,7 +46,7 @@ class Client:
             cwd=ROOT,
         )
 
-    def told(self, what: str) -> set[int]:
+    def numbers(self, what: str) -> set[int]:
         """The numbers of its lines of this kind; the last line may have been cut off by a kill."""
         *lines, _ = self._log.read_text().split("\n")
         words = [line.split() for line in lines]
@@ -55,7 +55,7 @@ class Client:
     @property
     def is_ready(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()
-        return bool(self.told("ready"))
+        return bool(self.numbers("ready"))
 
     def kill(self) -> None:
         self._process.send_signal(signal.SIGKILL)
@@ -110,9 +110,9 @@ def test_eight_writers_of_whom_one_is_killed_each_second(
         lake.gc()
         assert not lake._client.run(list_proposals(0)), "gc leaves no proposal"
         assert lake.doctor().ok
-    asked = set().union({0}, *(one.told("asked") for one in everyone))
-    committed = set().union({0}, *(one.told("committed") for one in everyone))
-    aborted = set().union(*(one.told("aborted") for one in everyone))
+    asked = set().union({0}, *(one.numbers("asked") for one in everyone))
+    committed = set().union({0}, *(one.numbers("committed") for one in everyone))
+    aborted = set().union(*(one.numbers("aborted") for one in everyone))
     assert set(found.values()) == {1}, "a row is there twice"
     assert committed <= set(found), "a row that was acknowledged is lost"
     assert set(found) <= asked

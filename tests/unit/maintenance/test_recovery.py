@@ -6,8 +6,10 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.maintenance.recovery import abort, recover
-from lakevilla.store.base import ANY
+from lakevilla.store.base import ANY, Stored, Token
 from lakevilla.store.effects import DeleteObject, Put
+from lakevilla.sublogs.operations import Alter
+from lakevilla.transaction.verbs import read_write
 from lakevilla.transaction.verbs.save import save
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
@@ -46,6 +48,26 @@ def test_a_second_time_there_is_nothing_to_do_and_nothing_is_written(
     assert report.ok
     assert report.findings == ()
     assert again.asked_for(Put) == again.asked_for(DeleteObject) == []
+
+
+def test_a_slow_store_on_which_it_gets_on_is_waited_for() -> None:
+    lake = MemoryLake(publish_timeout_seconds=10.0)
+    for number in range(4):  # each has an entry of its own
+        owner = lake.peer()
+        txn = owner.begin()
+        noting = Alter("a", {"set_properties": {"note": str(number)}})
+        owner.run(read_write.execute(txn, noting, "alter"))
+        owner.commit(txn, publish=False)
+    before = lake.version("a")
+    peer = lake.peer()
+
+    def slowly() -> Stored:
+        lake.pass_by(20.0)
+        return Stored(Token("tag", None))
+
+    peer.instead("_delta_log", slowly, times=99, landed=True)
+    assert peer.run(recover(peer.context)).ok
+    assert lake.version("a") == before + 4
 
 
 def test_a_table_that_can_not_be_read_keeps_no_other_waiting(lake: MemoryLake, peer: Peer) -> None:

@@ -44,6 +44,7 @@ from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
     carry_out,
     look_for,
+    not_stored,
     unknown,
 )
 from lakevilla.transaction.state.transaction import TransactionState
@@ -157,6 +158,13 @@ def _wait(context: Context, lane: CommitLane) -> Program[bool]:
         head = newer.head
 
 
+def _failed(txn: TransactionState, error: LakeVillaError) -> Failed:
+    """What an error of the store means to one that waits: no, if nothing of it was sent."""
+    if txn.ending.is_in_doubt_in_head:
+        return unknown(txn, error.message)
+    return not_stored(txn, error)
+
+
 def _patience(context: Context, head: Head) -> float:
     return _SPREAD_SECONDS * min(max(head.crowd, 2), _MOST_SPREAD) * context.ids.jitter()
 
@@ -168,7 +176,7 @@ def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
         held = yield from context.head()
         assert held is not None, "a lake with a commit under way has a HEAD"
     except LakeVillaError as error:
-        lane.answer({one: unknown(one.txn, error.message) for one in candidates})
+        lane.answer({one: _failed(one.txn, error) for one in candidates})
         return None
     answered = yield from _tell(lane, candidates, held)
     return None if answered or lane.is_over(held.head) else held
@@ -208,7 +216,7 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
         others = [key for key in keys if key != lane.key]
         lane.read = yield from read_proposals(base.head, others, lane.read)
     except LakeVillaError as error:
-        lane.answer({one: unknown(one.txn, error.message) for one in lane.present(_ALL)})
+        lane.answer({one: _failed(one.txn, error) for one in lane.present(_ALL)})
         return
     candidates = lane.present(_MOST_OWN)
     if (yield from _tell(lane, candidates, base)):
