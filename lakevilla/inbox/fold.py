@@ -30,8 +30,6 @@ from lakevilla.store.effects import Program
 
 #: Commits in one replacement of HEAD, the leader's own among them.
 MOST_TOGETHER = 64
-#: As ``Settings.checked_tip_seconds``: what is older its owner commits, who looks for its files.
-_YOUNG_SECONDS = 3600.0
 #: Commits that may wait for one table's log; where each has an entry of its own, fewer.
 MOST_PENDING, MOST_PENDING_ALONE = 128, 4
 
@@ -45,35 +43,38 @@ class Taken:
 
 
 def take_along(
-    base: Head, head: Head, proposals: Iterable[Proposal], ids: Ids, now_ms: int
+    base: Head,
+    head: Head,
+    proposals: Iterable[Proposal],
+    ids: Ids,
+    now_ms: int,
+    trusted_seconds: float,
 ) -> Program[Taken]:
     """``head`` with as many of the proposed commits as fit behind what it holds.
 
-    ``base`` is the HEAD that is to be replaced; ``head`` has the leader's own commits besides.
+    ``base`` is the HEAD that is to be replaced; ``head`` has the leader's own commits besides. What
+    began more than ``trusted_seconds`` ago its owner commits, who looks for its files (hazard 6).
     """
     room = MOST_TOGETHER - (head.sequence - base.sequence)
     in_time = _in_time(base, proposals)
-    young = [(one, commit) for one, commit in in_time if is_young(commit.txn, now_ms)]
+    oldest = now_ms / 1000 - trusted_seconds
+    young = [(one, commit) for one, commit in in_time if started_at(commit.txn) > oldest]
     fitting = young[: 2 * MOST_TOGETHER]
     yield from load_tables(head, {table for _, commit in fitting for table in commit.tables})
     commits: dict[str, CommitObject] = {}
     for proposal, proposed in fitting:
         if len(commits) >= room:
             break
-        if why_left(base, head, proposal, proposed) is not None:
+        commit = fitting_commit(base, head, proposal, proposed)
+        if isinstance(commit, str):
             continue
-        commits[proposed.digest] = proposed.commit_object()
+        commits[proposed.digest] = commit
         page = yield from make_room(head, ids)
         summary, tables = _added(head, proposed)
         head = successor(
             head, nonce=ids.nonce(), now_ms=now_ms, commits=[summary], tables=tables, page=page
         )
     return Taken(msgspec.structs.replace(head, replacement=base.replacement + 1), commits)
-
-
-def is_young(txn: str, now_ms: int) -> bool:
-    """Whether nobody can have cleaned up its files (hazard 6): no clean-up is quicker."""
-    return now_ms / 1000 - started_at(txn) < _YOUNG_SECONDS
 
 
 def _in_time(
@@ -92,8 +93,10 @@ def _is_in_time(base: Head, proposal: Proposal) -> bool:
     return is_known and not is_over(proposal.replacement, base)
 
 
-def why_left(base: Head, head: Head, proposal: Proposal, proposed: ProposedCommit) -> str | None:
-    """Why a proposed commit can't be taken behind ``head``; None if it can.
+def fitting_commit(
+    base: Head, head: Head, proposal: Proposal, proposed: ProposedCommit
+) -> CommitObject | str:
+    """The commit object of a proposed commit that can be taken behind ``head``, or why it can't.
 
     The tables' leaves must be at hand.
     """
@@ -119,7 +122,7 @@ def why_left(base: Head, head: Head, proposal: Proposal, proposed: ProposedCommi
         reason = _why_unfit(head, since, table, claim, commit.tables[table], txn)
         if reason is not None:
             return f"{table}: {reason}"
-    return None
+    return commit
 
 
 def _why_unfit(

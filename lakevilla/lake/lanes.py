@@ -64,8 +64,8 @@ class Lane(Generic[M]):
     def leads(self, member: M) -> bool:
         return self._leader is member
 
-    def present(self, most: int) -> list[M]:
-        """The first ``most`` members that wait for an answer."""
+    def present(self, most: int | None = None) -> list[M]:
+        """The first ``most`` members that wait for an answer, or all."""
         with self._lock:
             return [member for member in self._members if not member.has_left][:most]
 

@@ -18,9 +18,6 @@ from lakevilla.publishing.publish import Published, publish_table
 from lakevilla.publishing.turn import Turn
 from lakevilla.store.effects import Program
 
-#: Any number of wishes is granted by one walk of the log.
-_MOST = 1_000_000
-
 
 @dataclass(slots=True, eq=False)
 class Wish(Member[Published | LakeVillaError]):
@@ -53,7 +50,7 @@ def _lane(context: Context, location: str) -> Lane[Wish]:
 
 
 def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]:
-    wishes = lane.present(_MOST)
+    wishes = lane.present()  # any number of them is granted by one walk of the log
     newest = max((wish.head for wish in wishes), key=lambda head: head.replacement)
     known = context.held
     if (
@@ -67,7 +64,7 @@ def _publish(context: Context, lane: Lane[Wish], location: str) -> Program[None]
     # A newer HEAD has pending what an older one has, unless its log has it by now,
     # or a reconcile commit stands in its place: so all the wishes are granted.
     def is_ours(txn: str) -> bool:
-        return any(not wish.ours or txn in wish.ours for wish in lane.present(_MOST))
+        return any(not wish.ours or txn in wish.ours for wish in lane.present())
 
     answer: Published | LakeVillaError
     try:

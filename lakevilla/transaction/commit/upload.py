@@ -44,7 +44,8 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
     if unguarded and _may_be_proposed(txn):
-        looks = [_look_at_all(context, unguarded)]
+        # Both take no longer than a file, and the HEAD that it stands on is old by now.
+        looks = [_look_at_all(context, unguarded, most=1)]
     # Noted before they are asked for: an interruption in between leaves some of
     # them stored, and an abort must find them.
     txn.work.stored.extend(named)
@@ -62,8 +63,7 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     ]
     if outdated:
         # The race is lost: the newer HEAD tells what was published, and from where to look on.
-        yield from context.head()
-        yield from parallel([look_above(context, place, again=True) for place in outdated])
+        yield from _look_at_all(context, outdated)
 
 
 def _may_be_proposed(txn: TransactionState) -> bool:
@@ -73,13 +73,10 @@ def _may_be_proposed(txn: TransactionState) -> bool:
     return is_old and commits_of(context).is_crowded(context) and is_plain(txn)
 
 
-def _look_at_all(context: Context, tables: Sequence[str]) -> Program[bool]:
-    """HEAD as it is now, and then the looks above it: both take no longer than a file.
-
-    In a crowd the HEAD that the transaction stands on is old by now.
-    """
+def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Program[bool]:
+    """HEAD as it is now, and then the looks above it: nothing is there that it does not tell."""
     yield from context.head()
-    yield from parallel([look_above(context, place, again=True, most=1) for place in tables])
+    yield from parallel([look_above(context, one, again=True, **options) for one in tables])
     return False
 
 

@@ -13,7 +13,7 @@ from lakevilla.global_log.commits import seal
 from lakevilla.global_log.head import Head, Reservation, TableState, commits_after
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox import fold
-from lakevilla.inbox.fold import MOST_PENDING, MOST_PENDING_ALONE, take_along, why_left
+from lakevilla.inbox.fold import MOST_PENDING, MOST_PENDING_ALONE, fitting_commit, take_along
 from lakevilla.inbox.proposal import WINDOW, Proposal
 from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.commit.together.candidate import Candidate
@@ -41,12 +41,13 @@ def proposal(lake: MemoryLake, *ids: int, table: str = "a", peer: Peer | None = 
 
 
 def reason(head: Head, one: Proposal, base: Head | None = None) -> str | None:
-    return why_left(base or head, head, one, one.commits[0])
+    found = fitting_commit(base or head, head, one, one.commits[0])
+    return found if isinstance(found, str) else None
 
 
 def after(lake: MemoryLake, head: Head, *proposals: Proposal) -> Head:
     peer = lake.peer()
-    taken = peer.run(take_along(head, head, proposals, peer.context.ids, 0))
+    taken = peer.run(take_along(head, head, proposals, peer.context.ids, 0, 0.0))
     return taken.head
 
 

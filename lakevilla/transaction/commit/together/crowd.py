@@ -38,7 +38,7 @@ from lakevilla.transaction.commit.together.candidate import (
     own_commit,
 )
 from lakevilla.transaction.commit.together.join import admit, join
-from lakevilla.transaction.commit.together.lane import CommitLane
+from lakevilla.transaction.commit.together.lane import MOST, CommitLane
 from lakevilla.transaction.commit.together.proposed import proposed_commit
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
@@ -171,7 +171,7 @@ def _patience(context: Context, head: Head) -> float:
 
 def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
     """HEAD as it is now; None if that has answered somebody, or has ended the proposal."""
-    candidates = lane.present(_ALL)
+    candidates = lane.present()
     try:
         held = yield from context.head()
         assert held is not None, "a lake with a commit under way has a HEAD"
@@ -216,9 +216,9 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
         others = [key for key in keys if key != lane.key]
         lane.read = yield from read_proposals(base.head, others, lane.read)
     except LakeVillaError as error:
-        lane.answer({one: _failed(one.txn, error) for one in lane.present(_ALL)})
+        lane.answer({one: _failed(one.txn, error) for one in lane.present()})
         return
-    candidates = lane.present(_MOST_OWN)
+    candidates = lane.present(MOST)
     if (yield from _tell(lane, candidates, base)):
         return
     joined = yield from join(context, base, candidates)
@@ -228,7 +228,12 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
     proposals = [one for one in lane.read.values() if one is not None]
     try:
         taken = yield from take_along(
-            base.head, joined.head, proposals, context.ids, context.now_ms()
+            base.head,
+            joined.head,
+            proposals,
+            context.ids,
+            context.now_ms(),
+            context.settings.checked_tip_seconds,
         )
     except LakeVillaError:
         taken = Taken(joined.head, {})  # what is wrong with others' tables stops nobody here
@@ -278,9 +283,3 @@ def _move(context: Context, last: int) -> Program[None]:
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
 
     yield from replace_until_stored(context, change)
-
-
-#: All that are in a lane.
-_ALL = 1_000_000
-#: Own commits in one replacement, as without a crowd.
-_MOST_OWN = 32

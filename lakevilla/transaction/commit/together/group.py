@@ -28,11 +28,9 @@ from lakevilla.transaction.commit.together.candidate import (
 )
 from lakevilla.transaction.commit.together.crowd import commit_in_crowd
 from lakevilla.transaction.commit.together.join import join
-from lakevilla.transaction.commit.together.lane import CommitLane, commits_of
+from lakevilla.transaction.commit.together.lane import MOST, CommitLane, commits_of
 from lakevilla.transaction.commit.together.replacing import begin_replacing, carry_out, look_for
 
-#: Candidates in one replacement; with more, one that fails would hold up too many.
-MOST = 32
 #: How long a lost race may hold a commit back, at most: about two replacements of HEAD on S3. Who
 #: waits longer loses to those who come meanwhile, and they are not fewer then.
 _LONGEST_BACK_OFF_SECONDS = 0.15

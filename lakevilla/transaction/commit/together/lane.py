@@ -10,6 +10,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.lanes import Lane
 from lakevilla.transaction.commit.together.candidate import Candidate
 
+#: Own commits in one replacement; with more, one that fails would hold up too many.
+MOST = 32
 #: Races lost in a row that make a crowd, and for how long it counts as one.
 _RACES = 2
 _CROWDED_SECONDS = 2.0

@@ -29,6 +29,7 @@ from lakevilla.transaction.commit.together.group import commit_together
 from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.redo import rebase as rebasing
 from lakevilla.transaction.redo.rebase import Examination
+from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
 from tests.support.simulated.memory_lake import MemoryLake, Peer
@@ -49,7 +50,11 @@ def lake() -> MemoryLake:
 
 def proposing(peer: Peer, *ids: int, table: str = "a") -> Any:
     """The commit of a process, up to the moment when it has proposed."""
-    process = peer.steps(commit(peer.appending(table, *ids)))
+    return proposed(peer, peer.appending(table, *ids))
+
+
+def proposed(peer: Peer, txn: TransactionState) -> Any:
+    process = peer.steps(commit(txn))
     process.until(INBOX_PREFIX).step()
     return process
 
@@ -125,8 +130,7 @@ def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
 ) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     with pytest.raises(KeyboardInterrupt):
         process.interrupt()
     assert txn.ending.is_in_doubt
@@ -141,8 +145,7 @@ def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
 ) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     first = proposals(lake)
     for number in range(WINDOW):
         with small_limits(False):
@@ -160,8 +163,7 @@ def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
 def test_what_was_fenced_meanwhile_is_taken_by_nobody(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     stranger = lake.peer()
     assert stranger.run(fence(stranger.context, txn.id)) is None
     leading(proposing(lake.peer(), 8)).finish()
@@ -176,8 +178,7 @@ def test_an_error_of_the_store_is_no_answer_while_another_may_take_it(
 ) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     bug = PLANTED["proposed_and_reported_as_undone"]
     with bug.plant() if planted else nullcontext():
         process.until(HEAD)
@@ -210,8 +211,7 @@ def refusing(peer: Peer, strict: set[str]) -> Any:
     """Its owner's commit, up to the moment when by his own judgement it does not fit any more."""
     txn = peer.appending("a", 7)
     strict.add(txn.id)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     while not isinstance(process.next, List):
         process.step()
     for _ in range(2):
@@ -402,8 +402,7 @@ def test_a_damaged_leaf_of_anothers_table_stops_no_leader() -> None:
 def test_commit_called_again_waits_until_nobody_takes_it(lake: MemoryLake) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     with pytest.raises(KeyboardInterrupt):
         process.interrupt()
     last = txn.ending.proposed
@@ -420,8 +419,7 @@ def test_interrupted_as_it_moves_it_is_not_told_to_run_again(
 ) -> None:
     peer = lake.peer()
     txn = peer.appending("a", 7)
-    process = peer.steps(commit(txn))
-    process.until(INBOX_PREFIX).step()
+    process = proposed(peer, txn)
     with pytest.raises(KeyboardInterrupt):
         process.interrupt()
 
