@@ -50,6 +50,7 @@ from lakevilla.store.probe import probe, probe_plain
 from lakevilla.store.runner import Runner
 from lakevilla.tables.dotted_names import meant, path_of
 from lakevilla.transaction.commit.publish import publish_or_tell
+from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
 from lakevilla.transaction.state.transaction import TransactionState
 
 _LOG = logging.getLogger("lakevilla")
@@ -134,9 +135,12 @@ class LakeClient:
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
-        # A thread of its own: a large transaction's upload must not hold up a renewal.
+        # Threads of their own: a large upload must hold up neither a renewal nor a place.
         interval = settings.save_interval_seconds
         self.saver = Heartbeat(self.runner, clock, 3 * interval, self.log, "lakevilla-saver")
+        self.placer = Heartbeat(
+            self.runner, clock, 3 * PLACE_AFTER_SECONDS, self.log, "lakevilla-placer"
+        )
         empty_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
 
@@ -154,6 +158,7 @@ class LakeClient:
 
         What SQL keeps of the tables in memory goes too.
         """
+        self.placer.close()
         self.saver.close()
         self._heartbeat.close()
         self._background.close()

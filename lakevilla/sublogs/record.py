@@ -112,7 +112,7 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that another process needs to go on with a transaction.
 
-    ``isolation``, ``validation``, ``slack`` and ``behind`` as the transaction has them.
+    ``isolation``, ``validation``, ``slack``, ``behind`` and ``defer`` as the transaction has them.
     """
 
     format: int
@@ -132,6 +132,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     validation: Literal["precise", "rules"] = "precise"
     slack: int = 0
     behind: dict[str, int] = {}
+    defer: bool = False
 
 
 def record_key(txn: str) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal, Self, TypeVar
 
-from lakevilla.api.execution.turns import LazySave, Turns
+from lakevilla.api.execution.turns import LatePlaces, LazySave, Turns
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import bind_to_version
 from lakevilla.api.merge import Described
@@ -82,6 +82,7 @@ class ExecutorBase(Generic[Frame]):
         self.keeps_place = False
         self.turns = Turns(state.id)
         self._is_watched = False
+        self._places_are_watched = False
         self._use = Use(state)
         state.phases = client.phases_of(state)
 
@@ -275,6 +276,7 @@ class ExecutorBase(Generic[Frame]):
                     yield
             finally:
                 self._use.end()
+                self._watch_reads()
 
     @contextmanager
     def placing(self, verb: str, table: str | None) -> Generator[None]:
@@ -358,6 +360,16 @@ class ExecutorBase(Generic[Frame]):
             return
         self._is_watched = True
         self.client.saver.add(LazySave(self))
+
+    def _watch_reads(self) -> None:
+        """Have what it has read take its places once it lasts; most have ended before that."""
+        state = self.state
+        if not state.queues or state.standing.queue is not None or not state.work.reads:
+            return
+        if self._places_are_watched or state.state is not Life.OPEN or state.ending.tried:
+            return
+        self._places_are_watched = True
+        self.client.placer.add(LatePlaces(self))
 
     # -- tables and the lake -------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Whose turn it is with a transaction: a thread's verb, or the thread that saves it between two.
+"""Whose turn it is with a transaction: a thread's verb, or a thread's that serves it between two.
 
 A verb that finds another thread's verb is refused: a transaction belongs to one thread at a
 time. One that finds it being saved waits, for its caller has done nothing wrong.
@@ -15,7 +15,9 @@ from typing import Protocol
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.store.effects import Program
+from lakevilla.transaction.queue.places import place_reads
 from lakevilla.transaction.state.due import is_due_between_verbs
+from lakevilla.transaction.state.late_reads import is_due_for_places, unplaced_reads
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.save import save
@@ -133,6 +135,46 @@ class LazySave:
         fresh = saved is not None and now - saved.at < self._seconds
         self._looked = saved.at if saved is not None and fresh else now
         return not _is_over(state)
+
+
+class LatePlaces:
+    """Takes the places of what a transaction has read, once it has lasted (``Renewable``).
+
+    Between two verbs, so what it does is as a verb's: nothing of the transaction moves
+    meanwhile, and a commit or an abort that comes next gives back what was taken.
+    """
+
+    def __init__(self, executor: Lasting) -> None:
+        self._executor = weakref.ref(executor)
+        self._looked = executor.client.context.clock.elapsed()
+        self.key = id(executor.state)
+        self.txn_id = executor.state.id
+
+    @property
+    def held_at(self) -> float | None:
+        executor = self._executor()
+        return None if executor is None or not _needs_places(executor.state) else self._looked
+
+    def renew(self) -> Program[bool]:
+        """Take them, if it is between two verbs. False once it has all that it needs."""
+        executor = self._executor()
+        if executor is None or not _needs_places(executor.state):
+            return False
+        client, state = executor.client, executor.state
+        with executor.turns.between_verbs() as may:
+            if may and is_due_for_places(state):
+                try:
+                    client.ensure_safe_store()
+                    yield from place_reads(state)
+                except LakeVillaError as error:
+                    # Without a place it may lose to others once more, and no row.
+                    client.log(f"could not place transaction {state.id} now: {error}", state.id)
+        self._looked = client.context.clock.elapsed()
+        return _needs_places(state)
+
+
+def _needs_places(state: TransactionState) -> bool:
+    return not _is_over(state) and bool(unplaced_reads(state))
 
 
 def _is_over(state: TransactionState) -> bool:

@@ -36,7 +36,7 @@ from lakevilla.testing.histories.kinds import BODIES, lists
 from lakevilla.testing.histories.plan import Level
 from lakevilla.testing.world.client import Client
 from lakevilla.testing.world.faults import Fault
-from lakevilla.testing.world.heartbeat import SimulatedHeartbeat
+from lakevilla.testing.world.heartbeat import SimulatedHeartbeat, think
 from lakevilla.testing.world.interrupts import Moment, interrupted
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.state.features import Feature
@@ -183,7 +183,7 @@ def _once(
                 # Goes away without a word; whoever wants may go on with it.
                 raise _GoneAwayError
             if client.random.random() < 0.5:
-                yield from sleep(3 * client.random.random())
+                yield from think(core, 3 * client.random.random())
                 yield from lists(Hand(world, attempt), client)
 
     return attempt, (yield from _conclude(world, context, client, attempt, body()))

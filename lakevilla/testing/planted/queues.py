@@ -16,7 +16,7 @@ from lakevilla.sublogs.record import Edge, TxnRecord
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.queue import ahead, give_way, late, places, reservation, stale
 from lakevilla.transaction.queue import wait as waiting
-from lakevilla.transaction.state import record
+from lakevilla.transaction.state import late_reads, record
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.values import HeldTicket
@@ -126,6 +126,40 @@ def state_before_marker() -> Iterator[None]:
 def appends_pass_everybody() -> Iterator[None]:
     """Who holds no place does not look whether others do."""
     with instead(places.unplaced_appends, lambda txn: []):
+        yield
+
+
+@planted(for_histories=False)
+def reads_take_no_place() -> Iterator[None]:
+    """What was read is forgotten when places are taken."""
+    with instead(late_reads.unplaced_reads, lambda txn: {}):
+        yield
+
+
+@planted(for_histories=False)
+def nobody_places_those_who_think() -> Iterator[None]:
+    """Who reads and thinks for long has no place before he writes."""
+    with instead(late_reads.is_due_for_places, lambda txn: False):
+        yield
+
+
+@planted(for_histories=False)
+def readers_take_places_at_once() -> Iterator[None]:
+    """Who only reads pays for a place, as one who writes."""
+    with instead(late_reads.may_read_without_place, lambda txn: False):
+        yield
+
+
+@planted(for_histories=False)
+def heartbeat_leaves_marker() -> Iterator[None]:
+    """What was placed between two verbs is nobody's when the transaction ends."""
+
+    def place_reads(txn: Any) -> Program[None]:
+        yield from original(txn)
+        txn.standing.queue = None
+
+    original = places.place_reads
+    with instead(original, place_reads):
         yield
 
 

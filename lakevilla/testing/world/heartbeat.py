@@ -6,6 +6,8 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.store.effects import Program, sleep
 from lakevilla.sublogs.lease import Renewable
 from lakevilla.testing.world.client import Client
+from lakevilla.transaction.queue.places import place_reads
+from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS, is_due_for_places
 from lakevilla.transaction.state.transaction import TransactionState
 
 
@@ -49,3 +51,22 @@ class SimulatedHeartbeat:
                 if not lives:
                     self._forget(record.key)
         self._runs = False
+
+
+def think(txn: TransactionState, seconds: float) -> Program[None]:
+    """The caller of a transaction pauses between two verbs; its heartbeat may take its places.
+
+    It is one strand with the caller's, since a verb that comes meanwhile waits for it.
+    """
+    while seconds > 0 and txn.bound.is_bound:
+        pause = min(seconds, PLACE_AFTER_SECONDS)
+        yield from sleep(pause)
+        seconds -= pause
+        if is_due_for_places(txn):
+            try:
+                yield from place_reads(txn)
+            except LakeVillaError:
+                continue  # the store's bad moment: again at the next look
+        if txn.standing.queue is not None:
+            break
+    yield from sleep(seconds)

@@ -17,6 +17,11 @@ from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.operations import is_append
 from lakevilla.sublogs.record import Access
+from lakevilla.transaction.state.late_reads import (
+    is_due_for_places,
+    may_read_without_place,
+    unplaced_reads,
+)
 from lakevilla.transaction.state.life import Life
 from lakevilla.transaction.state.record import create_record, delete_record
 from lakevilla.transaction.state.transaction import TransactionState
@@ -27,15 +32,20 @@ def missing_places(txn: TransactionState, wanted: Mapping[str, Access]) -> dict[
     """The places to be taken: none that is held is strong enough.
 
     Without Feature.CT, and for transactions that write nothing, there are no queues. What
-    is only appended to needs no place before the commit, and often none then.
+    is only appended to needs no place before the commit, and often none then. Reads take
+    theirs with the first write, whichever it is (note 25).
     """
     if not txn.queues:
         return {}
+    only_reads = all(access == "read" for access in wanted.values())
+    if only_reads and may_read_without_place(txn):
+        return {}
     queue = txn.standing.queue
+    placed = {table: access for table, access in wanted.items() if access != "append"}
     return {
         table: access
-        for table, access in wanted.items()
-        if access != "append" and (queue is None or not queue.covers(table, access))
+        for table, access in {**unplaced_reads(txn), **placed}.items()
+        if queue is None or not queue.covers(table, access)
     }
 
 
@@ -55,6 +65,16 @@ def enter(txn: TransactionState, wanted: Mapping[str, Access]) -> Program[bool]:
             takes.append(create_record(txn))
         met_nobody: list[Any] = yield from parallel(takes)
         return all(met_nobody[: len(missing)])
+
+
+def place_reads(txn: TransactionState) -> Program[None]:
+    """Take the places of what it has read, if it has lasted: between two verbs (note 25).
+
+    HEAD is not asked: what its caller has seen it can't take back, and who has changed it in
+    the meantime is met at the commit.
+    """
+    if is_due_for_places(txn):
+        yield from enter(txn, unplaced_reads(txn))
 
 
 def _take_place(txn: TransactionState, table: str, access: Access) -> Program[bool]:

@@ -141,8 +141,14 @@ def touch(
     relies_on_rows = probing or access in ("read", "write")
     if was_bound and txn.reads_newest and relies_on_rows and set(missing) - txn.bound.current:
         # Not bound to one state of the lake: each table as it is when its rows first matter.
+        warm = _warm(txn, missing) if probing else []
         with during("version"):
-            txn.bound.held = yield from txn.context.head()
+            held, *_ = yield from parallel(
+                [txn.context.head(), *(probe(txn.context, tail) for tail in warm)]
+            )
+        assert isinstance(held, HeldHead | None)
+        txn.bound.held = held
+        txn.bound.fresh.update(tail.location for tail in warm)
     yield from parallel([_open_table(txn, location, probing) for location in missing])
     if access is not None and txn.queues:
         yield from enter(txn, dict.fromkeys(wanted, access))
@@ -184,7 +190,8 @@ def take_places(
 
     HEAD, and with ``probing`` the logs, are asked in the round of the places. Who commits
     between the two is met at the commit, as without queues. An append relies on no state,
-    so it takes its place when it commits, if anybody is ahead.
+    so it takes its place when it commits, if anybody is ahead; a read takes its place with
+    the first write, and what was read until then goes with it (note 25).
     """
     wanted = list(locations)
     if not missing_places(txn, dict.fromkeys(wanted, access)):
@@ -237,7 +244,8 @@ def _enter_further(
     txn: TransactionState, places: Mapping[str, Access], *, probing: bool
 ) -> Program[bool]:
     """Take further places, with HEAD in the same round; whether to move to the newest HEAD."""
-    warm = _warm(txn, places) if probing else []
+    # What it has read before was looked at then, and takes its place only now.
+    warm = _warm(txn, set(places) - txn.bound.fresh) if probing else []
     probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
     with during("version"):
         held, met_nobody, *_ = yield from parallel(

@@ -216,6 +216,7 @@ def _sublog(txn: TransactionState) -> Sublog:
         txn.options.validation,
         txn.options.slack,
         txn.work.behind,
+        txn.options.defer,
     )
 
 
@@ -332,6 +333,7 @@ def _revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Trans
         isolation=sublog.isolation,
         validation=sublog.validation,
         slack=sublog.slack,
+        defer=sublog.defer,
         metadata=dict(sublog.metadata),
         applications=dict(sublog.applications),
     )

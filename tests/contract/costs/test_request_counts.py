@@ -18,6 +18,7 @@ from lakevilla.store.base import Condition, Failure, GetOutcome, Refused, Store,
 from lakevilla.store.effects import Effect, Sleep
 from lakevilla.store.runner import Requests
 from lakevilla.store.wrapped import WrappedStore
+from lakevilla.transaction.state import late_reads
 from tests.support.places import Place
 from tests.support.tables import accounts, values
 from tests.support.traces import Trace, cost, rounds, steps
@@ -382,6 +383,45 @@ def test_each_set_of_a_queue_is_one_round(lake: lv.Lake, count: int) -> None:
     assert len([1 for verb, _ in last if verb == "delete"]) == count + 1
 
 
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+@pytest.mark.parametrize("features", QUEUED)
+def test_reads_that_end_soon_cost_the_same_with_queues(
+    lake: lv.Lake, features: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
+    tables = warm(lake, count)
+
+    def read(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.read(table, where="id = 1")
+
+    without = run_with(lake, RCTI & ~lv.Feature.CT, read)
+    queued = run_with(lake, QUEUED[features], read)
+    # Without isolation HEAD is asked for again, beside the log of each further table.
+    newest = 0 if features == "R|CT|I" else count - 1
+    assert cost(lake, queued).minus(cost(lake, without)) == Requests(get=newest)
+    assert len(steps(lake, queued)) == len(steps(lake, without)), "no round more"
+
+
+@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+def test_what_was_read_is_placed_with_the_first_write_in_one_round(
+    lake: lv.Lake, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
+    tables = warm(lake, count)
+
+    def work(txn: lv.Transaction) -> None:
+        for table in tables:
+            txn.read(table, where="id = 1")
+        txn.update(tables[0], {"balance": "balance + 1"}, where="id = 1")
+
+    found = steps(lake, run_with(lake, RCTI, work))
+    placing = [s for s in found if any(v == "put" and "/markers/" in key for v, key in s)]
+    assert len(placing) == 1
+    asked = [verb for verb, key in placing[0] if "/markers" in key or "/txns/" in key]
+    assert sorted(asked) == ["list"] * count + ["put"] * (count + 1)
+
+
 @pytest.mark.parametrize("features", QUEUED)
 def test_a_read_only_transaction_costs_the_same_with_queues(lake: lv.Lake, features: str) -> None:
     tables = warm(lake, 2, guarded=True)
@@ -471,7 +511,7 @@ def test_an_escalation_is_one_replacement_of_head_more(local_place: Place, lake:
     assert len([key for key in deleted if "/markers/" in key]) == 1
 
 
-@pytest.mark.parametrize("count", QUEUE_WIDTHS)
+@pytest.mark.parametrize("count", [*QUEUE_WIDTHS, 8, 32])
 def test_reading_then_writing_in_ones_turn_is_2k_list_and_k_and_1_put_and_delete(
     lake: lv.Lake, count: int
 ) -> None:

@@ -141,7 +141,7 @@ def test_what_is_no_ticket_by_its_name_is_ignored(lake: lv.Lake, name: str) -> N
     key = f"x/_lakevilla/markers/{name}"
     store(lake, key, b"not ours")
     with lake.transaction(R | CT, wait_timeout_seconds=0) as txn:
-        txn.read("x")
+        txn.delete("x", "false")
         assert tickets(lake, "x") == [1]
 
 

@@ -206,6 +206,7 @@ def test_the_doctor_shows_each_queue_in_order(shop: Place, operator: lv.Lake) ->
         first, second = begin(lake, "stock"), begin(lake, "stock", "orders")
         third = lake.transaction(QUEUED)
         third.read("stock")
+        third.append("orders", operator.snapshot().read("orders"))  # places what was read
         before = contents(shop.root)
         report = operator.doctor()
         assert contents(shop.root) == before

@@ -73,18 +73,20 @@ def test_a_place_is_taken_at_the_first_use_and_given_back_by_the_commit(
     with place.connect() as lake, place.connect() as other:
         with lake.transaction(QUEUED[features]) as txn:
             assert left_over(other, "x", "y", "z") == []
-            txn.read("x")
+            txn.append("z", accounts(1))
+            assert left_over(other, "x", "y", "z") == []
+            add(txn, "x")
             assert (tickets(other, "x"), tickets(other, "y")) == ([1], [])
             assert records(other) == [f"_lakevilla/txns/{txn.id}.json"]
-            add(txn, "y")
-            txn.append("z", accounts(1))
-            assert [tickets(other, table) for table in "xyz"] == [[1], [1], []]
+            txn.read("y")
+            add(txn, "y", row=1)
+            assert [tickets(other, table) for table in "xyz"] == [[1], [1, 2], []]
             assert len(records(other)) == 1
         assert left_over(other, "x", "y", "z") == []
         assert txn.result is not None
         assert txn.result.versions is not None
-        assert set(txn.result.versions) == {"y", "z"}
-        assert balance(other, "y") == 101
+        assert set(txn.result.versions) == {"x", "y", "z"}
+        assert balance(other, "x") == 101
 
 
 @pytest.mark.parametrize("end", ["abort", "exception", "verb", "commit", "interrupt"])
@@ -186,6 +188,7 @@ def test_a_misspelt_name_leaves_nothing_behind(
 def test_read_and_then_written_is_a_second_place_behind_the_first(memory_place: Place) -> None:
     with memory_place.connect() as lake:
         with lake.transaction(R | CT) as txn:
+            add(txn, "y")
             txn.read("x")
             txn.read("x", where="id = 1")
             assert tickets(lake, "x") == [1]
@@ -194,7 +197,7 @@ def test_read_and_then_written_is_a_second_place_behind_the_first(memory_place: 
             txn.append("x", accounts(1))
             txn.delete("x", "id = 2")
             assert tickets(lake, "x") == [1, 2]
-        assert left_over(lake, "x") == []
+        assert left_over(lake, "x", "y") == []
         with lake.transaction(R | CT) as txn:
             txn.append("x", accounts(1))
             txn.append("x", accounts(1))

@@ -28,6 +28,16 @@ CATCHERS = {
     "failed_is_not_renewed": lambda: (
         queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCTI)
     ),
+    "heartbeat_leaves_marker": lambda: (
+        queues.test_a_place_that_was_taken_while_its_owner_thought_goes_with_the_transaction(
+            RCTI, "by reading alone"
+        )
+    ),
+    "nobody_places_those_who_think": lambda: (
+        queues.test_whoever_thinks_between_reading_and_writing_goes_before_those_who_come_meanwhile(
+            RCTI
+        )
+    ),
     "nobody_steps_back": (
         queues.test_whoever_takes_number_one_before_those_that_wait_steps_behind_them
     ),
@@ -35,9 +45,15 @@ CATCHERS = {
         queues.test_a_marker_that_lands_before_its_record_is_waited_for(RCTI)
     ),
     "places_given_back_too_early": lambda: (
-        queues.test_scenario_10_transaction_that_is_run_again_keeps_its_id_and_its_place(RCT)
+        queues.test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(RCT)
     ),
     "put_off_takes_no_place": lambda: put_off.test_what_is_put_off_waits_for_those_ahead(RCTI),
+    "readers_take_places_at_once": lambda: (
+        queues.test_whoever_only_reads_and_ends_soon_asks_nothing_of_the_queues(RCTI)
+    ),
+    "reads_take_no_place": lambda: queues.test_the_first_write_takes_the_places_of_what_was_read(
+        RCTI, "append"
+    ),
     "rerun_counts_as_ended": lambda: (
         queues.test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(RCTI)
     ),

@@ -14,9 +14,11 @@ from lakevilla.sublogs.record import record_key
 from lakevilla.testing.checks import invariants
 from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.heartbeat import think
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.queue.places import leave
 from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.late_reads import PLACE_AFTER_SECONDS
 from lakevilla.transaction.state.record import renew
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
@@ -32,6 +34,7 @@ from tests.support.simulated.commits import (
     alone,
     balances,
     begin,
+    end,
     lake,
     read,
     simulation_client,
@@ -52,6 +55,10 @@ def settled(simulation, *tables):
     invariants.all_or_nothing(simulation.store, tables)
     invariants.every_marker_ends(simulation.store, tables)
     return balances(simulation, *tables)
+
+
+def _markers(simulation):
+    return sorted(key for key in simulation.store.objects if "/_lakevilla/markers/" in key)
 
 
 def increment(table="a", amount=1, features=RI):
@@ -75,7 +82,7 @@ def set_from_read(table="a", amount=1, *, pause=0.0):
 
     def body(txn):
         seen = yield from read(txn, table, "id = 0")
-        yield from sleep(pause)
+        yield from think(txn, pause)
         yield from add_to(txn, table, amount)
         return seen
 
@@ -294,6 +301,83 @@ def test_transaction_that_has_lost_keeps_its_place_until_it_is_run_again(feature
 
 
 @QUEUED
+def test_whoever_thinks_between_reading_and_writing_goes_before_those_who_come_meanwhile(features):
+    simulation = lake()
+    thinker = Member(simulation, "thinker", set_from_read(pause=10.0), features)
+    others = [Member(simulation, f"o{n}", increment_body(), features, after=1.0) for n in range(3)]
+    simulation.run()
+    assert [m.result for m in (thinker, *others)] == ["committed"] * 4
+    assert len(thinker.ids) == 1, "it has lost to nobody"
+    assert all(thinker.ended < other.ended for other in others)
+    assert settled(simulation)["a"][0] == 104
+
+
+@QUEUED
+@pytest.mark.parametrize("ends", ["by reading alone", "by a write", "by an abort"])
+def test_a_place_that_was_taken_while_its_owner_thought_goes_with_the_transaction(features, ends):
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client, features)
+        yield from read(txn, "a", "id = 0")
+        yield from think(txn, 1.0)
+        held = _markers(simulation)
+        if ends == "by an abort":
+            yield from end(txn)
+            return held
+        if ends == "by a write":
+            yield from add_to(txn, "a", 1)
+        yield from commit(txn)
+        return held
+
+    assert len(alone(simulation, program, "one")) == 1
+    assert _markers(simulation) == []
+
+
+@QUEUED
+def test_whoever_only_reads_and_ends_soon_asks_nothing_of_the_queues(features):
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client, features)
+        yield from read(txn, "a", "id = 0")
+        yield from think(txn, PLACE_AFTER_SECONDS / 2)
+        yield from read(txn, "b", "id = 0")
+        yield from commit(txn)
+
+    asked = []
+    reader = Process(simulation, program, "reader")
+    while not reader.done:
+        request, _ = reader.step()
+        asked.append(getattr(request, "key", "") or getattr(request, "prefix", ""))
+    reader.finish()
+    assert not [key for key in asked if "/markers" in key or "/txns" in key]
+
+
+@QUEUED
+@pytest.mark.parametrize("write", ["update", "append"])
+def test_the_first_write_takes_the_places_of_what_was_read(features, write):
+    simulation = lake()
+
+    def program(client):
+        txn = begin(client, features)
+        yield from read(txn, "a", "id = 0")
+        assert _markers(simulation) == []
+        if write == "update":
+            yield from add_to(txn, "b", 1)
+        else:
+            rows = pa.table({"id": [7], "balance": [0], "items": [""]}, schema=SCHEMA)
+            yield from append(txn, "b", rows.to_reader())
+        held = _markers(simulation)
+        yield from commit(txn)
+        return held
+
+    held = [key.split("/")[0] for key in alone(simulation, program, "one")]
+    assert held == (["a", "b"] if write == "update" else ["a"])
+    assert _markers(simulation) == []
+
+
+@QUEUED
 def test_key_of_a_transaction_that_was_run_again_is_done_for_its_own_process_too(features):
     simulation = lake()
     told = []
@@ -449,8 +533,10 @@ def test_scenario_11_append_that_has_passed_the_queue_and_was_read_half_is_not_c
         return (yield from commit(txn))
 
     half = Process(simulation, reader, "reader")
-    # It has its place in a, and the state of a; and nothing yet of b.
-    half.until("b/_lakevilla/markers")
+    # It has the state of a, and nothing yet of b: that begins with the next HEAD.
+    half.until(HEAD, Get)
+    half.step()
+    half.until(HEAD, Get)
 
     def appender(client):
         txn = begin(client, RCT, wait_timeout_seconds=0.0)

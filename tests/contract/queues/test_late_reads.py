@@ -1,0 +1,155 @@
+"""Reads with Feature.CT take their places late: with the first write, or once they have lasted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.api.execution.turns import LatePlaces
+from lakevilla.transaction.state import late_reads
+from tests.support.places import Place, fill
+from tests.support.queues import PATIENCE_SECONDS, QUEUED, left_over, records, tickets
+from tests.support.stores import InterruptedStore
+from tests.support.tables import accounts
+
+BOTH = ["R|CT", "R|CT|I"]
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transaction lasts long enough here, however busy the machine is."""
+    monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 3600.0)
+
+
+def let_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is open has lasted, at the next look of the thread that places it."""
+    monkeypatch.setattr(late_reads, "PLACE_AFTER_SECONDS", 0.0)
+
+
+def bank(place: Place) -> None:
+    fill(place, {table: accounts(3) for table in "xy"})
+    with place.connect() as lake, lake.transaction() as txn:
+        for table in "xy":
+            txn.update(table, {"balance": "balance"}, "id = 0")
+
+
+def wait_for_place(lake: lv.Lake, table: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not tickets(lake, table):
+        assert time.monotonic() < deadline, "no place was taken"
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("features", BOTH)
+def test_a_read_takes_no_place_and_the_first_write_takes_those_of_all_reads(
+    local_place: Place, features: str
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        with lake.transaction(QUEUED[features]) as txn:
+            txn.read("x")
+            txn.sql("SELECT * FROM y")
+            assert left_over(lake, "x", "y") == []
+            txn.update("y", {"balance": "balance + 1"}, "id = 0")
+            # The write covers what was read of its own table.
+            assert (tickets(lake, "x"), tickets(lake, "y")) == ([1], [1])
+            assert records(lake) == [f"_lakevilla/txns/{txn.id}.json"]
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.usefixtures("never")
+def test_an_append_takes_the_places_of_what_was_read_and_none_of_its_own(
+    local_place: Place,
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        with lake.transaction(QUEUED["R|CT|I"]) as txn:
+            txn.read("x")
+            txn.append("y", accounts(1))
+            assert (tickets(lake, "x"), tickets(lake, "y")) == ([1], [])
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("ends", ["by reading alone", "by a write", "by an abort"])
+@pytest.mark.parametrize("features", BOTH)
+def test_who_reads_and_lasts_is_placed_and_gives_it_back(
+    local_place: Place, features: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        txn = lake.transaction(QUEUED[features])
+        txn.read("x")
+        let_last(monkeypatch)
+        wait_for_place(lake, "x")
+        if ends == "by an abort":
+            txn.abort()
+        else:
+            if ends == "by a write":
+                txn.update("y", {"balance": "balance + 1"}, "id = 0")
+            txn.commit()
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_end_that_comes_while_the_place_is_taken_waits_for_it_and_leaves_no_marker(
+    local_place: Place, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake, ThreadPoolExecutor(1) as pool:
+        placing, may_go_on = threading.Event(), threading.Event()
+
+        def meanwhile() -> None:
+            placing.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+
+        runner = lake._client.runner
+        runner.store = InterruptedStore(runner.store, lambda key: "/markers/" in key, meanwhile)
+        txn = lake.transaction(QUEUED["R|CT|I"])
+        txn.read("x")
+        let_last(monkeypatch)
+        assert placing.wait(PATIENCE_SECONDS)
+        ended = pool.submit(txn.commit if end == "commit" else txn.abort)
+        assert not ended.done()
+        may_go_on.set()
+        ended.result(PATIENCE_SECONDS)
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.usefixtures("never")
+def test_one_that_has_ended_is_not_placed_any_more(
+    local_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank(local_place)
+    with local_place.connect() as lake:
+        lake._client.placer.close()  # this test is the thread
+        txn = lake.transaction(QUEUED["R|CT|I"])
+        txn.read("x")
+        place = LatePlaces(txn._executor)
+        txn.commit()
+        let_last(monkeypatch)
+        assert not lake._client.run(place.renew())
+        assert place.held_at is None
+        assert left_over(lake, "x", "y") == []
+
+
+@pytest.mark.usefixtures("never")
+def test_a_resumed_transaction_goes_on_putting_off(local_place: Place) -> None:
+    bank(local_place)
+    features = lv.Feature.R | lv.Feature.I
+    with local_place.connect() as lake, local_place.connect() as other:
+        txn = lake.transaction(features, defer=True)
+        txn.update("x", {"balance": "balance + 1"}, "id = 0")
+        txn.save()
+        with other.resume(txn.id) as resumed:
+            assert resumed._executor.state.puts_off
+            resumed.update("y", {"balance": "balance + 1"}, "id = 0")
+            assert all(done.deferred for done in resumed._executor.state.work.done)
+        read = [other.snapshot().read(t, where="id = 0")["balance"].to_pylist() for t in "xy"]
+        assert read == [[101], [101]]
