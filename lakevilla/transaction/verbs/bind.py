@@ -245,7 +245,8 @@ def _enter_further(
 ) -> Program[bool]:
     """Take further places, with HEAD in the same round; whether to move to the newest HEAD."""
     # What it has read before was looked at then, and takes its place only now.
-    warm = _warm(txn, set(places) - txn.bound.fresh) if probing else []
+    unseen = [place for place in places if place not in txn.bound.fresh]
+    warm = _warm(txn, unseen) if probing else []
     probes: list[Program[object]] = [probe(txn.context, tail) for tail in warm]
     with during("version"):
         held, met_nobody, *_ = yield from parallel(
