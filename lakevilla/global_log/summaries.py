@@ -88,6 +88,14 @@ def summarize(changes: Sequence[Change], columns: Sequence[str], allowance: int)
     return Summary(tuple(added), tuple(removed))
 
 
+def together(summaries: Sequence[Summary]) -> Summary:
+    """One that tells what all of them tell."""
+    return Summary(
+        tuple(file for one in summaries for file in one.added),
+        tuple(file for one in summaries for file in one.removed),
+    )
+
+
 def statistics_text(added: Added) -> str:
     """The statistics as the log's JSON, with the columns that are known."""
     bounds = added.bounds

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lakevilla.expressions.parse import parse_predicate
@@ -9,6 +11,7 @@ from lakevilla.formats.base import Change
 from lakevilla.formats.files import DataFile
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import Head, TableState, Touch
+from lakevilla.global_log.repo import HeldHead
 from lakevilla.global_log.summaries import summarize
 from lakevilla.lake.context import Context
 from lakevilla.store.effects import Get
@@ -21,11 +24,14 @@ from lakevilla.sublogs.operations import (
     Optimize,
     QuerySource,
 )
+from lakevilla.transaction.commit.together.join import admit
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation import overlap
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome, rewritten
+from tests.support.simulated.memory_lake import MemoryLake
 
 LOW, HIGH = data_file("low", 0, 9), data_file("high", 10, 19)
 STATE = TableState("one", 0)
@@ -193,3 +199,28 @@ def test_what_is_put_off_is_performed_on_what_came(txn: TransactionState, head: 
     where = parse_predicate("id < 10")
     by_hand.did(txn, Delete("t", where), Change(), deferred=True)
     assert not cleared(txn, after(head, Change(adds=(data_file("far", 100, 109),))))
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_all_summaries_are_looked_at_at_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = MemoryLake()
+    peer = lake.peer()
+    txn = peer.begin()
+    peer.add(txn, "a", 1)
+    candidate = peer.candidate(txn)
+    other = lake.peer()
+    for number in range(count):
+        other.commit(other.appending("a", 100 + number))
+    looked: list[int] = []
+
+    def may_hold(layout: Any, asked: Any, added: Any) -> bool:
+        files = list(added)
+        looked.append(len(files))
+        return original(layout, asked, files)
+
+    original = overlap.may_hold
+    monkeypatch.setattr(overlap, "may_hold", may_hold)
+    head = lake.head
+    step = peer.run(admit(HeldHead(head, candidate.held.token), head, candidate))
+    assert isinstance(step, Head)
+    assert looked == [count]
