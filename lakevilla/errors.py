@@ -20,6 +20,8 @@ __all__ = [
     "InvalidOperation",
     "LakeVillaError",
     "LakeVillaWarning",
+    "RefExists",
+    "RefNotFound",
     "StoreError",
     "TableExists",
     "TableNotFound",
@@ -319,6 +321,38 @@ class VersionNotFound(LakeVillaError):
     """
 
     kind = "version_not_found"
+
+
+class RefNotFound(LakeVillaError):
+    """The lake has no tag of that name.
+
+    Examples
+    --------
+    >>> try:
+    ...     lake.on("yesterday")
+    ... except lv.RefNotFound as error:
+    ...     error.kind
+    'ref_not_found'
+    """
+
+    kind = "ref_not_found"
+
+
+class RefExists(LakeVillaError):
+    """There is already a tag of that name.
+
+    Examples
+    --------
+    >>> _ = lake.tag("closing")
+    >>> try:
+    ...     lake.tag("closing")
+    ... except lv.RefExists as error:
+    ...     error.kind
+    'ref_exists'
+    >>> lake.delete_ref("closing")
+    """
+
+    kind = "ref_exists"
 
 
 class TransactionNotFound(LakeVillaError):

@@ -21,6 +21,7 @@ __all__ = [
     "OptimizeResult",
     "Outcome",
     "QueuePlace",
+    "Ref",
     "Report",
     "TableHistoryEntry",
     "TableQueue",
@@ -503,3 +504,25 @@ class DiscoveredTable(HtmlFields):
     version: int | None
     state: Literal["new", "dropped", "refused"]
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref(HtmlFields):
+    """A state of the lake that has a name and is kept.
+
+    ``version`` is the global version that it is of, ``created_by`` the process that made it.
+
+    Examples
+    --------
+    >>> opening = lake.tag("opening", protected=True)
+    >>> opening.kind, opening.version, opening.protected
+    ('tag', 2, True)
+    """
+
+    name: str
+    kind: Literal["tag"]
+    version: int
+    created: datetime
+    created_by: str
+    protected: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)

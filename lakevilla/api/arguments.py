@@ -299,3 +299,28 @@ def check_columns_by(argument: str, given: object) -> list[str]:
             f"{argument} must be a column's name or a list of names, not {shown(given)}"
         )
     return [str.__str__(name) for name in named]
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """Refuse metadata that is not made of strings; a copy of it."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
+    entries = dict(metadata or {})
+    texts = [text for pair in entries.items() for text in pair]
+    if any(not isinstance(text, str) for text in texts):
+        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
+    broken = [text for text in texts if not is_unicode(text)]
+    if broken:
+        raise InvalidOperation(
+            f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: take it out"
+        )
+    return entries
+
+
+def check_patterns(name: str, patterns: object) -> tuple[str, ...] | None:
+    """Refuse what is no sequence of strings; None stays None."""
+    if patterns is None:
+        return None
+    if isinstance(patterns, str) or not isinstance(patterns, Sequence) or not patterns:
+        raise InvalidOperation(f"{name} is a list of names, not {shown(patterns)}")
+    return tuple(check_text(name, pattern) for pattern in patterns)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from lakevilla.api.arguments import check_choice, check_flag, check_number
+from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
@@ -14,12 +14,13 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN
-from lakevilla.settings import MOST_SECONDS, is_unicode, shown
+from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.parts import Options
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.past import bind_to_ref
 
 __all__ = ["begin_transaction"]
 
@@ -54,7 +55,7 @@ def begin_transaction(
     check_choice("wait", wait, "published", "decided")
     if not isinstance(features, Feature):
         raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
-    entries = _checked_metadata(metadata)
+    entries = check_metadata(metadata)
     _check_timeout(wait_timeout_seconds)
     held = client.context.held
     floor = NO_TXN if held is None else held.head.floor
@@ -76,22 +77,11 @@ def begin_transaction(
     txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
     state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
     state.standing.key = use
+    if client.at is not None:
+        if not options.read_only:
+            raise client.only_reads()
+        bind_to_ref(state, client.at)
     return executor(client, state, wait=wait, durability=durability)
-
-
-def _checked_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
-    entries = dict(metadata or {})
-    texts = [text for pair in entries.items() for text in pair]
-    if any(not isinstance(text, str) for text in texts):
-        raise InvalidOperation(f"metadata maps strings to strings, not {shown(metadata)}")
-    broken = [text for text in texts if not is_unicode(text)]
-    if broken:
-        raise InvalidOperation(
-            f"metadata must be Unicode, and {broken[0]!r} has half of a surrogate pair: take it out"
-        )
-    return entries
 
 
 def _check_timeout(seconds: object) -> None:

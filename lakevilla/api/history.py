@@ -80,7 +80,8 @@ def lake_history(client: LakeClient, limit: int | None) -> list[HistoryEntry]:
     """The lake's commits, newest first."""
     if limit is not None:
         limit = check_number("limit", limit)
-    found = client.run(recorded_commits(client.context, limit))
+    last = None if client.at is None else client.at.head.sequence
+    found = client.run(recorded_commits(client.context, limit, last))
     held = client.context.held
     if held is not None:
         client.run(load_names(held.head))

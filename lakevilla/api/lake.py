@@ -19,6 +19,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
+from lakevilla.api.refs import Refs
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot, once, views
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
@@ -26,7 +27,7 @@ from lakevilla.api.transaction import Transaction
 from lakevilla.client.catalog_names import catalog_names, named_report
 from lakevilla.client.client import LakeClient
 from lakevilla.client.discovering import discover_tables, register_all, register_named
-from lakevilla.client.glance import known_head, lake_html, summary
+from lakevilla.client.glance import lake_html, place_of
 from lakevilla.client.named_tables import NamedTables
 from lakevilla.client.names import resolve
 from lakevilla.display import HtmlList
@@ -50,7 +51,7 @@ from lakevilla.results import (
 )
 from lakevilla.settings import Settings
 from lakevilla.tables import drop_data, registration
-from lakevilla.tables.dropped import is_half_deleted, refuse_in_catalog
+from lakevilla.tables.dropped import is_half_deleted, refuse_to_delete
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs import save
@@ -61,7 +62,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Lake(NamedTables, Hinted, Generic[Frame]):
+class Lake(NamedTables, Refs[Frame], Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     It is safe across threads and can be pickled. As a context manager it waits for background
@@ -112,7 +113,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         self._client.close()
 
     def __repr__(self) -> str:
-        return f"<lakevilla.Lake {self.root}{summary(known_head(self._client))}>"
+        return f"<lakevilla.Lake {self.root}{place_of(self._client)}>"
 
     def _repr_html_(self) -> str:
         return lake_html(self._client)
@@ -550,9 +551,10 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         TableNotFound, InvalidOperation
         """
         delete_data = check_flag("delete_data", delete_data)
+        self._client.main("drop_table")
         location = self._client.location_of(name)
         if delete_data:
-            self._client.run(refuse_in_catalog(self._client.context, location))
+            self._client.run(refuse_to_delete(self._client.context, location))
         if not (delete_data and self._client.run(is_half_deleted(self._client.context, location))):
             with self.transaction() as txn:
                 txn.drop_table(name)
@@ -602,7 +604,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         InvalidOperation
             The root is a table itself, a file, or nothing is there.
         """
-        return discover_tables(self._client)
+        return discover_tables(self._client.main("discover"))
 
     def register(
         self,
@@ -638,6 +640,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             There is no such table, it belongs to another lake, or the name could mean two
             tables.
         """
+        self._client.main("register")
         if check_flag("discover", discover):
             if name is not None or uri is not None:
                 raise InvalidOperation("register takes discover=True, or tables by name, not both")
@@ -663,10 +666,9 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         ------
         TableNotFound
         """
-        self._client.ensure_safe_store()
-        self._client.run(
-            registration.unregister(self._client.context, name, self._client.location_of(name))
-        )
+        client = self._client.main("unregister")
+        location = client.location_of(name)
+        client.run_safely(registration.unregister(client.context, name, location))
 
     def table(self, name: str) -> Table[Frame]:
         """One table of the lake, as it is now.
@@ -792,8 +794,8 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         ------
         AlreadyCommitted, TransactionAborted, TransactionNotFound
         """
-        self._client.ensure_safe_store()
-        client = self._client
+        client = self._client.main("resume")
+        client.ensure_safe_store()
         state = client.run(save.resume(client.context, txn_id, client.owner))
         return Transaction(self._executor(client, state))
 
@@ -813,8 +815,8 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             It has committed or may have: it ended before the kept history begins, or it commits
             by its table's own log entry, which can't be fenced.
         """
-        self._client.ensure_safe_store()
-        self._client.run(recovery.abort(self._client.context, txn_id))
+        client = self._client.main("abort")
+        client.run_safely(recovery.abort(client.context, txn_id))
 
     def guard(self, table: str) -> None:
         """Make other clients refuse to write the table; all of them can still read it.
@@ -890,6 +892,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
         """
         if rebuild_head and confirm_head:
             raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
+        self._client.main("recover")
         if rebuild_head:
             self._client.ensure_safe_store()
             self._client.context.held = None
@@ -916,6 +919,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             Only report what would be deleted.
         """
         dry_run = check_flag("dry_run", dry_run)
+        self._client.main("gc")
         if not self.exists():
             return self._no_lake()
         if not dry_run:
@@ -941,6 +945,7 @@ class Lake(NamedTables, Hinted, Generic[Frame]):
             takes two requests per file. The middle of a file is not read, so a flipped bit
             there is not found.
         """
+        self._client.main("doctor")
         if check_flag("adopt", adopt):
             self._client.ensure_safe_store()
             self._client.run(recovery.adopt_lake(self._client.context))

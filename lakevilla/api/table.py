@@ -444,7 +444,7 @@ class Table(LiveRows, Hinted, Generic[Frame]):
             The table is in a catalog, whose clients clean it up.
         """
         check_hours(self.name, retention_hours)
-        client = self._acting("vacuum")
+        client = self._acting("vacuum").main("vacuum")
         dry_run = check_flag("dry_run", dry_run)
         enforce = check_flag("enforce_retention_duration", enforce_retention_duration)
         if not dry_run:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 from weakref import ReferenceType
 
 from lakevilla.client.background import Background
@@ -33,12 +33,15 @@ from lakevilla.formats.base import TableFormat
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.head import Head, NameMap, shown_names
+from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.maintenance import recovery
 from lakevilla.phases import Phases, Span, during
+from lakevilla.refs.create import freeze
 from lakevilla.results import CommitResult
 from lakevilla.settings import Settings
 from lakevilla.store.backends.routing import LakeStore
@@ -129,6 +132,8 @@ class LakeClient:
             self._listeners.append(Bars())
         self._progress = Progress(clock, self.notify) if self._listeners else None
         self._reopen = reopen
+        #: The ref that it is bound to; None for the lake itself.
+        self.at: Frozen | None = None
         #: The names that were last asked for, while somebody still goes through them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
@@ -136,18 +141,61 @@ class LakeClient:
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
         # Threads of their own: a large upload must hold up neither a renewal nor a place.
-        interval = settings.save_interval_seconds
-        self.saver = Heartbeat(self.runner, clock, 3 * interval, self.log, "lakevilla-saver")
-        self.placer = Heartbeat(
-            self.runner, clock, 3 * PLACE_AFTER_SECONDS, self.log, "lakevilla-placer"
-        )
+        self.saver = self._thread("lakevilla-saver", settings.save_interval_seconds)
+        self.placer = self._thread("lakevilla-placer", PLACE_AFTER_SECONDS)
         empty_after_fork(self.context.lanes)
         self.context.is_callers = is_callers
+
+    def _thread(self, name: str, interval_seconds: float) -> Heartbeat:
+        clock = self.context.clock
+        return Heartbeat(self.runner, clock, 3 * interval_seconds, self.log, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._reopen is None:
             raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
-        return self._reopen()
+        again = self._reopen()
+        return again if self.at is None else (_reopened_on, (self.at.name, *again))
+
+    def on(self, name: str | None) -> Self:
+        """The same client bound to a ref for good, or to the lake itself.
+
+        Raises
+        ------
+        RefNotFound
+        """
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.at = None if name is None else self.run(freeze(self.context, name))
+        return new
+
+    def head(self) -> Head | None:
+        """HEAD as it is now, or as the ref has it that the client is bound to."""
+        if self.at is not None:
+            return self.at.head
+        held = self.run(self.context.head())
+        return None if held is None else held.head
+
+    def main(self, verb: str) -> Self:
+        """This client, if it is bound to no ref. Raises ``InvalidOperation``."""
+        if self.at is None:
+            return self
+        raise InvalidOperation(
+            f"{verb}: the lake at {self.at.base.kind} {self.at.name!r} only reads: "
+            f'`lake.on("{MAIN}")` is the lake itself'
+        )
+
+    def only_reads(self) -> InvalidOperation:
+        """The error for a transaction that is to write where a tag is read."""
+        assert self.at is not None
+        return InvalidOperation(
+            f"{self.at.base.kind} {self.at.name!r} only reads: begin the transaction on the lake "
+            f'itself, which `lake.on("{MAIN}")` gives, or with read_only=True'
+        )
+
+    def run_safely(self, program: Program[T]) -> T:
+        """Carry out a program that writes."""
+        self.ensure_safe_store()
+        return self.run(program)
 
     def run(self, program: Program[T]) -> T:
         """Carry out a program; returns what it returns, and raises what it raises."""
@@ -156,8 +204,11 @@ class LakeClient:
     def close(self) -> None:
         """Wait for what is under way in the background, and renew nothing any more.
 
-        What SQL keeps of the tables in memory goes too.
+        What SQL keeps of the tables in memory goes too. One that is bound to a ref shares all of
+        that with the lake's own client, and leaves it.
         """
+        if self.at is not None:
+            return
         self.placer.close()
         self.saver.close()
         self._heartbeat.close()
@@ -240,8 +291,7 @@ class LakeClient:
         InvalidOperation, TableNotFound
             The name is none, or its catalog has no such table.
         """
-        held = self.run(self.context.head())
-        head = None if held is None else held.head
+        head = self.head()
         return self.resolve(self.names(head, name), name, head)
 
     def resolve(
@@ -424,3 +474,8 @@ def _formats(uri_of: Callable[[str], str]) -> Formats:
         return IcebergFormat(uri_of)
 
     return Formats(DeltaFormat(), later={"iceberg": iceberg})
+
+
+def _reopened_on(name: str, again: Callable[..., LakeClient], given: tuple[Any, ...]) -> LakeClient:
+    """For pickles: a client that is bound to a ref."""
+    return again(*given).on(name)

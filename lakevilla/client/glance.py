@@ -25,8 +25,16 @@ def summary(head: Head | None) -> str:
     return f", version {head.sequence}, {count} table{'' if count == 1 else 's'}{more}"
 
 
+def place_of(client: LakeClient) -> str:
+    """The ref that a client is bound to, and what is known of its state, in few words."""
+    at = "" if client.at is None else f" at {client.at.base.kind} {client.at.name!r}"
+    return f"{at}{summary(known_head(client))}"
+
+
 def known_head(client: LakeClient) -> Head | None:
     """HEAD as it was when it was last looked at."""
+    if client.at is not None:
+        return client.at.head
     return None if client.context.held is None else client.context.held.head
 
 
@@ -57,10 +65,10 @@ def _version(client: LakeClient, location: str, table: TableState) -> str:
 
 def table_names(client: LakeClient) -> TableNames:
     """The names of the lake's tables now, in the order in which they are listed."""
-    held = client.run(client.context.head())
-    if held is not None:
-        client.run(load_all(held.head))
-    listing = TableNames([] if held is None else shown_tables(held.head))
+    head = client.head()
+    if head is not None:
+        client.run(load_all(head))
+    listing = TableNames([] if head is None else shown_tables(head))
     client.listing = ref(listing)
     return listing
 
@@ -84,17 +92,19 @@ def has_table(client: LakeClient, name: object) -> bool:
         location = client.location_of(name)
     except (InvalidOperation, TableNotFound):
         return False
-    held = client.context.held
-    if held is None:
+    head = known_head(client)
+    if head is None:
         return False
-    client.run(load_tables(held.head, [location]))
-    state = held.head.tables.get(location)
+    client.run(load_tables(head, [location]))
+    state = head.tables.get(location)
     return state is not None and not state.dropped
 
 
 def lake_html(client: LakeClient) -> str:
     """The lake as it is now: one GET at most, and what is known already where that fails."""
     note = ""
+    if client.at is not None:
+        return tables_html(f"lake {client.root}{place_of(client)}", client, client.at.head)
     try:
         # Somebody waits for a picture: a store that is away is said at once.
         held = client.runner.without_retries().run(glance(client.context.held))

@@ -7,7 +7,7 @@ Only the files that one commit adds or removes are structs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -377,19 +377,35 @@ class TableFormat(Protocol):
         """
 
     def without_expired(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> TableSnapshot:
         """The table as ``expire`` would leave it."""
 
     def expire(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> Program[bool]:
         """Let go of the states that were replaced before; False: there is nothing that lists them.
+
+        ``held`` are the ids of Iceberg snapshots that stay, for a ref of the lake needs them.
 
         Raises
         ------
         ConflictError
             Others wrote the table each time that it was tried.
+        """
+
+    def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
+        """The keys of all objects below the log that this one state needs.
+
+        Data files, deletion vectors, manifests; those that the log names by URIs by their URIs.
         """
 
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:

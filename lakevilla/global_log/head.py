@@ -13,6 +13,7 @@ import msgspec
 
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.leaves import Leaf, LeafMap
+from lakevilla.global_log.refs import RefEntry, RefMap
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -23,6 +24,8 @@ PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
 #: Wide commits leave sooner: the list takes no more than this, but for what came last.
 COMMITS_BYTES = 80 * 1024
+#: From the first ref or vacuum on: a client that does not know of them would drop them.
+FORMAT_WITH_REFS = 2
 
 
 class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,7 +89,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     ``emptied_ms``: when somebody last noted that he deletes the data of a table that was
     dropped; until ``emptying`` is taken out again he is not through
     (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
-    catalog (docs/design/0016-catalogs.md).
+    catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
+    may have been deleted, or may be yet (docs/design/0030-refs.md).
     """
 
     table_id: str
@@ -98,6 +102,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     emptying: bool = False
     emptied_ms: int | None = None
     catalog: str = ""
+    vacuumed_ms: int | None = None
 
 
 class TableMap(LeafMap[TableState]):
@@ -121,7 +126,7 @@ class NameMap(LeafMap[str]):
 
 
 #: Shared by all lakes without any: what is empty is never cut into leaves.
-_NO_TABLES, _NO_NAMES = TableMap(), NameMap()
+_NO_TABLES, _NO_NAMES, _NO_REFS = TableMap(), NameMap(), RefMap()
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -170,6 +175,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     looked there leaves both as they are.
     """
 
+    FORMAT: ClassVar[int] = FORMAT_WITH_REFS
     REMEDY: ClassVar[str] = (
         "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
     )
@@ -196,6 +202,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     unconfirmed: bool = False
     crowd: int = 0
     listed: int = 0
+    refs: RefMap = _NO_REFS
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
@@ -277,8 +284,12 @@ def successor(
         last = max(now_ms, last + 1)
         added.append(msgspec.structs.replace(commit, timestamp_ms=last))
     added = _with_lives(head.tables, tables or {}, added)
+    if tables and head.format >= FORMAT_WITH_REFS:
+        tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
+    vacuumed = any(state.vacuumed_ms is not None for state in (tables or {}).values())
     return msgspec.structs.replace(
         head,
+        format=max(head.format, FORMAT_WITH_REFS) if vacuumed else head.format,
         nonce=nonce,
         replacement=head.replacement + 1,
         sequence=sequence,
@@ -291,6 +302,13 @@ def successor(
         forgotten=head.forgotten if forgotten is None else forgotten,
         page=head.page if page is None else page,
         reserved=head.reserved if reserved is None else reserved,
+    )
+
+
+def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
+    """A HEAD that is about to be stored, with other refs; None takes one out."""
+    return msgspec.structs.replace(
+        new, format=max(new.format, FORMAT_WITH_REFS), refs=new.refs.updated(refs)
     )
 
 
@@ -330,6 +348,14 @@ def _with_lives(
             )
         recorded.append(msgspec.structs.replace(commit, tables=touches))
     return recorded
+
+
+def _with_vacuum(before: Mapping[str, TableState], name: str, state: TableState) -> TableState:
+    """A new state of a table, with the last vacuum: whoever makes one need not think of it."""
+    known = before.get(name)
+    if known is None or known.vacuumed_ms is None or state.vacuumed_ms is not None:
+        return state
+    return msgspec.structs.replace(state, vacuumed_ms=known.vacuumed_ms)
 
 
 def _live_id(state: TableState | None) -> str | None:

@@ -54,12 +54,16 @@ class Timeline:
             self.older = page.previous
         return self.commits[sequence + 1 - self.first :]
 
-    def newest(self, limit: int | None) -> Program[Sequence[CommitSummary]]:
-        """The newest commits that are kept, newest first."""
-        start = self.head.history_start
+    def newest(
+        self, limit: int | None, last: int | None = None
+    ) -> Program[Sequence[CommitSummary]]:
+        """The newest commits that are kept, up to ``last`` if that is given, newest first."""
+        start, last = self.head.history_start, self.head.sequence if last is None else last
         if limit is not None:
-            start = max(start, self.head.sequence - limit)
-        return list(reversed((yield from self.after(start))))
+            start = max(start, last - limit)
+        if last < start:
+            return []
+        return [c for c in reversed((yield from self.after(start))) if c.sequence <= last]
 
     def by(self, timestamp_ms: int) -> Program[int]:
         """The newest version that is not later. Raises ``VersionNotFound`` if all kept ones are.

@@ -12,12 +12,20 @@ from lakevilla.global_log.head import HEAD_KEY, PAGES_PREFIX
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.store.effects import Program, list_objects
 
 _LAKE_DIRECTORY = "_lakevilla"
 _KINDS = tuple(
     f"{prefix}/"
-    for prefix in (COMMITS_PREFIX, PAGES_PREFIX, LEAVES_PREFIX, HEADS_PREFIX, KEYS_PREFIX)
+    for prefix in (
+        COMMITS_PREFIX,
+        PAGES_PREFIX,
+        LEAVES_PREFIX,
+        HEADS_PREFIX,
+        KEYS_PREFIX,
+        BASES_PREFIX,
+    )
 )
 
 #: What to do about it, in words.

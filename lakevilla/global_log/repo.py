@@ -154,19 +154,25 @@ def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Pr
         A leaf is damaged, or is missing although the newest HEAD names it.
     """
     if head is not None:
-        yield from _fetch(head.tables, head.tables.missing(locations))
+        yield from fetch_leaves(head.tables, head.tables.missing(locations))
 
 
 def load_tables_below(head: Head | None, prefix: str) -> Program[None]:
     """The same for all tables whose location begins with ``prefix``."""
     if head is not None:
-        yield from _fetch(head.tables, head.tables.missing_below(prefix))
+        yield from fetch_leaves(head.tables, head.tables.missing_below(prefix))
 
 
 def load_names(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:
     """The same for registered names."""
     if head is not None:
-        yield from _fetch(head.names, head.names.missing(names))
+        yield from fetch_leaves(head.names, head.names.missing(names))
+
+
+def load_refs(head: Head | None, names: Iterable[str] | None = None) -> Program[None]:
+    """The same for refs."""
+    if head is not None:
+        yield from fetch_leaves(head.refs, head.refs.missing(names))
 
 
 def load_all(head: Head | None) -> Program[None]:
@@ -177,8 +183,7 @@ def load_all(head: Head | None) -> Program[None]:
 def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
     """Fetch all leaves of tables and names that can be read; what is wrong with the others."""
     damaged: list[CorruptObject] = []
-    maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
-    for found in maps:
+    for found in maps_of(head):
         missing = found.missing()
         errors = yield from parallel([_damage(found, ref) for ref in missing])
         damaged.extend(error for error in errors if error is not None)
@@ -187,13 +192,14 @@ def fetch_sound(head: Head) -> Program[list[CorruptObject]]:
 
 def _damage(found: LeafMap[Any], ref: LeafRef) -> Program[CorruptObject | None]:
     try:
-        yield from _fetch(found, [ref])
+        yield from fetch_leaves(found, [ref])
     except CorruptObject as error:
         return error
     return None
 
 
-def _fetch(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
+def fetch_leaves(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
+    """Fetch leaves of a map. Errors as ``load_tables``."""
     outcomes = yield from parallel([get(ref.key) for ref in missing])
     for ref, outcome in zip(missing, outcomes, strict=True):
         if not isinstance(outcome, Found):
@@ -203,7 +209,7 @@ def _fetch(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
 
 def _missing_leaf(ref: LeafRef) -> Program[LakeVillaError]:
     held = yield from load_head()
-    if held is not None and ref in (*held.head.tables.refs, *held.head.names.refs):
+    if held is not None and any(ref in one.refs for one in maps_of(held.head)):
         return CorruptObject(
             f"{ref.key} is missing although HEAD names it: restore it from a copy", key=ref.key
         )
@@ -220,17 +226,26 @@ def store_leaves(head: Head) -> Program[None]:
     content, so to write it twice changes nothing. Those of a HEAD that then loses its race are
     named by nobody, ever, and are gc's. Sent again, the very same HEAD stores nothing more.
     """
+    yield from store_leaves_of(maps_of(head), head.replacement)
+
+
+def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int) -> Program[None]:
+    """Store the leaves that maps need, for the replacement of HEAD of that number."""
     plans: list[tuple[LeafMap[Any], LeafPlan[Any]]] = []
-    maps: tuple[LeafMap[Any], ...] = (head.tables, head.names)
     for found in maps:
-        yield from _fetch(found, found.unread())
-        plan = found.planned(head.replacement)
+        yield from fetch_leaves(found, found.unread())
+        plan = found.planned(made)
         if plan is not None:
             plans.append((found, plan))
     bodies = {key: body for _, plan in plans for key, body in plan.bodies.items()}
     yield from parallel([Put(key, body, ANY) for key, body in bodies.items()])
     for found, plan in plans:
         found.settle(plan)
+
+
+def maps_of(head: Head) -> tuple[LeafMap[Any], ...]:
+    """All maps of a HEAD that may lie in leaves."""
+    return (head.tables, head.names, head.refs)
 
 
 def head_found(outcome: PutOutcome) -> HeldHead | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakevilla.global_log.head import CommitSummary, Head, Touch
+import msgspec
+
+from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.context import Context
 from lakevilla.lake.tail import Tail
@@ -38,6 +40,11 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
             sequence = head.sequence + len(commits) + 1
             commits.append(_foreign(sequence, location, placement.hidden, tail))
     return Absorbed(placements, commits)
+
+
+def moved_to(state: TableState, placement: Placement) -> TableState:
+    """A table's state in HEAD once it stands where it was placed."""
+    return msgspec.structs.replace(state, published=placement.logged, pending=placement.overlay)
 
 
 def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail) -> CommitSummary:

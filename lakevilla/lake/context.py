@@ -193,6 +193,7 @@ class Context:
             # What was fetched of the one need not be fetched again of the other.
             held.head.tables.share(known.head.tables)
             held.head.names.share(known.head.names)
+            held.head.refs.share(known.head.refs)
         if (
             held is not None
             and known is not None

@@ -293,12 +293,14 @@ class Recorded:
     commit: CommitObject | None
 
 
-def recorded_commits(context: Context, limit: int | None) -> Program[list[Recorded]]:
-    """The newest commits, newest first, their objects read in one round."""
+def recorded_commits(
+    context: Context, limit: int | None, last: int | None = None
+) -> Program[list[Recorded]]:
+    """The newest commits, up to ``last`` if given, newest first; their objects in one round."""
     held = yield from context.head()
     if held is None:
         return []
-    summaries = yield from Timeline.of(held.head).newest(limit)
+    summaries = yield from Timeline.of(held.head).newest(limit, last)
     named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
     objects = yield from parallel([_kept_object(context, summary) for summary in named])
     found = {s.sequence: commit for s, commit in zip(named, objects, strict=True)}

@@ -15,6 +15,7 @@ from lakevilla.lake.view import pending_parts
 from lakevilla.maintenance.doctor_files import ReadDeletes, look_at_files
 from lakevilla.maintenance.doctor_objects import look_at_objects
 from lakevilla.maintenance.doctor_queues import report_queues
+from lakevilla.maintenance.doctor_refs import look_at_refs
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.recovery import unconfirmed
 from lakevilla.maintenance.version_hints import report_behind
@@ -64,6 +65,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     known = {finding.key for finding in findings if finding.key is not None}
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
+    findings.extend((yield from look_at_refs(context, head)))
     if files is not None:
         reported = {(finding.table, finding.kind, finding.key) for finding in findings}
         findings.extend(

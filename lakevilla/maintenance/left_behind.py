@@ -16,6 +16,7 @@ from lakevilla.global_log.head import NOWHERE, PAGES_PREFIX, NameMap, Page, Tabl
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
+from lakevilla.global_log.refs import BASES_PREFIX, RefMap
 from lakevilla.global_log.repo import LakeFile, claim_of
 from lakevilla.ids import NO_TXN
 from lakevilla.results import Finding
@@ -83,10 +84,18 @@ def look_for() -> Program[LeftBehind]:
             left.meet_id(txn)
     of = {
         prefix: [info for info in listed if info.key.startswith(f"{prefix}/")]
-        for prefix in (COMMITS_PREFIX, PAGES_PREFIX, LEAVES_PREFIX, HEADS_PREFIX, KEYS_PREFIX)
+        for prefix in (
+            COMMITS_PREFIX,
+            PAGES_PREFIX,
+            LEAVES_PREFIX,
+            HEADS_PREFIX,
+            KEYS_PREFIX,
+            BASES_PREFIX,
+        )
     }
     left.heads = sorted(_numbers(of[HEADS_PREFIX]))
-    left.made = max([*_numbers(of[LEAVES_PREFIX]), *left.heads, 0])
+    numbered = [*of[LEAVES_PREFIX], *of[BASES_PREFIX]]
+    left.made = max([*_numbers(numbered), *left.heads, 0])
     yield from _read_pages(left, of[PAGES_PREFIX])
     yield from _read_leaves(left, of[LEAVES_PREFIX])
     yield from _read_commits(left, of[COMMITS_PREFIX])
@@ -175,8 +184,14 @@ def _entries(key: str, body: bytes) -> tuple[dict[str, TableState], dict[str, st
         tables: Leaf[TableState] = decode(key, body, TableMap.leaf)
         return tables.entries, {}
     except CorruptObject:
+        pass
+    try:
         names: Leaf[str] = decode(key, body, NameMap.leaf)
         return {}, names.entries
+    except CorruptObject:
+        # Of refs: their bases tell.
+        decode(key, body, RefMap.leaf)
+        return {}, {}
 
 
 def _read_commits(left: LeftBehind, infos: Iterable[ObjectInfo]) -> Program[None]:

@@ -22,6 +22,7 @@ from lakevilla.global_log.head import (
     Touch,
     empty_head,
     successor,
+    with_refs,
 )
 from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import HeldKey, KeyRecord, put_key
@@ -40,6 +41,7 @@ from lakevilla.lake.past import table_entries
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.maintenance.left_behind import LeftBehind, look_for
+from lakevilla.maintenance.refs_left import refs_left
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ABSENT, Condition, Found, Match, Stored, Unknown
 from lakevilla.store.codec import FORMAT, decode, encode
@@ -108,6 +110,9 @@ def rebuild_head(context: Context) -> Program[Report]:
     rebuilt = yield from _tables(context, left, claims, sorted(former))
     yield from _look_through_logs(context, left, rebuilt)
     head = _composed(context, left, rebuilt, present, tuple(sorted(former)))
+    refs, found = yield from refs_left(former)
+    if refs:
+        head = with_refs(head, refs)
     # What was proposed to the lost HEAD names numbers that the new one will have.
     yield from clear_inbox()
     yield from store_leaves(head)
@@ -119,7 +124,7 @@ def rebuild_head(context: Context) -> Program[Report]:
     yield from _settle_keys(context, left, rebuilt)
     findings = [_confirmation(head, f"was rebuilt from {len(rebuilt.states)} tables")]
     findings += left.findings + rebuilt.findings + _lost_commits(left, rebuilt)
-    findings += _lost_drops(left, rebuilt)
+    findings += _lost_drops(left, rebuilt) + found
     findings += yield from restore_claims(context, head)
     return _report(findings)
 

@@ -13,7 +13,10 @@ What a file is named for:
   that has a record began: so snapshots of the lake and the versions of the table
   that are younger can be read;
 - a transaction through HEAD that is neither fenced nor committed. No time-out says
-  that it has ended: ``gc`` does, which moves HEAD first.
+  that it has ended: ``gc`` does, which moves HEAD first;
+- a ref of the lake. HEAD moves between the LIST and all this, and tells of the vacuum: whoever
+  makes a ref meanwhile is refused, looks again, and takes up no state whose files may go
+  (docs/design/0030-refs.md).
 
 An Iceberg table lists its states, so those that were replaced before are expired
 first (``docs/design/0017-expiry.md``). Beside that it writes nothing but deletions.
@@ -27,21 +30,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from lakevilla.errors import ConflictError, InvalidOperation
+import msgspec
+
+from lakevilla.errors import ConflictError, InvalidOperation, TableNotFound
 from lakevilla.formats.base import TableSnapshot
-from lakevilla.formats.files import file_key
-from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import check_lake, commits_since, load_tables
+from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.files import DataFile, RemovedFile, file_key
+from lakevilla.global_log.head import Head, successor
+from lakevilla.global_log.repo import check_lake, commits_since, load_tables, make_room
 from lakevilla.ids import started_at
+from lakevilla.lake.absorb import absorb, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import owner_of
 from lakevilla.lake.fitness import needed_files
-from lakevilla.lake.table_log import refresh
+from lakevilla.lake.refs.kept import KeptByRefs, kept_of
+from lakevilla.lake.table_log import entry_at, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.base import ObjectInfo
 from lakevilla.store.effects import Program, delete, list_objects, parallel
 from lakevilla.sublogs.record import TXNS_PREFIX
 from lakevilla.tables.nested_tables import is_within, nested_tables
+from lakevilla.tables.registration import replace_until_stored
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: What a version is made of before it is published, beside data files.
@@ -84,7 +93,6 @@ def vacuum(
     if not dry_run:
         context.refuse_foreign_root()
         context.refuse_unconfirmed(f"vacuum of table {location}")
-    yield from load_tables(head)
     if head is None or location not in head.tables:
         yield from check_lake(location, head, context.root)
     view.snapshot.check_writable()
@@ -98,12 +106,19 @@ def vacuum(
     before = now - wanted
     since = min([before, *_began(head, records)])
     times = int(since * 1000), int(now * 1000)
-    if not dry_run and (yield from table_format.expire(view.snapshot, *times)):
+    table_format.without_expired(view.snapshot, *times)  # refuses what it can't conclude from
+    if head is not None and location in head.tables and not dry_run:
+        yield from _tell(context, location, times[0])
+        head, view = yield from _newest(context, location)
+    kept = yield from _kept_by_refs(context, head, location)
+    if not dry_run and (yield from table_format.expire(view.snapshot, *times, kept.snapshots)):
         head, view = yield from _newest(context, location)
     states = yield from _states(context, location, view)
     if dry_run:
-        states = [table_format.without_expired(state, *times) for state in states]
-    named: set[str] = set()
+        states = [table_format.without_expired(one, *times, kept.snapshots) for one in states]
+    named = set(kept.keys)
+    if not dry_run:
+        named |= yield from _named_since(context, location, head)
     for state in states:
         named |= yield from table_format.named_objects(state, times[0])
     if since < now - least:
@@ -114,11 +129,9 @@ def vacuum(
     named |= {file_key(location, path) for path in pending}
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < before]
-    unnamed = [
-        info
-        for info in _not_named(location, old, named, {info.key for info in listed})
-        if table_format.may_name(info.key[len(location) + 1 :]) and not is_within(info.key, nested)
-    ]
+    rest = _not_named(location, old, named, {info.key for info in listed})
+    may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
+    unnamed = [info for info in may if not is_within(info.key, nested)]
     doomed = yield from _nobodys(context, head, unnamed)
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
@@ -126,6 +139,69 @@ def vacuum(
     if not dry_run:
         yield from _delete(context, location, doomed)
     return sorted(info.key[len(location) + 1 :] for info in doomed)
+
+
+def _kept_by_refs(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
+    """What refs keep of the table. Refuses to go on where nobody can tell that."""
+    kept = yield from kept_of(context, head, location)
+    if kept.lost:
+        raise InvalidOperation(
+            f"vacuum of table {location}: {kept.lost[0].message}; what that state needs can't be "
+            "told, so nothing is deleted: delete_ref first, if nobody needs it any more",
+            table=location,
+        )
+    return kept
+
+
+def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
+    """Move HEAD on by one that tells of the vacuum, and of all that the table's log holds."""
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from load_tables(head, [location])
+        state = head.tables.get(location)
+        if state is None or state.dropped:
+            raise TableNotFound(
+                f"vacuum of table {location}: it was dropped meanwhile", table=location
+            )
+        tail = yield from refresh(context, location)
+        absorbed = yield from absorb(context, head, {location: tail})
+        vacuumed_ms = max(since_ms, state.vacuumed_ms or since_ms)
+        moved = moved_to(state, absorbed.placements[location])
+        return successor(
+            head,
+            nonce=context.ids.nonce(),
+            now_ms=context.now_ms(),
+            commits=absorbed.commits,
+            tables={location: msgspec.structs.replace(moved, vacuumed_ms=vacuumed_ms)},
+            page=(yield from make_room(head, context.ids)) if absorbed.commits else None,
+        )
+
+    yield from replace_until_stored(context, change)
+
+
+def _named_since(context: Context, location: str, head: Head | None) -> Program[set[str]]:
+    """The keys of the files of all log entries that HEAD does not know.
+
+    A ref that is made from now on may take up any state between.
+    """
+    yield from load_tables(head, [location])
+    state = None if head is None else head.tables.get(location)
+    if state is None:
+        return set()
+    tail = yield from refresh(context, location)
+    keys: set[str] = set()
+    for version in range(state.published + 1, tail.tip + 1):
+        entry = yield from entry_at(context, tail, version)
+        if entry is None:
+            paths = yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)
+            return {file_key(location, path) for path in paths}
+        files: list[DataFile | RemovedFile] = [*entry.change.adds, *entry.change.removes]
+        for file in files:
+            keys.add(file_key(location, file.path))
+            vector = file.deletion_vector
+            if vector is not None and vector.storage_type != "i":
+                keys.add(vector_key(location, vector))
+    return keys
 
 
 def _too_short(location: str, wanted: float, least: float, source: str) -> InvalidOperation:
@@ -171,10 +247,14 @@ def _delete(context: Context, location: str, doomed: Sequence[ObjectInfo]) -> Pr
 
 
 def _newest(context: Context, location: str) -> Program[tuple[Head | None, View]]:
-    """HEAD, and the table's state there; the log may show that a newer HEAD is on its way."""
+    """HEAD with all its tables, and the table's state there.
+
+    The log may show that a newer HEAD is on its way.
+    """
     for _ in range(_MAX_LOOKS):
         held = yield from context.head()
         head = None if held is None else held.head
+        yield from load_tables(head)
         tail = yield from refresh(context, location)
         view = yield from build_view(context, head, location, tail)
         if not view.placement.stale:

@@ -13,7 +13,7 @@ from lakevilla.errors import CorruptObject, UnsupportedFormat
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: The newest format version that this library writes and reads.
+#: The newest format version that this library writes and reads, of kinds without one of their own.
 FORMAT = 1
 
 
@@ -40,9 +40,10 @@ def decode(key: str, body: bytes, kind: type[T]) -> T:
         version = _decoder(_Versioned).decode(body).format
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(key, kind, error) from None
-    if version > FORMAT:
+    newest = getattr(kind, "FORMAT", FORMAT)
+    if version > newest:
         raise UnsupportedFormat(
-            f"{key} has format version {version}, this library reads up to {FORMAT}: "
+            f"{key} has format version {version}, this library reads up to {newest}: "
             "upgrade lakevilla",
             key=key,
         )

@@ -17,6 +17,7 @@ from lakevilla.errors import InvalidOperation, LakeVillaError, StoreError, Table
 from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, load_names, load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.publishing.publish import publish_table
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, delete, list_objects, parallel
@@ -167,6 +168,7 @@ def _begin(context: Context, location: str) -> Program[tuple[Head, TableState]]:
             raise InvalidOperation(
                 f"table {location} was registered again meanwhile: its data stays", table=location
             )
+        yield from refuse_kept(head, location, "drop_table with delete_data: table")
         settled = state
         if state.pending:
             published = yield from publish_table(context, head, location)

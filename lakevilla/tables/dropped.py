@@ -14,6 +14,7 @@ from lakevilla.formats.base import Leftovers
 from lakevilla.global_log.head import Head, TableState
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 
@@ -43,13 +44,15 @@ def is_half_deleted(context: Context, location: str) -> Program[bool]:
     return state is not None and state.dropped and state.emptying
 
 
-def refuse_in_catalog(context: Context, location: str) -> Program[None]:
-    """Refuse to delete the data of a table of a catalog, which would go on pointing at it.
+def refuse_to_delete(context: Context, location: str) -> Program[None]:
+    """Refuse to delete the data of a table that a ref keeps, or that is in a catalog.
 
-    Raises ``InvalidOperation``.
+    A catalog would go on pointing at it. Raises ``InvalidOperation``.
     """
     held = yield from context.head()
     head = None if held is None else held.head
+    if head is not None:
+        yield from refuse_kept(head, location, "drop_table with delete_data: table")
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
     if context.catalogs.get(location) if state is None else state.catalog:

@@ -34,6 +34,7 @@ from lakevilla.global_log.repo import (
     rules_table,
 )
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.kept import refuse_kept
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.publishing.outcome import outcome
@@ -339,6 +340,7 @@ def _without_name(
         # Two clients that take out the last two names: safe because the one that loses the
         # race for HEAD looks again, and finds its name to be the last.
         return (yield from _registered(context, head, {}, {}, {name: None}))
+    yield from refuse_kept(head, location, f"unregister {name!r}: table")
     published = yield from publish_table(context, head, location)
     _check_complete(published, name)
     tail = yield from probe(context, published.tail)

@@ -29,6 +29,8 @@ KINDS = {
     "UnsupportedFormat": "unsupported_format",
     "UnsupportedTableFeature": "unsupported_table_feature",
     "VersionNotFound": "version_not_found",
+    "RefNotFound": "ref_not_found",
+    "RefExists": "ref_exists",
 }
 
 WITH_RESULT = {"AlreadyCommitted", "ForeignConflict"}

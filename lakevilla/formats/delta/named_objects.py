@@ -17,11 +17,16 @@ from lakevilla.formats.files import DeletionVector, file_key
 from lakevilla.store.effects import Program
 
 
+def live_objects(snapshot: DeltaSnapshot) -> Program[set[str]]:
+    """See ``formats.base.TableFormat.objects_of``."""
+    files = yield from snapshot.files()
+    return _keys(snapshot.location, files["path"].to_pylist(), files["deletion_vector"].to_pylist())
+
+
 def named_objects(snapshot: DeltaSnapshot, removed_since_ms: int) -> Program[set[str]]:
     """See ``formats.base.TableFormat.named_objects``."""
     location = snapshot.location
-    files = yield from snapshot.files()
-    keys = _keys(location, files["path"].to_pylist(), files["deletion_vector"].to_pylist())
+    keys = yield from live_objects(snapshot)
     for file in snapshot.tail.fold().removes.values():
         # One without a time is still to be published: it is being removed now.
         if file.deletion_timestamp is None or file.deletion_timestamp >= removed_since_ms:

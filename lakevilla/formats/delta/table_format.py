@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
 from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_change
-from lakevilla.formats.delta.named_objects import named_objects
+from lakevilla.formats.delta.named_objects import live_objects, named_objects
 from lakevilla.formats.delta.past_versions import kept_range, kept_versions, version_by
 from lakevilla.formats.delta.paths import entry_key, log_directory
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
@@ -211,16 +211,27 @@ class DeltaFormat:
         """Nothing: clients that translate a Delta table for others follow its VACUUM."""
 
     def without_expired(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> TableSnapshot:
         return snapshot
 
     def expire(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> Program[bool]:
         """Nothing: a state tells when each file was removed, and checkpoints forget it."""
         yield from ()
         return False
+
+    def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
+        return (yield from live_objects(_delta(snapshot)))
 
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         return (yield from named_objects(_delta(snapshot), removed_since_ms))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -64,14 +64,18 @@ def check_cleanable(state: IcebergSnapshot, keys: Iterable[str]) -> None:
             )
 
 
-def without_expired(document: Metadata, replaced_before_ms: int, now_ms: int) -> Metadata | None:
+def without_expired(
+    document: Metadata, replaced_before_ms: int, now_ms: int, held: Collection[int] = ()
+) -> Metadata | None:
     """The metadata without the snapshots that nobody is to ask for any more; None if all stay.
+
+    ``held`` stay whatever their age.
 
     Branches and tags stay, and so do of each branch the snapshots since ``replaced_before_ms``
     with the one that was current then, or more if the branch or the table says so. Whatever
     ``main`` was set back from since then stays too.
     """
-    kept = _kept(document, replaced_before_ms, now_ms)
+    kept = _kept(document, replaced_before_ms, now_ms) | set(held)
     snapshots = document.snapshots
     if kept >= snapshots.keys():
         return None

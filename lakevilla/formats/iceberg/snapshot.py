@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +42,12 @@ from lakevilla.formats.iceberg.metadata.definition import (
     contract_of,
     keeps_contract,
 )
-from lakevilla.formats.iceberg.metadata.file import STATISTICS, Metadata, statistics_in
+from lakevilla.formats.iceberg.metadata.file import (
+    STATISTICS,
+    Metadata,
+    StatisticsFile,
+    statistics_in,
+)
 from lakevilla.formats.iceberg.metadata.paths import metadata_directory, metadata_version
 from lakevilla.formats.iceberg.metadata.pointer import decode_pointer, number_of
 from lakevilla.formats.overlay import EMPTY_TAIL, Overlay
@@ -328,12 +333,31 @@ def named_by_all(snapshot: IcebergSnapshot, *, with_removed: bool = True) -> Pro
     if document is None:
         return set()
     chosen = [document.snapshot(number) for number in document.snapshots]
+    statistics = [one for name in STATISTICS for one in statistics_in(document, name)]
+    return (yield from _named_by(snapshot, chosen, statistics, with_removed=with_removed))
+
+
+def named_by_current(snapshot: IcebergSnapshot) -> Program[set[str]]:
+    """The paths of the objects that the metadata file's current snapshot needs."""
+    document = snapshot.document
+    if document is None or document.current is None:
+        return set()
+    return (yield from _named_by(snapshot, [document.current], (), with_removed=False))
+
+
+def _named_by(
+    snapshot: IcebergSnapshot,
+    chosen: Sequence[Mapping[str, Any] | None],
+    statistics: Iterable[StatisticsFile],
+    *,
+    with_removed: bool,
+) -> Program[set[str]]:
     lists = yield from parallel([listed_by(snapshot, one) for one in chosen])
     manifests = {one.manifest_path: one for listed in lists for one in listed}
     parts = yield from entries_in(snapshot, list(manifests.values()))
     place = snapshot.definition.place
     own = [*(one["manifest-list"] for one in chosen if one and "manifest-list" in one), *manifests]
-    own += [one.statistics_path for name in STATISTICS for one in statistics_in(document, name)]
+    own += [one.statistics_path for one in statistics]
     named = {place.path(uri) for uri in own}
     for part in parts:
         there = part if with_removed else live_entries(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,7 +55,12 @@ from lakevilla.formats.iceberg.metadata.paths import (
 )
 from lakevilla.formats.iceberg.metadata.properties import whole_number
 from lakevilla.formats.iceberg.refs import at_ref
-from lakevilla.formats.iceberg.snapshot import IcebergSnapshot, manifests_of, named_by_all
+from lakevilla.formats.iceberg.snapshot import (
+    IcebergSnapshot,
+    manifests_of,
+    named_by_all,
+    named_by_current,
+)
 from lakevilla.store.base import ANY
 from lakevilla.store.effects import DeleteObject, Effect, Program, Put, parallel
 
@@ -346,16 +351,24 @@ class IcebergFormat:
         check_cleanable(_iceberg(snapshot), keys)
 
     def without_expired(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> TableSnapshot:
         state = _iceberg(snapshot)
         if state.document is None:
             return state
-        expired = without_expired(state.document, replaced_before_ms, now_ms)
+        expired = without_expired(state.document, replaced_before_ms, now_ms, held)
         return state if expired is None else state.with_document(expired)
 
     def expire(
-        self, snapshot: TableSnapshot, replaced_before_ms: int, now_ms: int
+        self,
+        snapshot: TableSnapshot,
+        replaced_before_ms: int,
+        now_ms: int,
+        held: Collection[int] = (),
     ) -> Program[bool]:
         state = _iceberg(snapshot)
         location, table, table_id = state.location, state.table, state.table_id
@@ -367,7 +380,7 @@ class IcebergFormat:
             if newest.document is None or newest.table_id != table_id:
                 break
             newest.check_writable()
-            expired = without_expired(newest.document, replaced_before_ms, now_ms)
+            expired = without_expired(newest.document, replaced_before_ms, now_ms, held)
             if expired is None:
                 if newest.version == tried:
                     yield from self.announce(newest)
@@ -381,6 +394,12 @@ class IcebergFormat:
             "snapshots could not be expired: run it again later",
             table=table,
         )
+
+    def objects_of(self, snapshot: TableSnapshot) -> Program[set[str]]:
+        state = _iceberg(snapshot)
+        paths = yield from named_by_current(state)
+        paths.update(file.path for file in state.tail.fold().adds.values())
+        return {state.definition.place.key(path) for path in paths}
 
     def named_objects(self, snapshot: TableSnapshot, removed_since_ms: int) -> Program[set[str]]:
         state = _iceberg(snapshot)

@@ -11,7 +11,7 @@ from lakevilla.global_log.head import CommitSummary, Head, TableState, find_comm
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
 from lakevilla.global_log.repo import commits_since, load_tables, make_room
 from lakevilla.ids import uuid7
-from lakevilla.lake.absorb import absorb
+from lakevilla.lake.absorb import absorb, moved_to
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.maintenance.gc.listing import Listing
@@ -115,9 +115,7 @@ def _published(
     tails = yield from parallel([probe(context, tail) for tail in tails])
     absorbed = yield from absorb(context, head, dict(zip(live, tails, strict=True)))
     tables = {
-        location: msgspec.structs.replace(
-            live[location], published=placement.logged, pending=placement.overlay
-        )
+        location: moved_to(live[location], placement)
         for location, placement in absorbed.placements.items()
     }
     changed = {location: state for location, state in tables.items() if state != live[location]}

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Sequence
 
 from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.global_log.bases import Base, load_base_tables, load_bases, named_leaves
 from lakevilla.global_log.head import CommitSummary, Head, find_commit
+from lakevilla.global_log.refs import parts_of
 from lakevilla.global_log.repo import commits_since
 from lakevilla.inbox.proposal import is_over, number_of
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import needed_files, unpublished
+from lakevilla.lake.refs.kept import kept_by
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.maintenance.gc.listing import Listing, named_pages
 from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
@@ -21,7 +24,12 @@ from lakevilla.tables.nested_tables import is_within, nested_tables
 
 
 def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> Program[list[str]]:
-    """The keys of what is to be deleted, when ``head`` is the lake's."""
+    """The keys of what is to be deleted, when ``head`` is the lake's.
+
+    What its refs hold stays. Safe beside whoever makes a ref: its base is of the HEAD that it
+    replaces, which is this one or a later one, and a base that is not named yet has a later number.
+    """
+    bases = list((yield from load_bases(head)).values())
     still_named = set() if listed.history else (yield from named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
     # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
@@ -33,8 +41,8 @@ def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> 
         kept, commits = head.commits, []
     doomed: list[str] = []
     for location, files in listed.data.items():
-        doomed.extend((yield from _orphans(context, head, location, files)))
-    doomed.extend(_old_commits(head, kept, commits))
+        doomed.extend((yield from _orphans(context, head, bases, location, files)))
+    doomed.extend((yield from _old_commits(head, bases, kept, commits)))
     sources = yield from _sources(context, head)
     # Where a pending commit can't be read, what it needs may be any of them.
     for key, txn in listed.records if sources is not None else ():
@@ -43,7 +51,11 @@ def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> 
             doomed.append(key)
     doomed.extend(old_pages)
     doomed.extend(key for key in listed.proposals if _is_over(key, head))
-    doomed.extend((yield from unreferenced_leaves(context, head, listed.leaves, dry_run=dry_run)))
+    doomed.extend(_old_bases(head, listed.bases))
+    named = named_leaves(head, bases)
+    doomed.extend(
+        (yield from unreferenced_leaves(context, head, named, listed.leaves, dry_run=dry_run))
+    )
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
     return doomed
@@ -55,8 +67,19 @@ def _is_over(key: str, head: Head) -> bool:
     return number is not None and is_over(number, head)
 
 
+def _old_bases(head: Head, listed: Iterable[str]) -> list[str]:
+    """Bases that no ref names, and none ever will: HEAD has come past what they were made for."""
+    named = {entry.base.key for entry in head.refs.values()}
+    old = [(key, parts_of(key)) for key in listed if key not in named]
+    return [key for key, parts in old if parts is not None and parts[0] <= head.replacement]
+
+
 def _orphans(
-    context: Context, head: Head, location: str, files: Collection[tuple[str, str]]
+    context: Context,
+    head: Head,
+    bases: Sequence[Base],
+    location: str,
+    files: Collection[tuple[str, str]],
 ) -> Program[list[str]]:
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
@@ -82,7 +105,12 @@ def _orphans(
         named.update((yield from context.formats.of(tail.snapshot).named_in_log(tail.snapshot)))
     state = head.tables[location]
     named |= yield from needed_files(context, location, state.pending)
-    return [f"{location}/{path}" for path in sorted(candidates - named)]
+    orphans = {f"{location}/{path}" for path in candidates - named}
+    if not orphans:
+        return []
+    kept = yield from kept_by(context, bases, location)
+    # A state that can't be told any more may need any of them: they stay until its ref is deleted.
+    return [] if kept.lost else sorted(orphans - kept.keys)
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:
@@ -102,11 +130,17 @@ def _sources(context: Context, head: Head) -> Program[set[str] | None]:
 
 
 def _old_commits(
-    head: Head, kept: Sequence[CommitSummary], listed: Iterable[tuple[str, str, str]]
-) -> list[str]:
-    """Commit objects of fenced ids that neither the history nor ``pending`` names."""
+    head: Head,
+    bases: Iterable[Base],
+    kept: Sequence[CommitSummary],
+    listed: Iterable[tuple[str, str, str]],
+) -> Program[list[str]]:
+    """Commit objects of fenced ids that neither the history, nor ``pending``, nor a ref names."""
     named = {(commit.txn, commit.hash) for commit in kept}
     named |= {(ref.txn, ref.hash) for state in head.tables.values() for ref in state.pending}
+    for base in bases:
+        yield from load_base_tables(base)
+        named |= {(ref.txn, ref.hash) for state in base.tables.values() for ref in state.pending}
     return [
         key for key, txn, digest in listed if head.is_fenced(txn) and (txn, digest) not in named
     ]

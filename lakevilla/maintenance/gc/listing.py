@@ -11,6 +11,7 @@ from lakevilla.global_log.commits import COMMITS_PREFIX
 from lakevilla.global_log.head import PAGES_PREFIX, Head
 from lakevilla.global_log.keys import KEYS_PREFIX
 from lakevilla.global_log.leaves import LEAVES_PREFIX
+from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.global_log.repo import load_page, pages_before, rules_table
 from lakevilla.ids import is_txn_id
 from lakevilla.inbox.proposal import INBOX_PREFIX
@@ -49,6 +50,7 @@ class Listing:
     history: LakeVillaError | None = None
     has_stray_pages: bool = False
     proposals: list[str] = field(default_factory=list)
+    bases: list[str] = field(default_factory=list)
 
 
 def look(context: Context, head: Head) -> Program[Listing]:
@@ -125,6 +127,7 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
             list_objects(PAGES_PREFIX),
             list_objects(LEAVES_PREFIX),
             list_objects(INBOX_PREFIX),
+            list_objects(BASES_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -138,7 +141,8 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
     listed.pages = [info.key for info in results[3]]
     listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
     listed.proposals = [info.key for info in results[5]]
-    for location, objects in zip(locations, results[6:], strict=True):
+    listed.bases = [info.key for info in results[6]]
+    for location, objects in zip(locations, results[7:], strict=True):
         files = []
         nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:

@@ -20,11 +20,14 @@ from lakevilla.store.effects import Program, get, parallel, put
 
 
 def unreferenced_leaves(
-    context: Context, head: Head, listed: Iterable[str], *, dry_run: bool
+    context: Context, head: Head, named: Iterable[str], listed: Iterable[str], *, dry_run: bool
 ) -> Program[list[str]]:
-    """What may be deleted of ``listed``, which was listed before ``head`` was read, or stored."""
+    """What may be deleted of ``listed``, which was listed before ``head`` was read, or stored.
+
+    ``named`` are the leaves of that HEAD, and those of the bases that it keeps.
+    """
     keys = list(listed)
-    now = _mark(context, head)
+    now = _mark(context, head, named)
     marks = yield from _marks([key for key in keys if is_mark(key)])
     leaves = [key for key in keys if not is_mark(key)]
     fallen = [key for key in leaves if _is_unreferenced(key, now)]
@@ -45,16 +48,16 @@ def unreferenced_leaves(
     return doomed + [mark.key for mark in marks if mark.replacement < ruling.replacement]
 
 
-def _mark(context: Context, head: Head) -> LeafMark:
-    named = tuple(ref.key for ref in (*head.tables.refs, *head.names.refs))
-    return LeafMark(FORMAT, context.ids.nonce(), head.replacement, context.now_ms(), named)
+def _mark(context: Context, head: Head, named: Iterable[str]) -> LeafMark:
+    keys = tuple(sorted(named))
+    return LeafMark(FORMAT, context.ids.nonce(), head.replacement, context.now_ms(), keys)
 
 
 def _is_unreferenced(key: str, mark: LeafMark) -> bool:
     """Whether no HEAD from the mark's on names the leaf.
 
     Safe because a HEAD names the leaves that its own replacement has made, and others that
-    the HEAD before it named.
+    the HEAD before it named; and so do the bases that it is the first to keep.
     """
     return made_of(key) <= mark.replacement and key not in mark.named
 

@@ -70,7 +70,7 @@ def past_is_as_it_was(
     drawn = source.sample(sorted(heads), min(count, len(heads)))
     compared = 0
     for sequence in sorted(drawn):
-        expected = _state_of(store, heads[sequence], passing)
+        expected = state_of(store, heads[sequence], passing)
         for table, paths in expected.items():
             try:
                 found = run_now(store, _reported(context, timeline, sequence, table))
@@ -106,7 +106,7 @@ def _reported(
     return frozenset(files.column("path").to_pylist())
 
 
-def _state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
+def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
     """What HEAD said, by what the store held in its time."""
     found: _State = {}
     written = _first_bodies(store)

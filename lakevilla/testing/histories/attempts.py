@@ -15,6 +15,7 @@ from lakevilla.formats.base import FormatName
 from lakevilla.formats.delta import DeltaFormat
 from lakevilla.formats.iceberg.table_format import IcebergFormat
 from lakevilla.formats.registry import Formats
+from lakevilla.global_log.refs import RefEntry
 from lakevilla.lake.context import Context, Event
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import (
@@ -102,6 +103,9 @@ class World:
     foreign_acts: list[tuple[str, float, float]] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
+    #: Refs that were acknowledged, and names of which somebody has tried to delete one.
+    made_refs: list[tuple[str, RefEntry]] = field(default_factory=list)
+    deleted_refs: set[str] = field(default_factory=set)
 
     def value(self) -> Value:
         """A number that is used once in the history."""

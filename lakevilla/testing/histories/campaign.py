@@ -20,7 +20,7 @@ from lakevilla.maintenance.gc import gc
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
-from lakevilla.testing.histories import reshaping, verdict
+from lakevilla.testing.histories import keepers, reshaping, verdict
 from lakevilla.testing.histories.attempts import (
     BALANCE,
     COLUMNS,
@@ -200,6 +200,8 @@ def play_clients(world: World) -> None:
         simulation.add("foreign", lambda client: _intrude(world, client))
     if plan.collects:
         simulation.add("janitor", lambda client: _collect(world, client))
+    for number in range(plan.keepers):
+        simulation.add(f"k{number}", lambda client: keepers.keep(world, client))
     simulation.run()
     simulation.land_delayed_writes()
 
@@ -329,6 +331,8 @@ def _finish(world: World) -> None:
     verdict.recovered_once_is_enough(world, lambda: recover(helper))
     before = verdict.rows_by_table(world)
     _check_reading(world, before)
+    if world.plan.keepers:
+        _let_go(world)
     # Long after, when nobody who began back then may still commit.
     # Clocks are off by hours, and by a tenth of the time that has passed.
     simulation.now = 1.3 * (simulation.now + world.plan.settings.max_age_seconds) + 4 * 3600
@@ -344,6 +348,22 @@ def _finish(world: World) -> None:
 
     alone(world, "vacuum", others)
     verdict.same_rows(world, before)
+
+
+def _let_go(world: World) -> None:
+    """All that refs keep is there, also when everybody of the lake has cleaned up; then they go."""
+    plan = world.plan
+    verdict.refs_are_kept(world)
+
+    def ours(client: Client) -> Program[Any]:
+        yield from gc.gc(context_of(client))
+        yield from parallel([_vacuum(client, table, 60.0) for table in TABLES])
+
+    for name, seconds in (("soon", 3600.0), ("late", 1.3 * plan.settings.max_age_seconds + 14400)):
+        world.simulation.now += seconds
+        alone(world, f"cleaner {name}", ours)
+        verdict.refs_are_kept(world)
+    alone(world, "owner of refs", lambda client: keepers.delete_all(context_of(client)))
 
 
 def _neglect(world: World) -> None:
@@ -390,9 +410,15 @@ def _tidy(plan: Plan, client: Client, table: str) -> Program[int]:
     return delta_cleaner.vacuum(client, table, _VACUUM_SECONDS)
 
 
-def _vacuum(client: Client, table: str) -> Program[None]:
+def _vacuum(client: Client, table: str, retention: float | None = None) -> Program[None]:
     try:
-        yield from vacuum.vacuum(context_of(client), table, dry_run=False)
+        yield from vacuum.vacuum(
+            context_of(client),
+            table,
+            retention_seconds=retention,
+            dry_run=False,
+            enforce_retention=retention is None,
+        )
     except LakeVillaError as error:
         # Another client has made the table anew, or nobody can tell what it was.
         if error.kind not in ("table_not_found", "version_not_found", "corrupt_object"):

@@ -152,6 +152,8 @@ class Plan:
         Pages and tails are a few entries long.
     crowded : bool
         Commits go through the inbox wherever they can, as if many processes were at work.
+    keepers : int
+        Clients that make refs and delete them, and vacuum with a short retention.
     """
 
     seed: int
@@ -176,6 +178,7 @@ class Plan:
     commits_again: bool = False
     neglected: Neglect = ""
     crowded: bool = False
+    keepers: int = 0
 
     def format_of(self, table: str) -> FormatName:
         """The format of a table of the lake."""
@@ -265,6 +268,23 @@ def draw_reshaped(seed: int, formats: LakeFormat) -> Plan:
         foreign = (*foreign, "reshape")
     kinds = ("reshape", "reshape", *source.sample(_BESIDE, 2))
     return replace(plan, reshaped=True, kinds=kinds, foreign=foreign)
+
+
+def draw_kept(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for clients that make refs of what happens, over hours."""
+    source = random.Random(f"{seed}/kept")
+    plan = draw_formats(seed, formats)
+    usual = tuple(kind for kind in plan.foreign if kind not in (*_HARSH, "clean"))
+    return replace(
+        plan,
+        keepers=source.choice((1, 2, 2)),
+        foreign=(*usual, "rewrite", "optimize") if source.random() < 0.6 else usual,
+        long=source.random() < 0.7,
+        collects=source.random() < 0.6,
+        few_versions=False,
+        neglected="",
+        kinds=(*plan.kinds, "optimize", "add"),
+    )
 
 
 def draw_formats(seed: int, formats: LakeFormat) -> Plan:

@@ -15,6 +15,7 @@ from lakevilla.testing.checks import elle, invariants
 from lakevilla.testing.checks.history import Txn
 from lakevilla.testing.checks.invariants import Violated
 from lakevilla.testing.checks.past import past_is_as_it_was
+from lakevilla.testing.checks.refs import refs_are_as_they_were
 from lakevilla.testing.histories import reshaping
 from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
@@ -162,7 +163,21 @@ def _check_past(world: World) -> None:
         may_be_missing="clean" in plan.foreign
         or plan.collects
         or plan.few_versions
-        or bool(plan.neglected),
+        or bool(plan.neglected)
+        or plan.keepers > 0,
+    )
+
+
+def refs_are_kept(world: World) -> None:
+    """Each ref shows what it was made of, and all files of that are there."""
+    plan, simulation = world.plan, world.simulation
+    client = Client(simulation, "archivist", f"{simulation.seed}/archivist", 1.0)
+    world.events["kept"] += refs_are_as_they_were(
+        simulation.store,
+        context_of(client),
+        world.made_refs,
+        world.deleted_refs,
+        may_be_lost="clean" in plan.foreign or plan.few_versions,
     )
 
 

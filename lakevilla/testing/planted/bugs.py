@@ -49,6 +49,7 @@ class PlantedBug:
             "commits_again": False,
             "neglected": "",
             "crowded": False,
+            "keepers": 0,
         }
         return replace(draw(seed), **{**usual, **self.focus})
 

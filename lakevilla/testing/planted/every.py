@@ -7,6 +7,7 @@ from lakevilla.testing.planted import (
     leaves,
     protocol,
     queues,
+    refs,
     reshaping,
 )
 from lakevilla.testing.planted.bugs import PLANTED
@@ -19,5 +20,6 @@ __all__ = [
     "leaves",
     "protocol",
     "queues",
+    "refs",
     "reshaping",
 ]

@@ -20,8 +20,8 @@ def leaf_stored_after_head() -> Iterator[None]:
     late: dict[str, bytes] = {}
 
     def store_leaves(head: Any) -> Program[None]:
-        for found in (head.tables, head.names):
-            yield from repo._fetch(found, found.unread())
+        for found in repo.maps_of(head):
+            yield from repo.fetch_leaves(found, found.unread())
             plan = found.planned(head.replacement)
             if plan is not None:
                 late.update(plan.bodies)

@@ -15,6 +15,7 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import Past
+from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.view import View
 from lakevilla.results import CommitResult, Counts
 from lakevilla.sublogs.operations import Operation, ReadRecord
@@ -62,6 +63,8 @@ class Binding:
         moves, and sees nothing that came later.
     own : OwnVersion or None
         The state of the table's own past that it is bound to for good, if that was asked for.
+    frozen : Frozen or None
+        The ref that it is bound to for good, if that was asked for.
     began : int
         The sequence of HEAD when it began: no commit of it is older.
     fresh : set of str
@@ -79,6 +82,7 @@ class Binding:
     held: HeldHead | None = None
     past: Past | None = None
     own: OwnVersion | None = None
+    frozen: Frozen | None = None
     sequence: int = 0
     began: int = 0
     began_at: float = 0.0
@@ -91,7 +95,7 @@ class Binding:
     @property
     def is_past(self) -> bool:
         """Whether it is bound to a state for good, and sees nothing that came later."""
-        return self.past is not None or self.own is not None
+        return not (self.past is None and self.own is None and self.frozen is None)
 
 
 @dataclass(slots=True)

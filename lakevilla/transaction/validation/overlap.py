@@ -61,10 +61,10 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
     for change in entries:
         if (yield from _touches(txn, location, asked, change)):
             return False
-    told = [summary for commit in commits if (summary := commit.tables[location].summary)]
-    all_told = len(told) == len(commits)
+    known = [summary for commit in commits if (summary := commit.tables[location].summary)]
+    all_known = len(known) == len(commits)
     # All at once first: that takes no longer for a hundred commits than for one.
-    if all_told and not (yield from _may_touch(txn, location, asked, together(told))):
+    if all_known and not (yield from _may_touch(txn, location, asked, together(known))):
         return True
     doubtful: list[CommitSummary] = []
     for commit in commits:

@@ -18,6 +18,7 @@ from lakevilla.global_log.repo import HeldHead, check_lake, load_names, load_tab
 from lakevilla.ids import is_by_entry
 from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.past import view_at
+from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
@@ -272,12 +273,8 @@ def _open_table(txn: TransactionState, location: str, probing: bool) -> Program[
 
 
 def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[None]:
-    if txn.bound.past is not None:
-        view = yield from view_at(txn.context, txn.bound.past, location)
-        txn.work.tables[location] = Working(view, view.snapshot, probed=True)
-        return
-    if txn.bound.own is not None:
-        view = yield from own_view(txn.context, txn.head, location, txn.bound.own)
+    if txn.bound.is_past:
+        view = yield from _past_view(txn, location)
         txn.work.tables[location] = Working(view, view.snapshot, probed=True)
         return
     behind = (
@@ -315,6 +312,15 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
             snapshot = snapshot.apply(done.change)
     probed = probed or (known is not None and known.probed)
     txn.work.tables[location] = Working(view, snapshot, probed)
+
+
+def _past_view(txn: TransactionState, location: str) -> Program[View]:
+    if txn.bound.past is not None:
+        return (yield from view_at(txn.context, txn.bound.past, location))
+    if txn.bound.frozen is not None:
+        return (yield from frozen_view(txn.context, txn.bound.frozen.base, location))
+    assert txn.bound.own is not None
+    return (yield from own_view(txn.context, txn.head, location, txn.bound.own))
 
 
 def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:

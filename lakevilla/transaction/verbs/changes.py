@@ -42,7 +42,12 @@ def changes_seen(
         head = txn.head
         if head is None:
             raise TableNotFound(f"table {location} is not in the lake yet", table=location)
+        sequence = head.sequence
         with during("version"):
-            past = yield from past_at(Timeline.of(head), head.sequence)
+            if txn.bound.frozen is not None:
+                # What came before a ref is told by the history as it is now.
+                now = yield from txn.context.head()
+                head = head if now is None else now.head
+            past = yield from past_at(Timeline.of(head), sequence)
     with during("data", location):
         return (yield from changes(txn.context, past, location, since, columns, where))

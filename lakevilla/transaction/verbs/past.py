@@ -8,6 +8,8 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake import own_versions
 from lakevilla.lake.own_versions import OwnVersion
 from lakevilla.lake.past import not_kept, past_at
+from lakevilla.lake.refs import frozen as refs
+from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -51,17 +53,31 @@ def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
     txn.bound.is_bound = True
 
 
+def bind_to_ref(txn: TransactionState, frozen: Frozen) -> None:
+    """Bind a transaction that only reads to the lake as a ref keeps it."""
+    held = txn.context.held
+    assert held is not None, "the ref was found in a HEAD"
+    txn.bound.frozen = frozen
+    txn.bound.held = HeldHead(frozen.head, held.token)
+    txn.bound.sequence = txn.bound.began = frozen.head.sequence
+    txn.bound.is_bound = True
+
+
 def refuse_missing_files(txn: TransactionState) -> Program[None]:
     """Say so if files of a past state are gone: VACUUM, or gc of what was replaced.
 
     Asked after a read has failed, so that one that succeeds costs no requests.
     """
-    past, own = txn.bound.past, txn.bound.own
+    past, own, frozen = txn.bound.past, txn.bound.own, txn.bound.frozen
     for location, working in txn.work.tables.items():
         if own is not None:
             yield from own_versions.refuse_missing_files(txn.context, working.view, own)
-        elif past is not None:
+        elif past is not None or frozen is not None:
             missing = yield from own_versions.missing_files(working.view)
             if missing:
                 key = next(iter(missing.values()))
-                raise not_kept(past, location, f"data file {key} was removed")
+                why = f"data file {key} was removed"
+                if past is not None:
+                    raise not_kept(past, location, why)
+                assert frozen is not None
+                raise refs.not_kept(frozen.base, location, why)

@@ -18,15 +18,16 @@ NAMES = {
         AlreadyCommitted Capabilities CommitOutcomeUnknown CommitResult ConflictError CorruptObject
         DiscoveredTable Event Feature Finding ForeignConflict HistoryEntry InvalidOperation
         KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation OperationResult
-        OptimizeResult Outcome QueuePlace Report Settings Snapshot StoreError Table TableExists
-        TableHistoryEntry TableNotFound TableQueue TableVersion Transaction TransactionAborted
-        TransactionInfo TransactionNotFound UnsafeStore UnsupportedFormat UnsupportedTableFeature
-        VersionNotFound connect register_data_source
+        OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings Snapshot
+        StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue TableVersion
+        Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
+        UnsupportedFormat UnsupportedTableFeature VersionNotFound connect register_data_source
     """,
     "lake": """
-        abort attach capabilities close create_table discover doctor drop_table exists foreach_batch
-        gc guard history outcome read recover register rename_table resume root run scan settings
-        snapshot sql table tables transaction transactional transactions unguard unregister
+        abort attach capabilities close create_table delete_ref discover doctor drop_table exists
+        foreach_batch gc guard history on outcome protect read recover refs register rename_table
+        resume root run scan settings snapshot sql table tables tag transaction transactional
+        transactions unguard unregister
     """,
     "transaction": """
         abort alter append changes commit create_table delete drop_table id merge operations

@@ -1,0 +1,183 @@
+"""Refs of a lake: states of all tables that have a name, and are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Generic, Self
+
+from lakevilla.api.arguments import check_flag, check_metadata, check_number, check_patterns
+from lakevilla.api.frame import Frame
+from lakevilla.api.history import milliseconds, moment
+from lakevilla.client.client import LakeClient
+from lakevilla.display import HtmlList
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN, RefEntry
+from lakevilla.refs.change import all_refs, delete_ref, protect
+from lakevilla.refs.create import At, create_ref
+from lakevilla.results import Ref
+from lakevilla.settings import shown
+
+__all__ = ["Refs"]
+
+
+class Refs(Generic[Frame]):
+    """What a lake does with its refs."""
+
+    _client: LakeClient
+
+    def tag(
+        self,
+        name: str,
+        at: int | datetime | str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        protected: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Ref:
+        """Give a state of the lake a name, and keep it until ``delete_ref``.
+
+        It takes two writes, whatever the lake holds, and a look at the log of each table. In a
+        lake of more than 256 tables no log is looked at: what other clients have committed to a
+        table is in the tag if a transaction has written the table since.
+
+        ``gc`` and ``vacuum`` keep all that the state needs. Other clients' clean-up does not know
+        of it, and leaves it for the table's retention.
+
+        Parameters
+        ----------
+        name : str
+            Letters, digits and ``. _ - /``, at most 128. Not digits alone, and not ``main``.
+        at : int, datetime or str, optional
+            A global version, an aware time, or the name of another ref. The lake as it is now if
+            not given.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are neither
+            kept nor found. All tables if not given.
+        protected : bool
+            It is not deleted before ``protect(name, on=False)``.
+        metadata : Mapping of str to str, optional
+            What is to be told of it.
+
+        Raises
+        ------
+        RefExists
+        RefNotFound
+            ``at`` names no ref.
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        InvalidOperation
+            The name can't be one, or a pattern fits no table.
+
+        Examples
+        --------
+        >>> lake.tag("closing", metadata={"by": "finance"}).version
+        2
+        >>> lake.run(lambda txn: txn.delete("stock")).rows_deleted
+        1
+        >>> lake.on("closing").read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        client = self._client.main("tag")
+        protected = check_flag("protected", protected)
+        entry = client.run_safely(
+            create_ref(
+                client.context,
+                name,
+                "tag",
+                _at(at),
+                tables=check_patterns("tables", tables),
+                protected=protected,
+                metadata=check_metadata(metadata),
+                created_by=client.owner,
+            )
+        )
+        return _ref(name, entry)
+
+    def on(self, name: str) -> Self:
+        """The lake as a tag keeps it. It only reads, and what came later is not in it.
+
+        ``read``, ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state.
+
+        Parameters
+        ----------
+        name : str
+            A tag, or ``main`` for the lake as it is now.
+
+        Raises
+        ------
+        RefNotFound
+        """
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new._client = self._client.on(None if name == MAIN else name)
+        return new
+
+    def refs(self) -> list[Ref]:
+        """The tags of the lake, by name."""
+        client = self._client.main("refs")
+        return HtmlList(
+            _ref(name, entry) for name, entry in client.run(all_refs(client.context)).items()
+        )
+
+    def delete_ref(self, name: str) -> None:
+        """Let go of a tag. What it alone has kept goes with the next ``vacuum`` and ``gc``.
+
+        Parameters
+        ----------
+        name : str
+            As in ``refs``.
+
+        Raises
+        ------
+        RefNotFound
+        InvalidOperation
+            It is protected.
+        """
+        client = self._client.main("delete_ref")
+        client.run_safely(delete_ref(client.context, name))
+
+    def protect(self, name: str, on: bool = True) -> None:
+        """Refuse to delete a tag from now on, or no longer. It binds LakeVilla's clients.
+
+        Parameters
+        ----------
+        name : str
+            As in ``refs``.
+        on : bool
+
+        Raises
+        ------
+        RefNotFound
+        """
+        client = self._client.main("protect")
+        client.run_safely(protect(client.context, name, on=check_flag("on", on)))
+
+
+def _at(at: object) -> At:
+    match at:
+        case None:
+            return None
+        case datetime():
+            return "time", milliseconds(at)
+        case str():
+            return None if at == MAIN else ("ref", at)
+        case bool():
+            pass
+        case int():
+            return "version", check_number("at", at)
+    raise InvalidOperation(
+        f"at is a global version, an aware datetime or the name of a ref, not {shown(at)}"
+    )
+
+
+def _ref(name: str, entry: RefEntry) -> Ref:
+    return Ref(
+        name,
+        entry.kind,
+        entry.base.sequence,
+        moment(entry.created_ms),
+        entry.created_by,
+        entry.protected,
+        dict(entry.metadata),
+    )

@@ -1,0 +1,122 @@
+"""Bases: the table maps that refs keep, as immutable objects (docs/design/0030-refs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from lakevilla.errors import CorruptObject, StoreError, VersionNotFound
+from lakevilla.global_log.commits import digest_of
+from lakevilla.global_log.head import CommitSummary, Head, NameMap, TableMap
+from lakevilla.global_log.refs import BaseRef, RefEntry, RefKind
+from lakevilla.global_log.repo import (
+    fetch_leaves,
+    load_head,
+    load_refs,
+    maps_of,
+    store_leaves_of,
+)
+from lakevilla.ids import NO_TXN
+from lakevilla.store.base import ABSENT, Found, Unknown
+from lakevilla.store.codec import decode, encode
+from lakevilla.store.effects import Program, get, parallel, put
+
+
+class Base(msgspec.Struct, frozen=True):
+    """``_lakevilla/bases/<made>-<hash>.json``: the tables of the lake at one global version.
+
+    ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves, none of them copied.
+    ``name`` and ``kind`` are those of the ref that it was stored for, so that one can be found
+    again whose HEAD was lost.
+    """
+
+    format: int
+    lake_id: str
+    name: str
+    kind: RefKind
+    sequence: int
+    timestamp_ms: int
+    tables: TableMap
+    names: NameMap
+
+
+def store_base(base: Base, made: int) -> Program[BaseRef]:
+    """Store a base, and the leaves of its own, for the replacement of HEAD of that number."""
+    yield from store_leaves_of([base.tables, base.names], made)
+    body = encode(base)
+    ref = BaseRef(made, digest_of(body), base.sequence, base.timestamp_ms)
+    # There already: this attempt's own, whose answer was lost. The name tells the content.
+    outcome = yield from put(ref.key, body, ABSENT)
+    if isinstance(outcome, Unknown):
+        raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
+    return ref
+
+
+def load_base(ref: BaseRef) -> Program[Base]:
+    """A base that HEAD names.
+
+    Raises
+    ------
+    VersionNotFound
+        No ref of the newest HEAD names it any more.
+    CorruptObject
+        It is damaged, or is missing although HEAD names it.
+    """
+    outcome = yield from get(ref.key)
+    if not isinstance(outcome, Found):
+        held = yield from load_head()
+        head = None if held is None else held.head
+        yield from load_refs(head)
+        if head is None or ref not in {entry.base for entry in head.refs.values()}:
+            raise VersionNotFound(f"{ref.key} was removed: its ref was deleted; ask again")
+        raise CorruptObject(
+            f"{ref.key} is missing although HEAD names it: restore it from a copy, or delete the "
+            "refs that it is of",
+            key=ref.key,
+        )
+    if digest_of(outcome.body) != ref.hash:
+        raise CorruptObject(
+            f"{ref.key} does not match its name: it was damaged or replaced by hand; restore it "
+            "from a copy, or delete the refs that it is of",
+            key=ref.key,
+        )
+    return decode(ref.key, outcome.body, Base)
+
+
+def load_bases(head: Head) -> Program[dict[str, Base]]:
+    """All bases that a HEAD holds, by the name of the ref; each read once."""
+    yield from load_refs(head)
+    wanted = {entry.base for entry in head.refs.values()}
+    found = yield from parallel([load_base(ref) for ref in wanted])
+    bases = dict(zip(wanted, found, strict=True))
+    return {name: bases[entry.base] for name, entry in head.refs.items()}
+
+
+def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:
+    """Fetch the leaves in which these tables of a base lie, or all."""
+    yield from fetch_leaves(base.tables, base.tables.missing(locations))
+
+
+def head_of(base: Base, entry: RefEntry, now: Head) -> Head:
+    """What HEAD was when the base was its state, as far as a reader asks.
+
+    Of commits only that last one, for its time.
+    """
+    shown = CommitSummary(base.sequence, base.timestamp_ms, "register", entry.id, "", {})
+    return msgspec.structs.replace(
+        now,
+        sequence=base.sequence,
+        floor=NO_TXN,
+        tables=base.tables,
+        names=base.names,
+        commits=(shown,) if base.timestamp_ms else (),
+        page=None,
+        reserved=(),
+    )
+
+
+def named_leaves(head: Head, bases: Iterable[Base]) -> set[str]:
+    """The keys of all leaves that a HEAD and its bases need."""
+    maps = [*maps_of(head), *(one for base in bases for one in (base.tables, base.names))]
+    return {ref.key for found in maps for ref in found.refs}

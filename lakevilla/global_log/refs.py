@@ -1,0 +1,90 @@
+"""Refs: names in HEAD for states of the lake that are kept (docs/design/0030-refs.md).
+
+A ref names a *base*, an immutable object with the map of tables of that state. It is made,
+moved and ended by the replacement of HEAD that decides commits, so HEAD alone tells what is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.leaves import Leaf, LeafMap
+
+BASES_PREFIX = "_lakevilla/bases"
+#: The ref that every lake has: what is committed outside of any branch.
+MAIN = "main"
+
+RefKind = Literal["tag"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+
+
+class BaseRef(msgspec.Struct, frozen=True):
+    """The base that a ref names: what it is of, and where it lies.
+
+    ``made``: the number of the replacement of HEAD that it was stored for. Once HEAD has come so
+    far and names it nowhere, no HEAD ever will.
+    """
+
+    made: int
+    hash: str
+    sequence: int
+    timestamp_ms: int
+
+    @property
+    def key(self) -> str:
+        return f"{BASES_PREFIX}/{self.made:020}-{self.hash}.json"
+
+
+class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ref in HEAD.
+
+    ``id`` tells it from one of the same name that was made before or after it. ``protected``:
+    it is not deleted before that is lifted.
+    """
+
+    id: str
+    kind: RefKind
+    base: BaseRef
+    created_ms: int
+    created_by: str
+    protected: bool = False
+    metadata: dict[str, str] = {}
+
+
+class RefMap(LeafMap[RefEntry]):
+    """The refs in HEAD, by name."""
+
+    __slots__ = ()
+    value = RefEntry
+    leaf = Leaf[RefEntry]
+
+
+def parts_of(key: str) -> tuple[int, str] | None:
+    """The number and the hash in a base's key; None if it is none."""
+    found = re.fullmatch(rf"{BASES_PREFIX}/(\d{{20}})-([0-9a-f]+)\.json", key)
+    return None if found is None else (int(found[1]), found[2])
+
+
+def check_name(name: object) -> str:
+    """Refuse what can't be the name of a ref. Raises ``InvalidOperation``."""
+    if type(name) is not str or _NAME.fullmatch(name) is None:
+        raise InvalidOperation(
+            f"{name!r} can't be the name of a ref: letters, digits and . _ - /, at most 128, the "
+            "first one a letter or a digit"
+        )
+    if ".." in name or "//" in name or name.endswith("/"):
+        raise InvalidOperation(
+            f"{name!r} can't be the name of a ref: without .. and //, and no / at the end"
+        )
+    if name.isdigit():
+        raise InvalidOperation(
+            f"{name!r} can't be the name of a ref: a number is a version of the lake"
+        )
+    if name == MAIN:
+        raise InvalidOperation(f"{MAIN!r} is the lake itself: give the ref another name")
+    return name

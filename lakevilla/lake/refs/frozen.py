@@ -1,0 +1,154 @@
+"""The lake as a ref keeps it: each table as its base says, whatever came later.
+
+A base has a table as HEAD had it, log[..published] with what was pending laid over. Log entries and
+commit objects never change, so that is the table's state for as long as they and the files
+that they name are there. The log is not followed, and nothing of it that HEAD did not know
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.global_log.bases import Base, head_of, load_base_tables
+from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import Placement, View, pending_parts
+from lakevilla.store.effects import Program, parallel
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The lake at a ref. ``head`` is what HEAD was, as far as a reader asks."""
+
+    name: str
+    base: Base
+    head: Head
+
+    @classmethod
+    def of(cls, name: str, entry: RefEntry, base: Base, now: Head) -> Frozen:
+        return cls(name, base, head_of(base, entry, now))
+
+
+def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
+    """A table's state in a base.
+
+    Raises
+    ------
+    TableNotFound
+        The base has no such table.
+    VersionNotFound
+        Its log is not kept any more, or is another table's by now.
+    """
+    yield from load_base_tables(base, [location])
+    state = base.tables.get(location)
+    if state is None or state.dropped:
+        yield from open_tail(context, location)  # a wrong name is told what may be meant
+        raise TableNotFound(
+            f"table {location} is not in {base.kind} {base.name!r}: it was not in the lake at "
+            f"global version {base.sequence}, or was left out of the {base.kind}",
+            table=location,
+        )
+    try:
+        return (yield from _view(context, location, state, base.sequence))
+    except VersionNotFound as error:
+        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        raise not_kept(base, location, why) from error
+
+
+def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
+    """The error for a table whose state another client's clean-up has taken from a ref."""
+    return VersionNotFound(
+        f"table {location} can't be read in {base.kind} {base.name!r} any more: {why}; other "
+        "clients' clean-up knows no tags (docs/tags.md tells what each of them leaves)",
+        table=location,
+    )
+
+
+def frozen_views(
+    context: Context, bases: Iterable[Base], location: str
+) -> Program[list[View | VersionNotFound]]:
+    """The states that bases have of a table; for one that can't be told any more, why."""
+    wanted: dict[tuple[int, tuple[tuple[str, str], ...]], Base] = {}
+    for base in bases:
+        yield from load_base_tables(base, [location])
+        state = base.tables.get(location)
+        if state is not None and not state.dropped:
+            pending = tuple((ref.txn, ref.hash) for ref in state.pending)
+            wanted.setdefault((state.published, pending), base)
+    return (
+        yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
+    )
+
+
+def _view_or_error(context: Context, base: Base, location: str) -> Program[View | VersionNotFound]:
+    try:
+        return (yield from frozen_view(context, base, location))
+    except VersionNotFound as error:
+        return error
+
+
+def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
+    """As ``frozen_view``; errors say why alone."""
+    tail = yield from open_tail(context, location, missing_ok=True)
+    if tail.tip < state.published:
+        tail = yield from probe(context, tail)
+    if tail.tip < state.published:
+        raise VersionNotFound(f"its log ends at version {tail.tip}")
+    logged, waiting = state.published, state.pending
+    try:
+        base = yield from _kept(context, tail, logged)
+    except VersionNotFound:
+        logged, waiting = yield from _followed(context, tail, state, sequence)
+        base = yield from _kept(context, tail, logged)
+    try:
+        parts = yield from pending_parts(context, location, waiting)
+    except CorruptObject as error:
+        raise VersionNotFound(f"what was decided then is lost ({error.message})") from error
+    snapshot = base
+    for part in parts:
+        if not part.change.is_empty:
+            snapshot = snapshot.apply(part.change)
+    if snapshot.table_id != state.table_id:
+        raise VersionNotFound(
+            f"it was the table with id {state.table_id} then, and the log is of the one with id "
+            f"{snapshot.table_id}"
+        )
+    placement = Placement(logged, waiting)
+    return View(location, state, placement, tuple(parts), base, snapshot, tail.tip)
+
+
+def _kept(context: Context, tail: Tail, version: int) -> Program[TableSnapshot]:
+    """A state of the log, if the table still has it. Raises ``VersionNotFound``."""
+    snapshot = yield from snapshot_at(context, tail, version)
+    if 0 <= version < tail.tip:
+        yield from context.formats.of(snapshot).check_kept(tail.snapshot, snapshot)
+    return snapshot
+
+
+def _followed(
+    context: Context, tail: Tail, state: TableState, sequence: int
+) -> Program[tuple[int, tuple[PendingRef, ...]]]:
+    """How much of the log holds nothing but this state, and what is to be laid over that.
+
+    What was pending may be published since. Entries of the lake's own up to that global version
+    are part of the state: so it can be told where another client has cleaned up what came first.
+    """
+    logged, waiting = state.published, state.pending
+    held = context.held
+    assert held is not None, "a base was found by a HEAD"
+    application = application_id(held.head)
+    while waiting and logged < tail.tip:
+        entry = yield from entry_at(context, tail, logged + 1)
+        published = None if entry is None else entry.applications.get(application)
+        if published is None or published > sequence:
+            break
+        logged += 1
+        waiting = tuple(ref for ref in waiting if ref.sequence > published)
+    return logged, waiting

@@ -1,0 +1,73 @@
+"""What the refs of a lake keep of a table: objects that nobody of the lake may delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.global_log.bases import Base, load_base_tables, load_bases
+from lakevilla.global_log.head import Head
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.frozen import frozen_views
+from lakevilla.store.effects import Program
+
+
+@dataclass(slots=True)
+class KeptByRefs:
+    """The keys of objects, and the ids of Iceberg snapshots, that refs need of one table.
+
+    ``lost``: for states that can't be told any more, why. What they need nobody knows.
+    """
+
+    keys: set[str] = field(default_factory=set)
+    snapshots: set[int] = field(default_factory=set)
+    lost: list[VersionNotFound] = field(default_factory=list)
+
+
+def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptByRefs]:
+    """What the refs of a HEAD keep of a table.
+
+    Raises
+    ------
+    CorruptObject
+        A base is damaged or missing.
+    """
+    bases = {} if head is None else (yield from load_bases(head))
+    return (yield from kept_by(context, bases.values(), location))
+
+
+def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:
+    """The same of bases that were loaded before."""
+    kept = KeptByRefs()
+    for view in (yield from frozen_views(context, bases, location)):
+        if isinstance(view, VersionNotFound):
+            kept.lost.append(view)
+            continue
+        if view.base.snapshot_id is not None:
+            kept.snapshots.add(view.base.snapshot_id)
+        try:
+            kept.keys |= yield from context.formats.of(view.snapshot).objects_of(view.snapshot)
+        except VersionNotFound as error:
+            kept.lost.append(error)
+    return kept
+
+
+def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
+    """Refuse to take a table out of the lake, or its files away, that a ref keeps.
+
+    Raises ``InvalidOperation``, with the names of the refs.
+    """
+    names = []
+    for name, base in (yield from load_bases(head)).items():
+        yield from load_base_tables(base, [location])
+        state = base.tables.get(location)
+        if state is not None and not state.dropped:
+            names.append(name)
+    if names:
+        raise InvalidOperation(
+            f"{verb} {location}: {', '.join(map(repr, sorted(names)))} "
+            f"{'keeps' if len(names) == 1 else 'keep'} it: delete_ref first, if nobody needs that "
+            "state any more",
+            table=location,
+        )

@@ -1,0 +1,46 @@
+"""What the doctor tells of refs: bases that can't be read, and states that are not kept."""
+
+from __future__ import annotations
+
+from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.results import Finding
+from lakevilla.store.effects import Program, parallel
+
+
+def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
+    """Each ref, each table of it: can its state still be put together?"""
+    yield from load_refs(head)
+    found = yield from parallel(
+        [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
+    )
+    return [finding for some in found for finding in some]
+
+
+def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]:
+    try:
+        base = yield from load_base(entry.base)
+        yield from load_base_tables(base)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        message = f"{entry.kind} {name!r} can't be read: {error.message}"
+        return [Finding("error", error.kind, message, key=entry.base.key)]
+    live = [location for location, state in base.tables.items() if not state.dropped]
+    found = yield from parallel([_table(context, base, location) for location in live])
+    return [finding for finding in found if finding is not None]
+
+
+def _table(context: Context, base: Base, location: str) -> Program[Finding | None]:
+    try:
+        yield from frozen_view(context, base, location)
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        return Finding("warning", "ref_lost", error.message, table=location)
+    return None

@@ -1,0 +1,153 @@
+"""Making a ref: its base is stored, and the next replacement of HEAD names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from lakevilla.errors import RefExists, RefNotFound, StoreError
+from lakevilla.global_log.bases import Base, load_base, store_base
+from lakevilla.global_log.head import Head, successor, with_refs
+from lakevilla.global_log.refs import RefEntry, RefKind, check_name
+from lakevilla.global_log.repo import HeldHead, load_refs, replace_head, store_leaves
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.frozen import Frozen
+from lakevilla.refs.states import at_time, at_version, chosen, now
+from lakevilla.refs.taken_in import with_logs
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, sleep
+
+_MAX_RACES = 200
+
+#: What a ref is to be of: the lake now, a version, a time (milliseconds), or another ref's name.
+At = tuple[str, int | str] | None
+
+
+def create_ref(
+    context: Context,
+    name: str,
+    kind: RefKind,
+    at: At,
+    *,
+    tables: Sequence[str] | None,
+    protected: bool,
+    metadata: Mapping[str, str],
+    created_by: str,
+) -> Program[RefEntry]:
+    """Make a ref of a state of the lake.
+
+    Its base names only what the HEAD that is replaced holds, or what no vacuum may delete
+    (``refs.states``); so whoever deletes has seen the ref, or moved HEAD before it was made.
+
+    Raises
+    ------
+    RefExists
+        There is one of that name.
+    VersionNotFound
+        That state is not kept any more.
+    InvalidOperation
+        The name can't be one.
+    """
+    check_name(name)
+    tried: set[str] = set()
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        if held is None:
+            held = yield from context.make_head()
+        context.refuse_foreign_root()
+        head = held.head
+        yield from load_refs(head, [name])
+        known = head.refs.get(name)
+        if known is not None:
+            if known.id in tried:
+                return known  # an answer was lost
+            raise RefExists(
+                f"there is a {known.kind} {name!r} already, of global version "
+                f"{known.base.sequence}: choose another name, or delete_ref({name!r}) first"
+            )
+        new = yield from _next(context, head, at)
+        base = yield from _base(context, head, new, name, kind, at)
+        if tables is not None:
+            base = yield from chosen(base, tables)
+        made = new.replacement
+        ref = yield from store_base(base, made)
+        entry = RefEntry(
+            f"{made}-{context.ids.nonce()[:16]}",
+            kind,
+            ref,
+            context.now_ms(),
+            created_by,
+            protected,
+            dict(metadata),
+        )
+        tried.add(entry.id)
+        if (yield from replace(context, held, with_refs(new, {name: entry}))):
+            return entry
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
+    """One try to replace HEAD; False, after a pause, if it was lost, or may be."""
+    outcome = yield from replace_head(held, new)
+    if isinstance(outcome, Stored):
+        context.remember(HeldHead(new, outcome.token))
+        return True
+    yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    return False
+
+
+def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
+    """A ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head, [name])
+    entry = None if head is None else head.refs.get(name)
+    if head is None or entry is None:
+        raise (yield from not_found(head, name))
+    return head, entry
+
+
+def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
+    """The error for a name that no ref has."""
+    yield from load_refs(head)
+    names = [] if head is None else sorted(head.refs)
+    there = f"there are {', '.join(map(repr, names[:20]))}" if names else "there are none yet"
+    return RefNotFound(f"this lake has no ref {name!r}: {there}")
+
+
+def freeze(context: Context, name: str) -> Program[Frozen]:
+    """The lake as a ref keeps it. Raises ``RefNotFound``."""
+    head, entry = yield from find_ref(context, name)
+    base = yield from load_base(entry.base)
+    return Frozen.of(name, entry, base, head)
+
+
+def _next(context: Context, head: Head, at: At) -> Program[Head]:
+    """The HEAD that is to follow, as far as its tables go."""
+    if at is not None:
+        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    new = yield from with_logs(context, head)
+    # The base names its leaves, and is stored before it.
+    yield from store_leaves(new)
+    return new
+
+
+def _base(
+    context: Context, head: Head, new: Head, name: str, kind: RefKind, at: At
+) -> Program[Base]:
+    match at:
+        case None:
+            return now(new, name, kind)
+        case ("version", int(version)):
+            return (yield from at_version(context, head, now(head, name, kind), version))
+        case ("time", int(moment)):
+            return (yield from at_time(context, head, now(head, name, kind), moment))
+        case ("ref", str(other)):
+            yield from load_refs(head, [other])
+            entry = head.refs.get(other)
+            if entry is None:
+                raise (yield from not_found(head, other))
+            other_base = yield from load_base(entry.base)
+            return msgspec.structs.replace(other_base, name=name, kind=kind)
+    raise AssertionError(at)

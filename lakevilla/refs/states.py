@@ -1,0 +1,178 @@
+"""Which state a ref is made of, and whether all of it is still kept.
+
+The state of the HEAD that is replaced is kept, and so is that of a ref in it. An older version of
+the lake is, where no vacuum that HEAD tells of may delete its files, and all of them are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.global_log.bases import Base, load_base_tables
+from lakevilla.global_log.head import (
+    CommitSummary,
+    Head,
+    NameMap,
+    TableMap,
+    TableState,
+)
+from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import RefKind
+from lakevilla.global_log.repo import fetch_leaves, load_tables, rules_table
+from lakevilla.lake.context import Context
+from lakevilla.lake.past import Past, not_kept, past_at, view_at
+from lakevilla.lake.table_log import refresh
+from lakevilla.lake.view import View
+from lakevilla.store.base import Missing, ObjectInfo
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, Stat, parallel
+from lakevilla.tables.dropped import is_emptied
+
+
+def now(head: Head, name: str, kind: RefKind) -> Base:
+    """The state of a HEAD, as the base of a ref. No object of a table is looked at."""
+    return Base(
+        FORMAT,
+        head.lake_id,
+        name,
+        kind,
+        head.sequence,
+        head.commits[-1].timestamp_ms if head.commits else 0,
+        head.tables,
+        head.names,
+    )
+
+
+def at_time(context: Context, head: Head, base: Base, timestamp_ms: int) -> Program[Base]:
+    """The newest version that is not later. Errors as ``at_version``."""
+    version = yield from Timeline.of(head).by(timestamp_ms)
+    return (yield from at_version(context, head, base, version))
+
+
+def at_version(context: Context, head: Head, base: Base, version: int) -> Program[Base]:
+    """The state of an older version of the lake.
+
+    A table that no commit since has touched is as HEAD has it. Each other one is looked up in its
+    log, and its files are looked for.
+
+    Raises
+    ------
+    VersionNotFound
+        It is not kept any more, or a vacuum may be deleting files of it.
+    """
+    if version == head.sequence:
+        return base
+    past = yield from past_at(Timeline.of(head), version)
+    later = yield from past.timeline.after(past.sequence)
+    yield from load_tables(head)
+    touched = {location for commit in later for location in commit.tables}
+    changed = [place for place in past.head.tables if place in touched]
+    states = yield from parallel(
+        [_kept_state(context, head, past, location, later) for location in changed]
+    )
+    kept = {place: head.tables[place] for place in past.head.tables if place not in touched}
+    own = past.head.commits[-1].timestamp_ms if past.head.commits else 0
+    return msgspec.structs.replace(
+        base,
+        sequence=past.sequence,
+        timestamp_ms=own,
+        tables=TableMap({**kept, **dict(zip(changed, states, strict=True))}),
+    )
+
+
+def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
+    """The tables of a base that one of the patterns fits, by their names or their paths.
+
+    Raises ``InvalidOperation`` if a pattern fits none.
+    """
+    yield from load_base_tables(base)
+    yield from fetch_leaves(base.names, base.names.missing())
+    called: dict[str, set[str]] = {}
+    for name, location in base.names.items():
+        called.setdefault(location, set()).add(name)
+    live = [location for location, state in base.tables.items() if not state.dropped]
+    fitting: set[str] = set()
+    for pattern in patterns:
+        found = {
+            location
+            for location in live
+            if any(fnmatchcase(n, pattern) for n in {location, *called.get(location, ())})
+        }
+        if not found:
+            raise InvalidOperation(f"tables: no table of the lake is called like {pattern!r}")
+        fitting |= found
+    return msgspec.structs.replace(
+        base,
+        tables=TableMap({location: base.tables[location] for location in sorted(fitting)}),
+        names=NameMap({name: place for name, place in base.names.items() if place in fitting}),
+    )
+
+
+def _kept_state(
+    context: Context,
+    head: Head,
+    past: Past,
+    location: str,
+    later: Sequence[CommitSummary],
+) -> Program[TableState]:
+    """What HEAD said of a table then, if all of it is kept, and will be."""
+    state = head.tables.get(location)
+    if is_emptied(state):
+        raise not_kept(past, location, "its data was deleted")
+    if state is not None and state.dropped and not (yield from rules_table(location, head)):
+        raise not_kept(past, location, "it was let go")
+    view = yield from view_at(context, past, location)
+    _refuse_replaced(head, past, view, later)
+    yield from _refuse_vacuumed(context, past, view, None if state is None else state.vacuumed_ms)
+    known = past.head.tables[location]
+    return TableState(
+        known.table_id,
+        view.placement.logged,
+        pending=view.placement.overlay,
+        guarded=view.guarded,
+        format=known.format,
+        catalog=known.catalog,
+    )
+
+
+def _refuse_replaced(head: Head, past: Past, view: View, later: Sequence[CommitSummary]) -> None:
+    """What was pending then, was replaced since, and is fenced: gc may be deleting its files."""
+    replaced = {sequence for commit in later for sequence in commit.replaces}
+    for ref in view.placement.overlay:
+        if ref.sequence in replaced and head.is_fenced(ref.txn):
+            raise not_kept(past, view.location, f"commit {ref.sequence} was replaced since")
+
+
+def _refuse_vacuumed(
+    context: Context, past: Past, view: View, vacuumed_ms: int | None
+) -> Program[None]:
+    """Refuse a state of which files are gone, or may be deleted by a vacuum that HEAD tells of.
+
+    What that vacuum leaves is told by the newest log as it is by the vacuum itself. No clock of
+    this client counts: ``vacuumed_ms`` and the times in the log are the same for both.
+    """
+    location = view.location
+    table_format = context.formats.of(view.snapshot)
+    try:
+        needed = yield from table_format.objects_of(view.snapshot)
+    except VersionNotFound as error:
+        raise not_kept(past, location, error.message.partition("; ask for")[0]) from error
+    tail = yield from refresh(context, location)
+    there: Collection[str] = ()
+    if tail.tip >= 0:
+        newest = tail.snapshot
+        if vacuumed_ms is not None:
+            newest = table_format.without_expired(newest, vacuumed_ms, context.now_ms())
+            kept = yield from table_format.named_objects(newest, vacuumed_ms)
+            if not needed <= kept:
+                raise not_kept(past, location, f"{min(needed - kept)} was vacuumed, or may be")
+        there = yield from table_format.objects_of(newest)
+    asked = sorted(key for key in needed if key not in there and "://" not in key)
+    infos: list[ObjectInfo | Missing] = yield from parallel([Stat(key) for key in asked])
+    for key, info in zip(asked, infos, strict=True):
+        if isinstance(info, Missing):
+            raise not_kept(past, location, f"{key} was removed")

@@ -1,0 +1,157 @@
+"""Planted bugs of refs and of who cleans up around them (docs/design/0030-refs.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from lakevilla.global_log import bases
+from lakevilla.global_log.repo import maps_of
+from lakevilla.lake.refs import frozen, kept
+from lakevilla.lake.table_log import open_tail
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import garbage
+from lakevilla.refs import change, states
+from lakevilla.store.effects import Program
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+
+_OVER_HOURS: dict[str, Any] = {
+    "keepers": 2,
+    "long": True,
+    "kinds": ("transfer", "lists", "add", "optimize"),
+}
+
+
+@planted(**_OVER_HOURS)
+def vacuum_knows_no_refs() -> Iterator[None]:
+    """A vacuum keeps what the table and its readers need, and no more."""
+
+    def kept_of(*_: Any) -> Program[Any]:
+        yield from ()
+        return kept.KeptByRefs()
+
+    with attribute(vacuum, "kept_of", kept_of):
+        yield
+
+
+@planted(**_OVER_HOURS, foreign=("rewrite",), collects=True, neglected="ours")
+def gc_knows_no_refs() -> Iterator[None]:
+    """Gc deletes bases that refs name."""
+    original = garbage._old_bases
+
+    def old_bases(head: Any, listed: Any) -> Any:
+        return list(listed)
+
+    with instead(original, old_bases):
+        yield
+
+
+@planted(**_OVER_HOURS)
+def nofloor() -> Iterator[None]:
+    """Whoever takes up an old version does not ask whether a vacuum may be deleting its files."""
+    with instead(states._refuse_vacuumed, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def nocas() -> Iterator[None]:
+    """A vacuum deletes what no ref kept when it looked, and tells nobody."""
+    with instead(vacuum._tell, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def noentries() -> Iterator[None]:
+    """A vacuum keeps what the newest entry of the log needs, and not what came before it."""
+
+    def named_since(*_: Any) -> Program[set[str]]:
+        yield from ()
+        return set()
+
+    with instead(vacuum._named_since, named_since):
+        yield
+
+
+@planted(for_histories=False)
+def samename() -> Iterator[None]:
+    """A base has the name that it had in the attempt before, which gc may have listed."""
+    original = bases.store_base
+
+    def store_base(base: Any, made: int) -> Program[Any]:
+        return (yield from original(base, 0))
+
+    with instead(original, store_base):
+        yield
+
+
+@planted(**_OVER_HOURS, collects=True, short=True)
+def leaves_of_bases_forgotten() -> Iterator[None]:
+    """Gc knows the leaves of HEAD, and not those that bases share with older ones."""
+
+    def named_leaves(head: Any, _: Any) -> set[str]:
+        return {ref.key for found in maps_of(head) for ref in found.refs}
+
+    with instead(bases.named_leaves, named_leaves):
+        yield
+
+
+@planted(for_histories=False)
+def nobasecommits() -> Iterator[None]:
+    """Gc deletes the objects of commits that were pending when a ref was made."""
+    original = garbage._old_commits
+
+    def old_commits(head: Any, _: Any, kept_commits: Any, listed: Any) -> Program[list[str]]:
+        return (yield from original(head, [], kept_commits, listed))
+
+    with instead(original, old_commits):
+        yield
+
+
+@planted(**_OVER_HOURS)
+def log_followed_too_far() -> Iterator[None]:
+    """A ref shows what was committed to the log after it was made."""
+    original = frozen._view
+
+    def view(context: Any, location: str, state: Any, sequence: int) -> Program[Any]:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        later = msgspec.structs.replace(state, published=max(tail.tip, state.published), pending=())
+        return (yield from original(context, location, later, sequence))
+
+    with instead(original, view):
+        yield
+
+
+@dataclass
+class _Whichever:
+    """Stands for each ref of the name."""
+
+    id: str
+
+    def __post_init__(self) -> None:
+        self.id = _EqualToAll(self.id)
+
+
+class _EqualToAll(str):
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __ne__(self, _: object) -> bool:
+        return False
+
+    __hash__ = str.__hash__
+
+
+@planted(for_histories=False)
+def nameagain() -> Iterator[None]:
+    """A ref is known by its name alone."""
+    original = change._change
+
+    def by_name(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
+        whichever: Any = _Whichever(first.id)
+        return (yield from original(context, name, whichever, changed))
+
+    with instead(original, by_name):
+        yield

@@ -1,0 +1,332 @@
+"""Tags: a state of all tables that has a name, and stays whoever cleans up."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import deltalake
+import pytest
+
+import lakevilla as lv
+from bench.size.many_tables import lake_of
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import maps_of
+from lakevilla.store.runner import Requests
+from lakevilla.testing.histories.plan import small_limits
+from tests.support.places import Place
+from tests.support.traces import cost
+
+Format = Literal["delta", "iceberg"]
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        yield lake
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> Format:
+    return request.param
+
+
+def shop(lake: lv.Lake, kind: Format = "delta") -> None:
+    lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
+    lake.create_table("sales/orders", [{"id": 1}], format=kind)
+
+
+def change(lake: lv.Lake) -> None:
+    def both(txn: lv.Transaction) -> None:
+        txn.update("stock", {"qty": "qty + 1"}, where="true")
+        txn.append("sales/orders", [{"id": 2}])
+
+    lake.run(both)
+
+
+def clean_up(lake: lv.Lake) -> None:
+    for name in lake:
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    lake.gc()
+
+
+def quantities(lake: lv.Lake) -> list[Any]:
+    return lake.read("stock")["qty"].to_pylist()
+
+
+def test_a_tag_shows_all_tables_as_they_were(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    made = lake.tag("closing", metadata={"by": "finance"})
+    change(lake)
+    then = lake.on("closing")
+    assert (made.version, made.metadata) == (2, {"by": "finance"})
+    assert quantities(then) == [5]
+    assert list(then) == ["sales/orders", "stock"]
+    assert [table.name for table in then.tables()] == ["sales/orders", "stock"]
+    assert then.sql('SELECT count(*) AS n FROM "sales/orders"').to_pylist() == [{"n": 1}]
+    assert then["stock"].read()["qty"].to_pylist() == [5]
+    assert then.snapshot().version == 2
+    assert [entry.version for entry in then.history()] == [2, 1]
+    assert quantities(lake) == quantities(then.on("main")) == [6]
+
+
+def test_it_is_kept_when_everybody_of_the_lake_cleans_up(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.tag("closing")
+    for _ in range(3):
+        change(lake)
+        clean_up(lake)
+    assert quantities(lake.on("closing")) == [5]
+    assert quantities(lv.connect(lake.root).on("closing")) == [5]
+    lake.delete_ref("closing")
+    before = files_of(lake)
+    clean_up(lake)
+    assert files_of(lake) < before
+
+
+def files_of(lake: lv.Lake) -> set[Path]:
+    return set(Path(lake.root).rglob("*.parquet")) | set(Path(lake.root).rglob("bases/*"))
+
+
+def test_an_older_version_can_be_tagged_until_it_is_vacuumed(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    change(lake)
+    moment = lake.history(1)[0].timestamp
+    change(lake)
+    assert quantities(lake.on(lake.tag("third", at=3).name)) == [6]
+    assert quantities(lake.on(lake.tag("then", at=moment).name)) == [6]
+    assert quantities(lake.on(lake.tag("same", at="third").name)) == [6]
+    # Within its retention a vacuum takes nothing of it.
+    lake["stock"].vacuum(dry_run=False)
+    assert quantities(lake.on(lake.tag("second", at=2).name)) == [5]
+    for ref in lake.refs():
+        lake.delete_ref(ref.name)
+    clean_up(lake)
+    with pytest.raises(lv.VersionNotFound, match="is not kept as of"):
+        lake.tag("gone", at=2)
+    assert lake.refs() == []
+
+
+def test_what_another_client_has_committed_is_in_it(lake: lv.Lake) -> None:
+    shop(lake)
+    deltalake.write_deltalake(
+        f"{lake.root}/stock", lake.read("stock"), mode="append", storage_options={}
+    )
+    lake.tag("closing")
+    change(lake)
+    clean_up(lake)
+    assert quantities(lake.on("closing")) == [5, 5]
+
+
+def test_only_some_tables_are_kept(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("orders", tables=["sales/*"])
+    assert list(lake.on("orders")) == ["sales/orders"]
+    with pytest.raises(lv.TableNotFound, match="tag 'orders'"):
+        lake.on("orders").read("stock")
+    lake.drop_table("stock", delete_data=True)
+    with pytest.raises(lv.InvalidOperation, match="like 'nothing'"):
+        lake.tag("none", tables=["nothing"])
+
+
+def test_a_table_that_a_tag_keeps_stays(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    with pytest.raises(lv.InvalidOperation, match="'closing' keeps it"):
+        lake.unregister("stock")
+    with pytest.raises(lv.InvalidOperation, match="'closing' keeps it"):
+        lake.drop_table("stock", delete_data=True)
+    assert quantities(lake) == [5]
+    lake.drop_table("stock")
+    lake.gc()
+    assert quantities(lake.on("closing")) == [5]
+
+
+def test_a_protected_tag_is_not_deleted(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing", protected=True)
+    with pytest.raises(lv.InvalidOperation, match="is protected"):
+        lake.delete_ref("closing")
+    lake.protect("closing", on=False)
+    lake.delete_ref("closing")
+    with pytest.raises(lv.RefNotFound, match="there are none"):
+        lake.protect("closing")
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        lambda lake: lake.transaction(),
+        lambda lake: lake.run(lambda txn: txn.delete("stock")),
+        lambda lake: lake.create_table("new", [{"a": 1}]),
+        lambda lake: lake.drop_table("stock"),
+        lambda lake: lake.drop_table("stock", delete_data=True),
+        lambda lake: lake.rename_table("stock", "goods"),
+        lambda lake: lake.register("stock"),
+        lambda lake: lake.register(discover=True),
+        lambda lake: lake.unregister("stock"),
+        lambda lake: lake.guard("stock"),
+        lambda lake: lake.gc(),
+        lambda lake: lake.recover(),
+        lambda lake: lake.doctor(),
+        lambda lake: lake.tag("again"),
+        lambda lake: lake["stock"].optimize(),
+        lambda lake: lake["stock"].vacuum(),
+    ],
+)
+def test_a_tag_only_reads(lake: lv.Lake, writes: Callable[[lv.Lake], object]) -> None:
+    shop(lake)
+    lake.tag("closing")
+    version = lake.history(1)[0].version
+    with pytest.raises(lv.InvalidOperation, match="only reads"):
+        writes(lake.on("closing"))
+    assert lake.history(1)[0].version == version
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "error"),
+    [
+        ("57", None, lv.InvalidOperation),
+        ("main", None, lv.InvalidOperation),
+        ("a b", None, lv.InvalidOperation),
+        ("a@1", None, lv.InvalidOperation),
+        ("a//b", None, lv.InvalidOperation),
+        ("../a", None, lv.InvalidOperation),
+        ("a/", None, lv.InvalidOperation),
+        ("", None, lv.InvalidOperation),
+        ("a" * 129, None, lv.InvalidOperation),
+        (7, None, lv.InvalidOperation),
+        ("closing", None, lv.RefExists),
+        ("new", True, lv.InvalidOperation),
+        ("new", 1.5, lv.InvalidOperation),
+        ("new", datetime(2026, 1, 1), lv.InvalidOperation),
+        ("new", datetime(2000, 1, 1, tzinfo=UTC), lv.VersionNotFound),
+        ("new", 99, lv.VersionNotFound),
+        ("new", "nobody", lv.RefNotFound),
+    ],
+)
+def test_wrong_names_and_states_are_refused(
+    lake: lv.Lake, name: Any, at: Any, error: type[Exception]
+) -> None:
+    shop(lake)
+    lake.tag("closing")
+    with pytest.raises(error):
+        lake.tag(name, at=at)
+    assert [ref.name for ref in lake.refs()] == ["closing"]
+
+
+def test_a_time_in_the_future_is_now(lake: lv.Lake) -> None:
+    shop(lake)
+    assert lake.tag("soon", at=datetime.now(UTC) + timedelta(days=1)).version == 2
+
+
+def test_a_lake_at_a_tag_can_be_pickled(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    change(lake)
+    again = pickle.loads(pickle.dumps(lake.on("closing")))
+    assert quantities(again) == [5]
+    assert "tag 'closing'" in repr(again)
+
+
+def test_a_client_that_knows_no_refs_refuses_the_lake_by_name(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(lake)
+    with lv.connect(lake.root) as other:
+        assert quantities(other) == [5]  # a lake without any is as it was
+        lake.tag("closing")
+        monkeypatch.setattr(Head, "FORMAT", 1)
+        with pytest.raises(lv.UnsupportedFormat, match=r"HEAD\.json has format version 2"):
+            other.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+
+
+def test_tags_are_found_again_when_head_is_lost(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    change(lake)
+    lake.close()
+    Path(lake.root, "_lakevilla/HEAD.json").unlink()
+    with lv.connect(lake.root) as again:
+        report = again.recover(rebuild_head=True)
+        assert any(finding.kind == "ref_found" for finding in report.findings)
+        again.recover(confirm_head=True)
+        clean_up(again)
+        assert quantities(again.on("closing")) == [5]
+
+
+def test_the_doctor_tells_of_a_base_that_is_damaged_or_missing(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    assert lake.doctor().ok
+    (base,) = Path(lake.root, "_lakevilla/bases").iterdir()
+    body = base.read_bytes()
+    base.write_bytes(body.replace(b'"sequence":2', b'"sequence":3'))
+    for said in ("does not match its name", "is missing although HEAD names it"):
+        with pytest.raises(lv.CorruptObject, match=said):
+            lake.on("closing")
+        with pytest.raises(lv.CorruptObject, match=said):
+            clean_up(lake)  # nobody can tell what it needs
+        found = [finding for finding in lake.doctor().findings if finding.severity == "error"]
+        assert [said in finding.message for finding in found] == [True]
+        base.unlink(missing_ok=True)
+    lake.delete_ref("closing")
+    clean_up(lake)
+    assert lake.doctor().ok
+
+
+def test_a_table_made_anew_by_another_client_is_not_taken_for_the_tagged_one(
+    lake: lv.Lake,
+) -> None:
+    shop(lake)
+    lake.tag("closing")
+    stock = f"{lake.root}/stock"
+    rows = lake.read("stock")
+    for path in Path(stock, "_delta_log").iterdir():
+        path.unlink()
+    deltalake.write_deltalake(stock, rows)
+    with lv.connect(lake.root) as other:
+        with pytest.raises(lv.VersionNotFound, match="tag 'closing'"):
+            other.on("closing").read("stock")
+        assert other.on("closing").read("sales/orders").num_rows == 1
+
+
+def test_many_tags_lie_in_leaves(lake: lv.Lake) -> None:
+    with small_limits(True):
+        shop(lake)
+        for number in range(12):
+            lake.tag(f"t{number}")
+            change(lake)
+        clean_up(lake)
+        head = lake._client.head()
+        assert head is not None
+        assert all(found.refs for found in maps_of(head)[::2])
+        with lv.connect(lake.root) as other:
+            found = [quantities(other.on(f"t{number}")) for number in range(12)]
+            assert found == [[5 + number] for number in range(12)]
+            for ref in other.refs():
+                other.delete_ref(ref.name)
+            assert other.refs() == []
+
+
+def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> None:
+    with lake_of(10, str(tmp_path / "ten"), commits=1) as few:
+        few.tag("warm")
+        ten = cost(few, lambda: few.tag("one"))
+    with lake_of(20_000, str(tmp_path / "many"), commits=1) as many:
+        many.tag("warm")
+        assert cost(many, lambda: many.tag("one")) == Requests(put=2, get=1)
+    assert (ten.put, ten.list) == (2, 0)
+    assert ten.get <= 11  # HEAD, and each log
+
+
+def test_reading_at_a_tag_costs_no_look_at_what_came_later(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    then = lake.on("closing")
+    quantities(then)
+    change(lake)
+    assert cost(then, lambda: quantities(then)) == Requests()

@@ -1,0 +1,24 @@
+"""Drawn histories with clients that make tags and delete them, and vacuum all the time."""
+
+from collections import Counter
+
+import pytest
+
+from lakevilla.testing.histories import campaign
+from lakevilla.testing.histories.plan import draw_kept
+from lakevilla.testing.world.faults import Fault
+
+SEEDS = 20
+
+
+@pytest.mark.daily(1, of="campaigns of refs")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
+def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
+    events, fired = Counter(), Counter()
+    for seed in range(SEEDS):
+        outcome = campaign.run(seed, plan=draw_kept(seed, formats))
+        events += outcome.events
+        fired += outcome.fired
+    assert events["kept"] > 5 * SEEDS  # states of tables that were compared
+    assert fired[Fault.CLEAN_UP] > SEEDS

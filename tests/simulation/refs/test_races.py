@@ -1,0 +1,232 @@
+"""Refs beside those who clean up: all interleavings up to a bound, and every crash.
+
+Each rule that is left out is a planted bug that one of these finds, or the histories do.
+"""
+
+import os
+from functools import partial
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.refs.change import delete_ref
+from lakevilla.refs.create import create_ref
+from lakevilla.store.effects import Get
+from lakevilla.testing.checks.refs import refs_are_as_they_were
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_writer
+from lakevilla.testing.tables.reader import run_now
+from lakevilla.testing.world.client import Client
+from lakevilla.transaction.commit.commit import commit
+from tests.support.simulated.commits import (
+    Process,
+    add_to,
+    alone,
+    begin,
+    lake,
+    simulation_client,
+)
+
+DAY = 24 * 3600
+#: How many interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
+SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
+
+
+def tags(at, name="closing"):
+    """A client that makes a tag: its name and entry, or None if it is refused."""
+
+    def program(client):
+        try:
+            entry = yield from create_ref(
+                context_of(client),
+                name,
+                "tag",
+                at,
+                tables=None,
+                protected=False,
+                metadata={},
+                created_by="",
+            )
+        except LakeVillaError as error:
+            if error.kind != "version_not_found":
+                raise
+            return None
+        return name, entry
+
+    return program
+
+
+def updates(client):
+    txn = begin(client)
+    yield from add_to(txn, "a", 1, 0)
+    yield from commit(txn)
+
+
+def vacuums(client):
+    """Without any retention: what it may not delete is told by refs alone."""
+    yield from vacuum.vacuum(
+        context_of(client),
+        "a",
+        retention_seconds=0.0,
+        dry_run=False,
+        enforce_retention=False,
+    )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def of_two_versions(iceberg, faults=None, schedule=None):
+    """A lake with an older version whose file of table a no newer one needs."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    for name in ("first", "second"):
+        alone(simulation, updates, name)
+        simulation.now += 3 * DAY
+    return simulation
+
+
+def is_kept(simulation):
+    """Each ref shows what it was made of, now and when others have cleaned up."""
+    store = simulation.store
+    acknowledged = [c.result for c in simulation.clients if isinstance(c.result, tuple)]
+    looker = Client(simulation, "looker", f"{simulation.seed}/looker", 1.0)
+    compared = 0
+    for number in range(2):
+        compared += refs_are_as_they_were(
+            store, context_of(looker), acknowledged, (), may_be_lost=False
+        )
+        simulation.now += 10 * DAY
+        alone(simulation, vacuums, f"sweeper {number}")
+        alone(simulation, collects, f"collector {number}")
+    return compared
+
+
+def tag_beside(at, other, iceberg, faults, schedule):
+    simulation = of_two_versions(iceberg, faults, schedule)
+    simulation.add("owner", tags(at))
+    simulation.add("other", other)
+    return simulation
+
+
+@LAKES
+@pytest.mark.parametrize("at", [None, ("version", 1)], ids=["now", "older"])
+@pytest.mark.parametrize("other", [vacuums, collects, updates])
+def test_a_tag_keeps_its_state_whoever_is_faster(at, other, iceberg):
+    runs = interleavings(partial(tag_beside, at, other, iceberg), is_kept, limit=SCHEDULES)
+    assert runs == SCHEDULES
+
+
+@LAKES
+@pytest.mark.parametrize("at", [None, ("version", 1)], ids=["now", "older"])
+def test_a_tag_is_there_or_not_wherever_its_maker_dies(at, iceberg):
+    def build(faults, schedule):
+        simulation = of_two_versions(iceberg, faults, schedule)
+        simulation.add("owner", tags(at), restart=tags(at, "again"))
+        return simulation
+
+    assert crash_everywhere(build, is_kept, "owner") > 20
+
+
+@pytest.mark.parametrize("other", [vacuums, collects])
+def test_who_cleans_up_may_die_anywhere_beside_a_tag(other):
+    def build(faults, schedule):
+        simulation = of_two_versions((), faults, schedule)
+        alone(simulation, tags(None), "tagger")
+        alone(simulation, updates, "third")
+        simulation.now += 3 * DAY
+        simulation.add("owner", other, restart=other)
+        return simulation
+
+    assert crash_everywhere(build, is_kept, "owner") > 20
+
+
+def test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name():
+    """The name was used again meanwhile: that one is none of the deleter's."""
+    simulation = of_two_versions(())
+    alone(simulation, tags(None), "tagger")
+    deleter = Process(simulation, lambda client: delete_ref(context_of(client), "closing"))
+    deleter.until("_lakevilla/HEAD.json")
+    simulation.store.apply(deleter.next)
+    deleter.lose()
+    made = alone(simulation, tags(None), "again")
+    deleter.finish()
+    looked(simulation, made)
+
+
+def test_a_base_that_gc_has_listed_is_stored_anew():
+    """The tag loses its race to gc itself, which then deletes what it has listed."""
+    simulation = of_two_versions(())
+    alone(simulation, collects, "first gc")  # HEAD knows all that the logs hold
+    simulation.now += DAY
+    tagger = Process(simulation, tags(None), "tagger").until("_lakevilla/HEAD.json")
+    collector = Process(simulation, collects, "collector").until("_lakevilla/HEAD.json")
+    collector.step()
+    made = tagger.finish()
+    collector.finish()
+    looked(simulation, made)
+
+
+def looked(simulation, made):
+    """The tag shows what it was made of."""
+    looker = Client(simulation, "last looker", "looker", 1.0)
+    assert refs_are_as_they_were(
+        simulation.store, context_of(looker), [made], (), may_be_lost=False
+    )
+
+
+def test_what_was_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile():
+    """It came and went in between, by clients whose clocks are behind."""
+    simulation = of_two_versions(())
+    row = {"id": 9, "balance": 1, "items": ""}
+    other = Process(simulation, lambda client: delta_writer.append(client, "a", [row]), "other")
+    other.until("a/_delta_log")
+    simulation.now += DAY
+    sweeper = Process(simulation, vacuums, "sweeper").until("_lakevilla/HEAD.json")
+    sweeper.step()
+    sweeper.until("_lakevilla/HEAD.json", Get).step()
+    sweeper.until("a/_delta_log", Get).step()
+    other.finish()
+    made = alone(simulation, tags(None), "tagger")
+    late = simulation_client(simulation, "late")
+    late.clock.skew(-10 * DAY)
+    run_now(simulation.store, delta_writer.rewrite(late, "a", dict))
+    sweeper.finish()
+    looked(simulation, made)
+
+
+def test_a_commit_that_was_pending_then_is_kept_for_its_tag():
+    """Another client wrote before it was published, so the log never shows that state alone."""
+    simulation = of_two_versions(())
+    Process(simulation, updates, "owner").until("a/_delta_log")
+    made = alone(simulation, tags(None), "tagger")
+    row = {"id": 9, "balance": 1, "items": ""}
+    alone(simulation, lambda client: delta_writer.append(client, "a", [row]), "other")
+    alone(simulation, updates, "later")
+    for number in range(3):
+        simulation.now += 60 * DAY
+        alone(simulation, collects, f"collector {number}")
+    looked(simulation, made)
+
+
+#: What no history shows, or only one in thousands.
+RARE = {
+    "nocas": lambda: interleavings(
+        partial(tag_beside, ("version", 1), vacuums, ()), is_kept, limit=200
+    ),
+    "samename": test_a_base_that_gc_has_listed_is_stored_anew,
+    "noentries": (test_what_was_removed_while_a_vacuum_looks_is_kept_for_a_tag_made_meanwhile),
+    "nobasecommits": test_a_commit_that_was_pending_then_is_kept_for_its_tag,
+    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_new_tag_of_its_name,
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RARE[name]()
