@@ -66,7 +66,7 @@ def doomed_while_a_head_is_on_its_way():
         mark = LeafMark(FORMAT, "0", head.replacement, long_ago, named)
         run_now(store, put(mark.key, encode(mark), ABSENT))
         listed = [key for key in store.objects if key.startswith(LEAVES_PREFIX)]
-        doomed = run_now(store, unreferenced_leaves(context, head, listed, dry_run=False))
+        doomed = run_now(store, unreferenced_leaves(context, head, named, listed, dry_run=False))
         writer.finish()
         newer = run_now(store, load_head()).head
         assert balances(simulation)["a"][0] == 99
