@@ -16,17 +16,16 @@ from lakevilla.global_log.refs import BASES_PREFIX
 from lakevilla.store.effects import Program, list_objects
 
 _LAKE_DIRECTORY = "_lakevilla"
-_KINDS = tuple(
-    f"{prefix}/"
-    for prefix in (
-        COMMITS_PREFIX,
-        PAGES_PREFIX,
-        LEAVES_PREFIX,
-        HEADS_PREFIX,
-        KEYS_PREFIX,
-        BASES_PREFIX,
-    )
+#: Where objects lie that can only be there because a HEAD was.
+PREFIXES = (
+    COMMITS_PREFIX,
+    PAGES_PREFIX,
+    LEAVES_PREFIX,
+    HEADS_PREFIX,
+    KEYS_PREFIX,
+    BASES_PREFIX,
 )
+_KINDS = tuple(f"{prefix}/" for prefix in PREFIXES)
 
 #: What to do about it, in words.
 REBUILD = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"

@@ -17,6 +17,7 @@ from lakevilla.global_log.head_log import HEADS_PREFIX
 from lakevilla.global_log.keys import KEYS_PREFIX, HeldKey, is_key_object, load_key_object
 from lakevilla.global_log.leaves import LEAVES_PREFIX, Leaf, is_mark, made_of
 from lakevilla.global_log.refs import BASES_PREFIX, RefMap
+from lakevilla.global_log.remains import PREFIXES
 from lakevilla.global_log.repo import LakeFile, claim_of
 from lakevilla.ids import NO_TXN
 from lakevilla.results import Finding
@@ -84,14 +85,7 @@ def look_for() -> Program[LeftBehind]:
             left.meet_id(txn)
     of = {
         prefix: [info for info in listed if info.key.startswith(f"{prefix}/")]
-        for prefix in (
-            COMMITS_PREFIX,
-            PAGES_PREFIX,
-            LEAVES_PREFIX,
-            HEADS_PREFIX,
-            KEYS_PREFIX,
-            BASES_PREFIX,
-        )
+        for prefix in PREFIXES
     }
     left.heads = sorted(_numbers(of[HEADS_PREFIX]))
     numbered = [*of[LEAVES_PREFIX], *of[BASES_PREFIX]]
