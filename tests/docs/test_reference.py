@@ -77,7 +77,7 @@ def shown() -> list[tuple[str, Any]]:
     """The functions and methods that the reference shows, by their names."""
     found = []
     blocks = re.compile(
-        r"^::: ([\w.]+)$(?:\n +options:\n +members:((?:\n +- \w+)*))?", re.MULTILINE
+        r'^::: ([\w.]+)$(?:\n +options:\n +members:((?:\n +- [\w"]+)*))?', re.MULTILINE
     )
     for page in sorted(REFERENCE.glob("*.md")):
         for path, members in blocks.findall(page.read_text()):
@@ -85,7 +85,7 @@ def shown() -> list[tuple[str, Any]]:
             value = getattr(importlib.import_module(module), name)
             if inspect.isfunction(value):
                 found.append((name, value))
-            found += [(f"{name}.{m}", getattr(value, m)) for m in re.findall(r"- (\w+)", members)]
+            found += [(f"{name}.{m}", getattr(value, m)) for m in re.findall(r'- "?(\w+)', members)]
     return found
 
 
