@@ -17,6 +17,8 @@ from lakevilla.global_log.head import shown_names
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.own_versions import OwnVersion, kept_versions
 from lakevilla.lake.past import Recorded, recorded_commits, table_entries
+from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.lake.view import View
 from lakevilla.results import HistoryEntry, KeptVersion, LoggedOperation, TableHistoryEntry
 from lakevilla.settings import shown
 from lakevilla.transaction.state.transaction import TransactionState
@@ -97,7 +99,9 @@ def table_history(client: LakeClient, uri: str, limit: int | None) -> list[Table
     if limit is not None:
         limit = check_number("limit", limit)
     location = resolve(client.root, {}, uri)
-    entries = client.run(table_entries(client.context, location, limit))
+    until = _until(client, location)
+    last = None if until is None else until.placement.logged
+    entries = client.run(table_entries(client.context, location, limit, last))
     return HtmlList(_logged(entry) for entry in entries)
 
 
@@ -135,10 +139,18 @@ def table_versions(client: LakeClient, uri: str, limit: int | None) -> list[Kept
     if limit is not None:
         limit = check_number("limit", limit)
     location = resolve(client.root, {}, uri)
-    found = client.run(kept_versions(client.context, location, limit))
+    until = _until(client, location)
+    found = client.run(kept_versions(client.context, location, limit, until))
     return HtmlList(
         KeptVersion(one.version, moment(one.timestamp_ms), one.snapshot_id) for one in found
     )
+
+
+def _until(client: LakeClient, location: str) -> View | None:
+    """A table's state at the ref that a client is bound to, beyond which it tells nothing."""
+    if client.at is None:
+        return None
+    return client.run(frozen_view(client.context, client.at.base, location))
 
 
 def milliseconds(timestamp: datetime) -> int:

@@ -97,7 +97,8 @@ class Refs(Generic[Frame]):
     def on(self, name: str) -> Self:
         """The lake as a tag keeps it. It only reads, and what came later is not in it.
 
-        ``read``, ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state.
+        ``read``, ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state,
+        and no other version of the lake. A table's own past goes as far as the tag's state.
 
         Parameters
         ----------
@@ -107,7 +108,11 @@ class Refs(Generic[Frame]):
         Raises
         ------
         RefNotFound
+        InvalidOperation
+            It is not a name.
         """
+        if not isinstance(name, str):
+            raise InvalidOperation(f"on takes the name of a ref, not {shown(name)}")
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         new._client = self._client.on(None if name == MAIN else name)

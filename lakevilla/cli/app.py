@@ -16,12 +16,13 @@ import typer
 
 import lakevilla as lv
 from lakevilla import __version__
-from lakevilla.cli import benchmarks, creating, reading  # noqa: F401 (they register commands)
+from lakevilla.cli import benchmarks, creating, reading, refs  # noqa: F401 (they register commands)
 from lakevilla.cli.command import (
     ERROR,
     FINDINGS,
     Json,
     Limit,
+    On,
     Options,
     Profile,
     Root,
@@ -89,6 +90,7 @@ def sql(
     version: Version = None,
     timestamp: Timestamp = None,
     limit: Limit = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -98,7 +100,7 @@ def sql(
     output = Output(as_json)
     if write and (version is not None or timestamp is not None):
         raise InvalidOperation("the past can't be written: leave out --write, or the version")
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         if not write:
             with lake.snapshot(version, moment(timestamp)) as state:
                 output.frame(state.sql(text), limit)
@@ -130,13 +132,14 @@ def log(
         str | None,
         typer.Option("--table", "-t", help="The entries of one table's own log instead."),
     ] = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Show the lake's commits, newest first, or one table's log entries."""
     output = Output(as_json)
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         if table is None:
             entries = lake.history(limit)
             output.history(entries)
@@ -154,13 +157,14 @@ def snapshot(
     root: Root,
     version: Version = None,
     timestamp: Timestamp = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Show the versions of all tables at one moment, for use with any other reader."""
     with (
-        open_lake(root, option, profile) as lake,
+        open_lake(root, option, profile, on=on) as lake,
         lake.snapshot(version, moment(timestamp)) as state,
     ):
         rows = [
@@ -256,12 +260,13 @@ def optimize(
     target_size: Annotated[
         int | None, typer.Option(metavar="BYTES", help="The approximate size of new files.")
     ] = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Combine a table's small files; gives way to every other transaction."""
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         done = lake.table(table).optimize(
             where, target_file_size_bytes=target_size, z_order_by=z_order or ()
         )

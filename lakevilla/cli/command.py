@@ -7,6 +7,7 @@ needs it: to ask for help takes a moment.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, ParamSpec
@@ -15,6 +16,7 @@ import typer
 
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.global_log.refs import MAIN
 from lakevilla.results import Report
 
 FINDINGS = 1
@@ -60,6 +62,11 @@ Profile = Annotated[
     typer.Option("--profile", help="Take S3 credentials from this boto3 profile."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+On = Annotated[
+    str | None,
+    typer.Option("--on", metavar="NAME", help="The lake as this ref has it: `lakevilla refs`."),
+]
+_RefusedOn = Annotated[str | None, typer.Option("--on", hidden=True)]
 Version = Annotated[int | None, typer.Option("--version", min=0, help="As of this global version.")]
 Timestamp = Annotated[
     str | None,
@@ -75,12 +82,19 @@ Limit = Annotated[
 
 
 def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Callable[P, None]:
-    """Register a command; it returns a report, raises our errors, or prints what it has."""
+    """Register a command; it returns a report, raises our errors, or prints what it has.
+
+    One about a lake that does not take ``--on`` refuses it with the reason, instead of as unknown.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    takes_ref = "on" in signature.parameters
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         output = Output(bool(kwargs.get("as_json")))
         try:
+            if not takes_ref:
+                _refuse_ref(function.__name__, kwargs.pop("on", None))
             report = function(*args, **kwargs)
         except LakeVillaError as error:
             output.error(error)
@@ -90,10 +104,29 @@ def command(function: Callable[P, Report | None], *, hidden: bool = False) -> Ca
             if not report.ok:
                 raise typer.Exit(FINDINGS)
 
+    if "root" in signature.parameters and not takes_ref:
+        _add_option(run, signature, "on", _RefusedOn)
     # Typer calls a command by the names of its parameters.
     extra = {"allow_extra_args": hidden, "ignore_unknown_options": hidden}
     app.command(function.__name__.rstrip("_"), hidden=hidden, context_settings=extra)(run)
     return run
+
+
+def _refuse_ref(name: str, ref: object) -> None:
+    if ref is not None and ref != MAIN:
+        raise InvalidOperation(
+            f"{name} takes no --on: it is about the whole lake with all its refs, so leave it out"
+        )
+
+
+def _add_option(
+    run: Callable[..., None], signature: inspect.Signature, name: str, kind: object
+) -> None:
+    """Let a command take one more option than its function."""
+    option = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    parameters = [*signature.parameters.values(), option]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {**run.__annotations__, name: kind}
 
 
 def _tell_where(name: str, where: str) -> None:
@@ -106,7 +139,7 @@ def _tell_where(name: str, where: str) -> None:
     command(tell, hidden=True)
 
 
-def moment(text: str | None) -> datetime | None:
+def moment(text: str | None, name: str = "--timestamp") -> datetime | None:
     """A time as ``--timestamp`` takes it."""
     if text is None:
         return None
@@ -114,14 +147,23 @@ def moment(text: str | None) -> datetime | None:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidOperation(
-            f"--timestamp {text!r} is not a time: write it as 2026-01-31T12:00:00Z"
+            f"{name} {text!r} is not a time: write it as 2026-01-31T12:00:00Z"
         ) from None
     if found.tzinfo is None:
         raise InvalidOperation(
-            f"--timestamp {text!r} has no time zone: write {found.isoformat()}Z for UTC, or the "
+            f"{name} {text!r} has no time zone: write {found.isoformat()}Z for UTC, or the "
             f"offset, as in {found.isoformat()}+01:00"
         )
     return found
+
+
+def pair(text: str, what: str, mark: str) -> tuple[str, str]:
+    """The two sides of an argument, as KEY=VALUE."""
+    name, found, value = text.partition(mark)
+    if not (name and found and (value or mark == "=")):
+        wanted = "NAME:TYPE, such as id:bigint" if mark == ":" else "KEY=VALUE"
+        raise InvalidOperation(f"{what} {text!r} is not understood: write {wanted}")
+    return name, value
 
 
 for _name, _where in _ELSEWHERE.items():

@@ -59,8 +59,11 @@ def open_lake(
     left_out: list[str] | None = None,
     *,
     new: bool = False,
+    on: str | None = None,
 ) -> lv.Lake[Any]:
-    """The lake of a command; only one that is ``new`` may have no directory yet.
+    """The lake of a command, at a ref if one is named ``on``.
+
+    Only one that is ``new`` may have no directory yet.
 
     What is left out of an answer goes into ``left_out``.
     """
@@ -95,7 +98,11 @@ def open_lake(
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
     warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
-    return lake
+    try:
+        return lake if on is None else lake.on(on)
+    except BaseException:
+        lake.close()
+        raise
 
 
 def _check_directory(root: str, new: bool) -> None:

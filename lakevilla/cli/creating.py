@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import Json, Options, Profile, Root, TableName, command
+from lakevilla.cli.command import Json, On, Options, Profile, Root, TableName, command, pair
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import (
@@ -47,6 +47,7 @@ def create(
     exist_ok: Annotated[
         bool, typer.Option("--exist-ok", help="Leave a table that is there as it is.")
     ] = False,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -56,9 +57,9 @@ def create(
         raise InvalidOperation(
             f"create {table}: name columns with their types, such as id:bigint, or pass --from FILE"
         )
-    given = dict(_pair(text, "--property", "=") for text in properties or ())
+    given = dict(pair(text, "--property", "=") for text in properties or ())
     data: Any = _rows_of(file) if file is not None else _columns(columns or [])
-    with open_lake(root, option, profile, new=True) as lake:
+    with open_lake(root, option, profile, new=True, on=on) as lake:
         made = lake.create_table(
             table,
             data,
@@ -79,12 +80,13 @@ def drop(
         bool, typer.Option("--delete-data", help="Delete its files too, for good.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Take a table out of the lake; its files stay, unless --delete-data says otherwise."""
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         if delete_data and not yes:
             if as_json:
                 raise InvalidOperation(
@@ -102,12 +104,13 @@ def rename(
     root: Root,
     table: TableName,
     new: Annotated[str, typer.Argument(help="The name under which the lake knows it from now on.")],
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Call a table otherwise; its files stay where they are."""
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         lake.rename_table(table, new)
         uri = lake.table(new).uri
     value = {"name": new, "was": table, "uri": uri}
@@ -131,19 +134,11 @@ def _confirm(lake: lv.Lake[Any], table: str) -> None:
 def _columns(texts: list[str]) -> dict[str, str]:
     columns: dict[str, str] = {}
     for text in texts:
-        name, type_ = _pair(text, "column", ":")
+        name, type_ = pair(text, "column", ":")
         if name in columns:
             raise InvalidOperation(f"column {name!r} is given twice: keep one")
         columns[name] = type_
     return columns
-
-
-def _pair(text: str, what: str, mark: str) -> tuple[str, str]:
-    name, found, value = text.partition(mark)
-    if not (name and found and (value or mark == "=")):
-        wanted = "NAME:TYPE, such as id:bigint" if mark == ":" else "KEY=VALUE"
-        raise InvalidOperation(f"{what} {text!r} is not understood: write {wanted}")
-    return name, value
 
 
 def _rows_of(file: Path) -> Any:

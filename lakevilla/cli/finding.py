@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import FINDINGS, Json, Options, Profile, Root, command
+from lakevilla.cli.command import FINDINGS, Json, On, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN
 
 NO_TABLES = (
     "no tables yet: `lakevilla create ROOT NAME id:bigint ...` makes one, and "
@@ -24,6 +25,7 @@ def tables(
     registered: Annotated[
         bool, typer.Option("--registered", help="Those in the lake alone: asks less of the store.")
     ] = False,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
@@ -33,7 +35,7 @@ def tables(
     Exits with 1 if one in the lake can't be opened, and says which.
     """
     left_out: list[str] = []
-    with open_lake(root, option, profile, left_out) as lake:
+    with open_lake(root, option, profile, left_out, on=on) as lake:
         rows: list[dict[str, object]] = [
             {
                 "name": table.name,
@@ -45,7 +47,9 @@ def tables(
             }
             for table in lake.tables()
         ]
-        others = [] if registered else [one for one in lake.discover() if one.state != "dropped"]
+        # What has not come into the lake yet is in none of its refs.
+        alone = registered or on not in (None, MAIN)
+        others = [] if alone else [one for one in lake.discover() if one.state != "dropped"]
     rows += [_not_in_lake(table) for table in others]
     output = Output(as_json)
     if not (rows or left_out or as_json):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
@@ -39,6 +40,14 @@ _FOR_COMMANDS = {
     "`tables()`": "`lakevilla tables`",
     "`create_table`": "`lakevilla create`",
     "`lake.transactions()`": "`lakevilla txns`",
+    'begin the transaction on the lake itself, which `lake.on("main")` gives, or with '
+    "read_only=True": "leave out --on",
+    '`lake.on("main")` is the lake itself': "leave out --on for the lake itself",
+}
+#: The same for calls that name what they are about.
+_CALLS_FOR_COMMANDS = {
+    r"delete_ref\('([^']*)'\)": r"`lakevilla tag ROOT \1 --delete`",
+    r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
@@ -217,6 +226,8 @@ def _for_commands(message: str) -> str:
     """A message of the library, with the command line's names for what to do."""
     for ours, theirs in _FOR_COMMANDS.items():
         message = message.replace(ours, theirs)
+    for pattern, theirs in _CALLS_FOR_COMMANDS.items():
+        message = re.sub(pattern, theirs, message)
     return message
 
 

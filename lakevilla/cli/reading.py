@@ -11,6 +11,7 @@ from lakevilla.cli.command import (
     FINDINGS,
     Json,
     Limit,
+    On,
     Options,
     Profile,
     Root,
@@ -29,12 +30,13 @@ _MEANWHILE = 64
 def schema(
     root: Root,
     table: TableName,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Show a table's columns: names, types, where NULL may be, what it is partitioned by."""
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         known = lake.table(table)
     rows = [
         {
@@ -55,12 +57,13 @@ def versions(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="So many, the newest.")
     ] = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Show the versions of a table's own log that can still be read, newest first."""
-    with open_lake(root, option, profile) as lake:
+    with open_lake(root, option, profile, on=on) as lake:
         known = lake.table(table)
         found = known.versions(limit)
     columns = ["version", "timestamp", *(["snapshot_id"] if known.format == "iceberg" else [])]
@@ -82,13 +85,14 @@ def changes(
         int | None, typer.Option("--version", min=0, help="Up to this global version.")
     ] = None,
     limit: Limit = None,
+    on: On = None,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Show the rows that changed since a global version; it says what to give --since next."""
     output = Output(as_json)
-    with open_lake(root, option, profile) as lake, lake.snapshot(version) as state:
+    with open_lake(root, option, profile, on=on) as lake, lake.snapshot(version) as state:
         last = state.version
         if since > last:
             raise InvalidOperation(

@@ -44,9 +44,15 @@ class OwnVersion:
 
 
 def own_view(
-    context: Context, head: Head | None, location: str, asked: OwnVersion
+    context: Context,
+    head: Head | None,
+    location: str,
+    asked: OwnVersion,
+    until: View | None = None,
 ) -> Program[View]:
     """A table, as ``head`` means it, at a version of its own log.
+
+    ``until``: its state at a ref; what the log holds beyond that is not there.
 
     Raises
     ------
@@ -56,7 +62,7 @@ def own_view(
         There is no such table, or it is another one by now.
     """
     state = yield from _state(head, location)
-    tail = yield from _newest(context, state, location, asked)
+    tail = yield from _newest(context, state, location, asked, until)
     try:
         then = yield from _opened(context, tail, asked)
     except VersionNotFound as error:
@@ -67,11 +73,13 @@ def own_view(
     return View(location, state, Placement(then.version, ()), (), then, then, tail.tip)
 
 
-def kept_versions(context: Context, location: str, limit: int | None) -> Program[list[LogVersion]]:
+def kept_versions(
+    context: Context, location: str, limit: int | None, until: View | None = None
+) -> Program[list[LogVersion]]:
     """The versions of the table's own log that can be opened, newest first."""
     held = yield from context.head()
     state = yield from _state(None if held is None else held.head, location)
-    tail = yield from _newest(context, state, location, OwnVersion())
+    tail = yield from _newest(context, state, location, OwnVersion(), until)
     if tail.tip < 0:
         return []
     return (yield from context.formats.of(tail.snapshot).kept_versions(tail.snapshot, limit))
@@ -83,9 +91,15 @@ def _state(head: Head | None, location: str) -> Program[TableState | None]:
 
 
 def _newest(
-    context: Context, state: TableState | None, location: str, asked: OwnVersion
+    context: Context,
+    state: TableState | None,
+    location: str,
+    asked: OwnVersion,
+    until: View | None,
 ) -> Program[Tail]:
     """The log, looked at anew unless the version asked for is known to be there."""
+    if until is not None:
+        return Tail(location, until.placement.logged, {until.placement.logged: until.base})
     if state is not None and state.dropped:
         raise TableNotFound(
             f"table {location} was dropped from this lake; `register` revives it while its log "

@@ -319,13 +319,15 @@ def _kept_object(context: Context, summary: CommitSummary) -> Program[CommitObje
         return None
 
 
-def table_entries(context: Context, location: str, limit: int | None) -> Program[list[Entry]]:
-    """The table's log entries, newest first, as far back as the log is kept."""
+def table_entries(
+    context: Context, location: str, limit: int | None, last: int | None = None
+) -> Program[list[Entry]]:
+    """The table's log entries up to ``last``, newest first, as far back as the log is kept."""
     tail = yield from open_tail(context, location)
     tail = yield from probe(context, tail)
     found: list[Entry] = []
-    version = tail.tip
-    oldest = -1 if limit is None else max(-1, tail.tip - limit)
+    version = tail.tip if last is None else min(last, tail.tip)
+    oldest = -1 if limit is None else max(-1, version - limit)
     width = 1
     while version > oldest:
         wanted = range(version, max(oldest, version - width), -1)

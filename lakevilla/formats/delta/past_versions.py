@@ -28,14 +28,14 @@ def kept_versions(newest: DeltaSnapshot, limit: int | None) -> Program[list[LogV
     Where the table has in-commit timestamps, a GET for each version besides.
     """
     listing = yield from list_log(newest.location, None)
-    versions = listing.readable()[::-1]
+    versions = _up_to(newest, listing)[::-1]
     return (yield from _timed(newest, listing, versions if limit is None else versions[:limit]))
 
 
 def kept_range(newest: DeltaSnapshot) -> Program[tuple[LogVersion, LogVersion] | None]:
     """The oldest version that can be opened, and the newest; None if there is none."""
     listing = yield from list_log(newest.location, None)
-    versions = listing.readable()
+    versions = _up_to(newest, listing)
     if not versions:
         return None
     oldest, last = yield from _timed(newest, listing, [versions[0], versions[-1]])
@@ -56,7 +56,7 @@ def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
     One LIST. In-commit timestamps rise, so a few GETs besides find their place among them.
     """
     listing = yield from list_log(newest.location, None)
-    versions = listing.readable()
+    versions = _up_to(newest, listing)
     first = _first_timed(newest)
     timed = [version for version in versions if version >= first and version in listing.entries]
     low, high = 0, len(timed)
@@ -71,6 +71,11 @@ def version_by(newest: DeltaSnapshot, timestamp_ms: int) -> Program[int | None]:
         return timed[low - 1]
     times = _store_times(listing, [version for version in versions if version < first])
     return max((v for v, time in times.items() if time <= timestamp_ms), default=None)
+
+
+def _up_to(newest: DeltaSnapshot, listing: LogListing) -> list[int]:
+    """The versions that can be opened, and are no later than the newest one asked about."""
+    return [version for version in listing.readable() if version <= newest.version]
 
 
 def _first_timed(newest: DeltaSnapshot) -> int:

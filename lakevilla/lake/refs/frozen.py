@@ -35,6 +35,16 @@ class Frozen:
     def of(cls, name: str, entry: RefEntry, base: Base, now: Head) -> Frozen:
         return cls(name, base, head_of(base, entry, now))
 
+    def refuse_other(self, version: int | None, timestamp_ms: int | None) -> None:
+        """Refuse any global version but the ref's own. Raises ``VersionNotFound``."""
+        if (version is None and timestamp_ms is None) or version == self.base.sequence:
+            return
+        asked = "the newest at a time" if version is None else f"version {version}"
+        raise VersionNotFound(
+            f"{self.base.kind} {self.name!r} is global version {self.base.sequence} alone: leave "
+            f"out the version, or ask the lake itself for {asked}"
+        )
+
 
 def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     """A table's state in a base.

@@ -317,10 +317,13 @@ def _take_in(txn: TransactionState, location: str, probing: bool) -> Program[Non
 def _past_view(txn: TransactionState, location: str) -> Program[View]:
     if txn.bound.past is not None:
         return (yield from view_at(txn.context, txn.bound.past, location))
-    if txn.bound.frozen is not None:
-        return (yield from frozen_view(txn.context, txn.bound.frozen.base, location))
-    assert txn.bound.own is not None
-    return (yield from own_view(txn.context, txn.head, location, txn.bound.own))
+    own, frozen, until = txn.bound.own, txn.bound.frozen, None
+    if frozen is not None:
+        until = yield from frozen_view(txn.context, frozen.base, location)
+        if own is None:
+            return until
+    assert own is not None
+    return (yield from own_view(txn.context, txn.head, location, own, until))
 
 
 def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[View, bool]]:

@@ -22,7 +22,11 @@ def bind_to_past(
     Raises
     ------
     VersionNotFound
+        Also for any other version than its own where it is bound to a ref.
     """
+    if txn.bound.frozen is not None:
+        txn.bound.frozen.refuse_other(version, timestamp_ms)
+        return
     context = txn.context
     held = yield from context.head()
     if held is None:
@@ -44,10 +48,12 @@ def bind_to_past(
 def bind_to_own(txn: TransactionState, asked: OwnVersion) -> Program[None]:
     """Bind a transaction that only reads to a state of each table's own past.
 
-    What HEAD tells now is which tables are meant.
+    What HEAD tells now, or the ref that it is bound to, is which tables are meant.
     """
-    txn.bound.held = yield from txn.context.head()
     txn.bound.own = asked
+    if txn.bound.frozen is not None:
+        return
+    txn.bound.held = yield from txn.context.head()
     if txn.bound.held is not None:
         txn.bound.sequence = txn.bound.began = txn.bound.held.head.sequence
     txn.bound.is_bound = True

@@ -330,3 +330,49 @@ def test_reading_at_a_tag_costs_no_look_at_what_came_later(lake: lv.Lake) -> Non
     quantities(then)
     change(lake)
     assert cost(then, lambda: quantities(then)) == Requests()
+
+
+def test_a_tables_own_past_ends_at_the_tag(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    change(lake)
+    lake.tag("closing")
+    change(lake)
+    stock = lake.on("closing")["stock"]
+    now = lake["stock"].version
+    assert (stock.version, now) == (1, 2)
+    assert [kept.version for kept in stock.versions()] == [1, 0]
+    assert [entry.version for entry in stock.history(1)] == [1]
+    assert stock.read(version=0)["qty"].to_pylist() == [5]
+    assert stock.read(timestamp=datetime.now(UTC))["qty"].to_pylist() == [6]
+    with pytest.raises(lv.VersionNotFound, match="has no version 2"):
+        stock.read(version=now)
+
+
+def test_the_own_past_of_a_table_that_left_the_lake_is_read_at_the_tag(lake: lv.Lake) -> None:
+    shop(lake)
+    change(lake)
+    lake.tag("closing")
+    lake.drop_table("stock")
+    assert lake.on("closing")["stock"].read(version=0)["qty"].to_pylist() == [5]
+
+
+def test_a_tag_is_one_version_of_the_lake(lake: lv.Lake) -> None:
+    shop(lake)
+    change(lake)
+    lake.tag("closing")
+    change(lake)
+    then = lake.on("closing")
+    assert then.read("stock", version=3)["qty"].to_pylist() == [6]
+    for asked in ({"version": 2}, {"version": 4}, {"timestamp": datetime.now(UTC)}):
+        with pytest.raises(lv.VersionNotFound, match="is global version 3 alone"):
+            then.snapshot(**asked)
+        with pytest.raises(lv.VersionNotFound, match="is global version 3 alone"):
+            then.read("stock", **asked)
+
+
+@pytest.mark.parametrize("name", [None, 7, b"closing", ["closing"]])
+def test_what_is_no_name_of_a_ref_is_refused(lake: lv.Lake, name: Any) -> None:
+    shop(lake)
+    lake.tag("closing")
+    with pytest.raises(lv.InvalidOperation, match="on takes the name of a ref"):
+        lake.on(name)

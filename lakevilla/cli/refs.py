@@ -1,0 +1,148 @@
+"""Commands about refs: tags are made, listed, protected and deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+import lakevilla as lv
+from lakevilla.cli.command import (
+    Json,
+    Options,
+    Profile,
+    Root,
+    command,
+    moment,
+    pair,
+)
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation, RefNotFound
+
+RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
+
+_COLUMNS = ["name", "kind", "version", "created", "created_by", "protected", "metadata"]
+
+
+@command
+def tag(
+    root: Root,
+    name: Annotated[str, typer.Argument(help="The tag: letters, digits and . _ - /.")],
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="STATE",
+            help="A global version, a time (2026-01-31T12:00:00Z) or another ref. Default: now.",
+        ),
+    ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tables",
+            "-t",
+            metavar="PATTERN",
+            help="Only tables that are called so, as 'sales/*'; several: of each.",
+        ),
+    ] = None,
+    protected: Annotated[
+        bool, typer.Option("--protected", help="Refuse to delete it before `lakevilla unprotect`.")
+    ] = False,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
+    ] = None,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="Let go of the tag, and of what it alone has kept."),
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Give a state of all tables a name, and keep it until the tag is deleted."""
+    output = Output(as_json)
+    with open_lake(root, option, profile) as lake:
+        if delete:
+            if at is not None or tables or protected or metadata:
+                raise InvalidOperation("tag --delete takes the name of the tag, and nothing else")
+            lake.delete_ref(name)
+            output.value({"deleted": name}, f"tag {name} is deleted")
+            return
+        given = dict(pair(text, "--metadata", "=") for text in metadata or ())
+        with _time_hint(at):
+            made = lake.tag(
+                name, _state(at), tables=tables or None, protected=protected, metadata=given
+            )
+    output.value(_shown(made), f"tag {name} keeps global version {made.version}")
+
+
+@command
+def refs(
+    root: Root, option: Options = None, profile: Profile = None, as_json: Json = False
+) -> None:
+    """Show the refs of the lake: states that have a name and are kept."""
+    with open_lake(root, option, profile) as lake:
+        found = lake.refs()
+    output = Output(as_json)
+    if not (found or as_json):
+        output.line("no refs yet: `lakevilla tag ROOT NAME` makes one")
+        return
+    output.rows(_COLUMNS, map(_shown, found))
+
+
+@command
+def protect(
+    root: Root,
+    name: RefName,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Refuse to delete a ref from now on."""
+    with open_lake(root, option, profile) as lake:
+        lake.protect(name)
+    Output(as_json).value({"protected": name}, f"{name} is protected: it can't be deleted")
+
+
+@command
+def unprotect(
+    root: Root,
+    name: RefName,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a ref be deleted again."""
+    with open_lake(root, option, profile) as lake:
+        lake.protect(name, on=False)
+    Output(as_json).value({"unprotected": name}, f"{name} can be deleted")
+
+
+def _state(text: str | None) -> int | datetime | str | None:
+    """What ``--at`` names. No ref is called like a number, and none has a colon in its name."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return moment(text, "--at") if ":" in text else text
+
+
+@contextlib.contextmanager
+def _time_hint(at: str | None) -> Iterator[None]:
+    """Where a day was taken for the name of a ref, say how a time is written."""
+    try:
+        yield
+    except RefNotFound as error:
+        if at is not None and re.fullmatch(r"\d{4}-?\d\d.*", at):
+            error.message += f"; if {at!r} is meant as a time, write it as 2026-01-31T12:00:00Z"
+        raise
+
+
+def _shown(ref: lv.Ref) -> dict[str, object]:
+    return {column: getattr(ref, column) for column in _COLUMNS}

@@ -1,0 +1,196 @@
+"""Refs on the command line: tags are made, listed and deleted; ``--on`` reads the lake there."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+
+
+def invoke(*arguments: str, status: int = 0) -> Any:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == status, result.output
+    return result
+
+
+def run(*arguments: str, status: int = 0) -> Any:
+    """The JSON that a command prints."""
+    result = invoke(*arguments, "--json", status=status)
+    return json.loads(result.stdout or result.stderr)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A lake of two tables with tag ``closing``, and a change and a table that came later."""
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        lake.create_table("sales/orders", [{"id": 1}])
+        lake.tag("closing")
+        lake.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="true"))
+        lake.create_table("later", [{"a": 1}])
+    return str(tmp_path)
+
+
+def quantities(root: str, *options: str) -> list[int]:
+    return [row["qty"] for row in run("sql", root, "SELECT qty FROM stock", *options)]
+
+
+def test_a_tag_is_made_listed_and_deleted(root: str) -> None:
+    made = run(
+        "tag", root, "first", "--at", "2", "-t", "st*", "--protected", "--metadata", "by=finance"
+    )
+    assert (made["version"], made["kind"], made["protected"]) == (2, "tag", True)
+    assert made["metadata"] == {"by": "finance"}
+    assert run("refs", root)[1] == made
+    assert "finance" in invoke("refs", root).stdout
+    assert [row["name"] for row in run("tables", root, "--on", "first")] == ["stock"]
+    refused = invoke("tag", root, "first", "--delete", status=2)
+    assert "`lakevilla unprotect ROOT first` lifts that" in refused.stderr
+    run("unprotect", root, "first")
+    run("protect", root, "closing")
+    assert run("tag", root, "first", "--delete") == {"deleted": "first"}
+    assert [(ref["name"], ref["protected"]) for ref in run("refs", root)] == [("closing", True)]
+
+
+def test_a_tag_is_of_a_version_a_time_or_another_tag(root: str) -> None:
+    with lv.connect(root) as lake:
+        moment = lake.history()[1].timestamp
+    assert run("tag", root, "now")["version"] == 4
+    assert run("tag", root, "number", "--at", "1")["version"] == 1
+    assert run("tag", root, "other", "--at", "closing")["version"] == 2
+    assert run("tag", root, "time", "--at", moment.isoformat())["version"] == 3
+    assert quantities(root, "--on", "time") == [6]
+
+
+def test_without_refs_it_is_said_how_to_make_one(tmp_path: Path) -> None:
+    assert run("refs", str(tmp_path)) == []
+    assert "lakevilla tag ROOT NAME" in invoke("refs", str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("closing",), "`lakevilla tag ROOT closing --delete` first"),
+        (("new", "--at", "2026-11-30"), "write it as 2026-01-31T12:00:00Z"),
+        (("new", "--at", "2026-11-30T12:00:00"), "--at '2026-11-30T12:00:00' has no time zone"),
+        (("new", "--at", "12:61"), "--at '12:61' is not a time"),
+        (("new", "--at", "99"), "no global version 99"),
+        (("new", "--at", ""), "no ref ''"),
+        (("57",), "a number is a version of the lake"),
+        (("new", "--tables", "nothing"), "no table of the lake is called like 'nothing'"),
+        (("new", "--metadata", "by"), "write KEY=VALUE"),
+        (("nobody", "--delete"), "no ref 'nobody': there are 'closing'"),
+        (("closing", "--delete", "--protected"), "and nothing else"),
+        (("closing", "--delete", "--at", "1"), "and nothing else"),
+    ],
+)
+def test_a_tag_that_cannot_be_is_refused(root: str, arguments: tuple[str, ...], said: str) -> None:
+    assert said in run("tag", root, *arguments, status=2)["message"]
+    assert [ref["name"] for ref in run("refs", root)] == ["closing"]
+
+
+def test_commands_that_read_show_the_lake_at_a_tag(root: str) -> None:
+    at = ("--on", "closing")
+    assert quantities(root, *at) == [5]
+    assert quantities(root, "--on", "main") == quantities(root) == [6]
+    assert [row["name"] for row in run("tables", root, *at)] == ["sales/orders", "stock"]
+    assert run("snapshot", root, *at)["version"] == 2
+    assert [row["name"] for row in run("schema", root, "stock", *at)] == ["sku", "qty"]
+    assert [entry["version"] for entry in run("log", root, *at)] == [2, 1]
+    assert [entry["version"] for entry in run("log", root, "--table", "stock", *at)] == [0]
+    assert [kept["version"] for kept in run("versions", root, "stock", *at)] == [0]
+    assert run("changes", root, "--since", "1", *at)["version"] == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tables",),
+        ("snapshot",),
+        ("log",),
+        ("schema", "stock"),
+        ("versions", "stock"),
+        ("changes", "--since", "1"),
+        ("sql", "SELECT 1"),
+        ("create", "new", "a:int"),
+        ("drop", "stock"),
+        ("rename", "stock", "goods"),
+        ("optimize", "stock"),
+    ],
+)
+def test_a_ref_that_is_not_there_is_told_by_each_command(
+    root: str, command: tuple[str, ...]
+) -> None:
+    name, *rest = command
+    error = run(name, root, *rest, "--on", "nobody", status=2)
+    assert error["error"] == "ref_not_found"
+    assert "there are 'closing'" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sql", "DELETE FROM stock", "--write"),
+        ("create", "new", "a:int"),
+        ("drop", "stock"),
+        ("drop", "stock", "--delete-data", "--yes"),
+        ("rename", "stock", "goods"),
+        ("optimize", "stock"),
+    ],
+)
+def test_commands_that_write_are_refused_at_a_tag(root: str, command: tuple[str, ...]) -> None:
+    name, *rest = command
+    message = run(name, root, *rest, "--on", "closing", status=2)["message"]
+    assert "tag 'closing' only reads: leave out --on" in message
+    assert run("snapshot", root)["version"] == 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tag", "new"),
+        ("refs",),
+        ("protect", "closing"),
+        ("unprotect", "closing"),
+        ("register", "stock"),
+        ("guard", "stock"),
+        ("unguard", "stock"),
+        ("vacuum", "stock"),
+        ("gc",),
+        ("recover",),
+        ("doctor",),
+        ("txns",),
+        ("abort", "x"),
+        ("outcome", "x"),
+    ],
+)
+def test_commands_about_the_whole_lake_say_that_they_take_no_ref(
+    root: str, command: tuple[str, ...]
+) -> None:
+    name, *rest = command
+    message = run(name, root, *rest, "--on", "closing", status=2)["message"]
+    assert f"{name} takes no --on: it is about the whole lake" in message
+    assert "--on" not in invoke(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "options", [("--version", "1"), ("--version", "3"), ("--timestamp", "2026-01-31T12:00:00Z")]
+)
+def test_another_version_beside_a_tag_is_refused(root: str, options: tuple[str, ...]) -> None:
+    for command in (("sql", "FROM stock"), ("snapshot",)):
+        name, *rest = command
+        error = run(name, root, *rest, "--on", "closing", *options, status=2)
+        assert error["error"] == "version_not_found"
+        assert "tag 'closing' is global version 2 alone" in error["message"]
+
+
+def test_the_time_of_a_ref_is_one_that_others_can_read(root: str) -> None:
+    created = run("refs", root)[0]["created"]
+    assert datetime.fromisoformat(created).tzinfo is not None
