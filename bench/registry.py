@@ -22,6 +22,7 @@ MODULES = {
     "smoke": "bench.commits.smoke",
     "writers": "bench.commits.writers",
     "crowd": "bench.commits.crowd",
+    "cpu_phases": "bench.commits.cpu_phases",
     "queues": "bench.commits.queues",
     "visible": "bench.commits.visible",
     "window": "bench.commits.window",

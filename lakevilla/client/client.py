@@ -86,6 +86,9 @@ class LakeClient:
         What the programs of this process know of the lake.
     """
 
+    #: What the phases of transactions are measured by, if not by the lake's clock.
+    phase_clock: Clock | None = None
+
     def __init__(
         self,
         root: str,
@@ -413,7 +416,7 @@ class LakeClient:
         def tell(phases: Phases, span: Span) -> None:
             self._tell(phase_event(phases, span))
 
-        return Phases(state.id, self.context.clock, tell)
+        return Phases(state.id, self.phase_clock or self.context.clock, tell)
 
     def tell_end(self, state: TransactionState, error: LakeVillaError | None = None) -> None:
         """Tell, once, that a transaction is over, and how it has ended."""
@@ -422,7 +425,8 @@ class LakeClient:
         if phases is not None and not phases.ended:
             phases.ended = True
             error = state.ending.failure or error
-            self._tell(transaction_event(state, error, phases.began, self.context.clock.elapsed()))
+            now = (self.phase_clock or self.context.clock).elapsed()
+            self._tell(transaction_event(state, error, phases.began, now))
 
     @contextmanager
     def ending(self, state: TransactionState) -> Iterator[None]:

@@ -375,9 +375,10 @@ def split_page(head: Head, nonce: str, format_version: int) -> Page:
 def _leaving(commits: Sequence[CommitSummary]) -> int:
     """How many of the oldest commits must go."""
     by_number = PAGE_LENGTH if len(commits) >= COMMITS_IN_HEAD - 1 else 0
-    sizes = [len(msgspec.json.encode(commit)) for commit in commits]
-    if sum(sizes) <= COMMITS_BYTES:
+    # All at once is several times faster than one by one, and nearly always enough.
+    if len(msgspec.json.encode(commits)) <= COMMITS_BYTES:
         return by_number
+    sizes = [len(msgspec.json.encode(commit)) for commit in commits]
     # Down to three quarters, so that not every commit from now on makes a page.
     # The last one stays: it tells what time HEAD is of.
     by_size, left = 0, sum(sizes)

@@ -191,7 +191,9 @@ class LeafMap(Mapping[str, V]):
     def missing(self, names: Iterable[str] | None = None) -> list[LeafRef]:
         """The leaves to fetch before these names, or all, can be looked at."""
         changed, refs = self._lying()
-        if refs and names is not None:
+        if not refs:
+            return []
+        if names is not None:
             wanted = {_leaf_of(refs, name) for name in names if name not in changed}
             refs = tuple(sorted(wanted, key=lambda ref: ref.first))
         return [ref for ref in refs if ref.hash not in self._leaves]

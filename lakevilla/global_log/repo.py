@@ -200,6 +200,8 @@ def _damage(found: LeafMap[Any], ref: LeafRef) -> Program[CorruptObject | None]:
 
 def fetch_leaves(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[None]:
     """Fetch leaves of a map. Errors as ``load_tables``."""
+    if not missing:
+        return
     outcomes = yield from parallel([get(ref.key) for ref in missing])
     for ref, outcome in zip(missing, outcomes, strict=True):
         if not isinstance(outcome, Found):

@@ -60,11 +60,15 @@ class Published:
     def version_of(self, sequence: int) -> int | None:
         """The log version that holds a commit, or None if that isn't known (yet)."""
         application = application_id(self.head)
-        for version in sorted(self.tail.entries):
+        found = None
+        # From the newest on: entries go in HEAD's order, so the first one below ends the search.
+        for version in sorted(self.tail.entries, reverse=True):
             value = self.tail.entries[version].applications.get(application)
-            if value is not None and value >= sequence:
-                return version
-        return None
+            if value is not None:
+                if value < sequence:
+                    break
+                found = version
+        return found
 
 
 def publish_table(

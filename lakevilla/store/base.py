@@ -35,8 +35,17 @@ class AnyVersion:
     """Store whatever is there. Only for keys that one writer owns, such as data files."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewKey(AnyVersion):
+    """As ``AnyVersion``, at a key that nobody else knows before the answer: a part is random.
+
+    So nobody looks at the object while it is written, and nothing is torn if that ends halfway.
+    """
+
+
 ABSENT = Absent()
 ANY = AnyVersion()
+NEW = NewKey()
 Condition = Absent | Match | AnyVersion
 
 

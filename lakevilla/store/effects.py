@@ -38,8 +38,8 @@ class Put:
     """Write under a condition; resumes with ``Stored``, ``Refused`` or ``Unknown``.
 
     Every body under ``Absent`` or ``Match`` carries a nonce: that no two writes
-    have equal bytes is how one recognises one's own. Under ``ANY`` it is
-    ``Stored`` or an error.
+    have equal bytes is how one recognises one's own. Under ``ANY`` and
+    ``NEW`` it is ``Stored`` or an error.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""One thread pool for the requests of a process.
+"""One thread pool for the requests of a process, and one for what they wait for at once.
 
 Not ``ThreadPoolExecutor``: Ctrl-C inside its ``submit`` can leave a lock held,
 and every later request would wait for ever. What is shared here is a queue and
@@ -14,7 +14,7 @@ import os
 import queue
 import threading
 import time  # noqa: TID251 - the wait at exit is real and bounded
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 #: As many as the widest ``Parallel`` that is worth having (measured: 128 PUTs
 #: of 60 ms end after 77 ms).
@@ -27,6 +27,32 @@ _EXIT_SECONDS = 5.0
 def submit(job: Callable[[], None]) -> None:
     """Have a thread call ``job``, which must not raise."""
     _pool.submit(job)
+
+
+@contextlib.contextmanager
+def beside(job: Callable[[], None]) -> Iterator[None]:
+    """Have another thread call ``job`` while this one is in the block; its error is raised after.
+
+    A request may do so in the pool: the threads are others, so it can't wait for one of its kind.
+    ``job`` must not do so.
+    """
+    ended: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        error = None
+        try:
+            job()
+        except Exception as caught:
+            error = caught
+        ended.put(error)
+
+    _beside.submit(run)
+    try:
+        yield
+    finally:
+        error = ended.get()
+    if error is not None:
+        raise error
 
 
 class _Pool:
@@ -70,16 +96,22 @@ class _Pool:
                 self._ended.get(timeout=max(0.0, deadline - time.monotonic()))
 
 
-_pool = _Pool()
+_pool, _beside = _Pool(), _Pool()
 
 
-def _forget_pool() -> None:
-    # A forked child has the parent's pool but none of its threads, and maybe a
+def _forget_pools() -> None:
+    # A forked child has the parent's pools but none of their threads, and maybe a
     # lock that some thread held at the moment of the fork.
-    global _pool
-    _pool = _Pool()
+    global _pool, _beside
+    _pool, _beside = _Pool(), _Pool()
 
 
-atexit.register(lambda: _pool.close())
+def _close_pools() -> None:
+    # In this order: who waits in the first waits for the second.
+    _pool.close()
+    _beside.close()
+
+
+atexit.register(_close_pools)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_forget_pools)

@@ -11,6 +11,8 @@ import stat
 import time  # noqa: TID251 - a file's date is this machine's, and a lock is waited for
 from collections.abc import Callable, Iterator
 
+from lakevilla.store.pool import beside
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows
@@ -18,6 +20,28 @@ except ImportError:  # pragma: no cover - Windows
 
 
 def write_new(name: str, body: bytes, durable: bool) -> os.stat_result:
+    """Write a file that is to have another name once its bytes are on the disk."""
+    with _filled(name, body) as descriptor:
+        if durable:
+            os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+def write_in_place(name: str, body: bytes, durable: bool) -> os.stat_result:
+    """Write a file whose name nobody knows yet.
+
+    Safe to wait for its bytes and its name at the same time, because neither is of use
+    without the other: what a power cut leaves of it is named by nothing.
+    """
+    with _filled(name, body) as descriptor:
+        if durable:
+            with beside(lambda: sync_directory(os.path.dirname(name))):
+                os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+@contextlib.contextmanager
+def _filled(name: str, body: bytes) -> Iterator[int]:
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         rest = memoryview(body)
@@ -26,9 +50,7 @@ def write_new(name: str, body: bytes, durable: bool) -> os.stat_result:
         # The kernel's own time stamp is coarse: two writes within a tick agree.
         now = time.time_ns()
         os.utime(descriptor, ns=(now, now))
-        if durable:
-            os.fsync(descriptor)
-        return os.fstat(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 

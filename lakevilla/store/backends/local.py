@@ -1,8 +1,9 @@
 """A directory as a store, with compare-and-swap that holds between processes.
 
-No object is ever visible half-written: bytes go to a hidden temporary file
+No object that anybody knows is ever visible half-written: bytes go to a hidden temporary file
 beside their place, are made durable (``durable``), and get their name in one step (``link``
-for a create, ``rename`` for a replacement).
+for a create, ``rename`` for a replacement). Only a file at a key that nobody knows yet
+(``NewKey``) is written in its place: its bytes and its name are on the disk before anybody is told.
 
 - **Create** is ``link``, which fails where the name exists: the file system
   decides the race, against other tools too.
@@ -29,6 +30,7 @@ from lakevilla.store.backends.durable_files import (
     locked,
     sync_directory,
     with_directories,
+    write_in_place,
     write_new,
 )
 from lakevilla.store.base import (
@@ -39,6 +41,7 @@ from lakevilla.store.base import (
     GetOutcome,
     Match,
     Missing,
+    NewKey,
     ObjectInfo,
     Refused,
     Stored,
@@ -129,6 +132,10 @@ class LocalStore:
                 # Safe before the lock: a token that is gone never comes back.
                 if not _may_hold(path, token):
                     return Refused()
+            case NewKey():
+                stored = self._put_new(path, body)
+                if stored is not None:
+                    return stored
         return self._publish(path, condition, lambda name: write_new(name, body, self._durable))
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
@@ -189,6 +196,25 @@ class LocalStore:
         return None
 
     # ------------------------------------------------------------- writing
+
+    def _put_new(self, path: str, body: bytes) -> Stored | Failure | None:
+        """Write a file in its place; None if one is there, which an earlier attempt has left.
+
+        It saves a name, a rename and a wait: its bytes and its name go to the disk together.
+        """
+        directory = os.path.dirname(path)
+        try:
+            status = with_directories(
+                directory, lambda: write_in_place(path, body, self._durable), self._durable
+            )
+        except FileExistsError:
+            return None
+        except OSError as error:
+            # Whatever is there is half of it: nobody knows the key, so it may go.
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            return _failure(error, ambiguous=False)
+        return Stored(_token(status))
 
     def _publish(
         self, path: str, condition: Condition | None, fill: _Fill

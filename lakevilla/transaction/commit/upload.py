@@ -13,7 +13,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import claim_table, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import look_above
-from lakevilla.store.base import ABSENT, ANY, Stored
+from lakevilla.store.base import ABSENT, NEW, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.transaction.commit.commit_object import Sealed, tables_written
 from lakevilla.transaction.commit.together.lane import commits_of
@@ -39,7 +39,7 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     yield from load_tables(head, txn.work.tables)
     files = list(txn.work.bodies)
     named = [*files, sealed.key]
-    stores: list[Any] = [Put(file, txn.work.bodies[file], ANY) for file in files]
+    stores: list[Any] = [Put(file, txn.work.bodies[file], NEW) for file in files]
     stores.append(Put(sealed.key, sealed.body, ABSENT))
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]

@@ -8,7 +8,7 @@ from lakevilla.errors import (
     StoreError,
 )
 from lakevilla.phases import during
-from lakevilla.store.base import ANY, PutOutcome, Stored
+from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.sublogs.operations import (
     given_files,
@@ -35,7 +35,7 @@ def store_files(txn: TransactionState, location: str | None = None) -> Program[N
     keys = [key for key in txn.work.bodies if key.startswith(prefix)]
     if not keys:
         return
-    puts = [Put(key, txn.work.bodies[key], ANY) for key in keys]
+    puts = [Put(key, txn.work.bodies[key], NEW) for key in keys]
     # Noted before they are asked for: an interruption in between leaves
     # some of them stored, and an abort must find them.
     txn.work.stored.extend(keys)

@@ -38,7 +38,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories
-from lakevilla.store.base import ANY
+from lakevilla.store.base import NEW
 from lakevilla.store.effects import Program, delete, put, put_file
 
 # Rows in memory take more room than in a file; beyond this many times the limit
@@ -279,7 +279,7 @@ class Writer:
             if len(body) > self._memory_bytes:
                 store_key = file_key(self._layout.location, path)
                 self._stored.append(store_key)
-                yield from put(store_key, body, ANY)
+                yield from put(store_key, body, NEW)
                 written.append(Written(file))
             else:
                 written.append(Written(file, body))

@@ -17,7 +17,18 @@ import pytest
 
 from lakevilla.store.backends import durable_files
 from lakevilla.store.backends.local import LocalStore
-from lakevilla.store.base import ABSENT, ANY, Failure, Found, Match, Missing, Stored, Token
+from lakevilla.store.base import (
+    ABSENT,
+    ANY,
+    NEW,
+    Failure,
+    Found,
+    Match,
+    Missing,
+    Stored,
+    Token,
+    Unchanged,
+)
 
 LOCK = ".lakevilla-lock"
 
@@ -290,6 +301,45 @@ def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(
         steps.clear()
         token_of(store.put("d/k", b"2", condition))
         assert steps == [("sync", "new"), ("name", "d/k"), ("sync", "d")]
+
+
+def test_a_file_that_nobody_knows_yet_is_written_in_its_place(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes one name less, and is on the disk with its name before the answer all the same."""
+    steps = steps_of(monkeypatch, tmp_path)
+    token = token_of(store.put("d/k", b"1", NEW))
+    assert steps[0] == ("sync", ".")
+    assert sorted(steps[1:]) == [("sync", "d"), ("sync", "d/k")]
+    assert store.get("d/k", token) == Unchanged()
+    assert os.listdir(tmp_path / "d") == ["k"]
+
+
+def test_what_an_attempt_has_left_at_a_new_key_is_replaced_at_once(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And never cut short in its place: somebody may know it, if that attempt was not the last."""
+    (tmp_path / "k").write_bytes(b"half of it")
+    before = (tmp_path / "k").open("rb")
+    token_of(store.put("k", b"whole", NEW))
+    assert (tmp_path / "k").read_bytes() == b"whole"
+    assert before.read() == b"half of it"
+    before.close()
+
+
+@pytest.mark.parametrize("broken", ["write", "fsync"])
+def test_a_new_file_that_could_not_be_written_is_gone(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def full(descriptor: int, *body: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable_files.os, broken, full)
+    outcome = store.put("k", b"1", NEW)
+    monkeypatch.undo()
+    assert isinstance(outcome, Failure)
+    assert (outcome.ambiguous, outcome.permanent) == (False, True)
+    assert os.listdir(tmp_path) == []
 
 
 def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(

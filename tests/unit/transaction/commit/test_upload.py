@@ -6,7 +6,7 @@ import pytest
 
 import lakevilla as lv
 from lakevilla.global_log.repo import LakeFile, lake_key
-from lakevilla.store.base import ABSENT, ANY, Unknown
+from lakevilla.store.base import ABSENT, NEW, Unknown
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Get, Parallel, Put
 from lakevilla.testing.tables import delta_writer
@@ -36,7 +36,7 @@ def test_a_warm_commit_uploads_in_one_round(peer: Peer) -> None:
     puts = [part for part in effect.parts if isinstance(part, Put)]
     assert {put.key for put in puts} == {*txn.work.bodies, sealed.key}
     assert {put.condition for put in puts if put.key == sealed.key} == {ABSENT}
-    assert {put.condition for put in puts if put.key != sealed.key} == {ANY}
+    assert {put.condition for put in puts if put.key != sealed.key} == {NEW}
     with pytest.raises(StopIteration):
         program.send([peer.run(as_program(part)) for part in effect.parts])
     assert txn.work.bodies == {}

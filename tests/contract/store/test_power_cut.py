@@ -1,0 +1,140 @@
+"""A power cut at any moment: what was acknowledged is there, all else is whole or absent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+import lakevilla as lv
+from lakevilla.errors import LakeVillaError
+from lakevilla.store.backends import durable_files, local
+from lakevilla.store.base import NEW, Condition
+from tests.support.simulated.disk import Disk, Left
+from tests.support.tables import accounts
+
+TABLES = ("a", "b")
+
+
+def both(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        for table in TABLES:
+            txn.append(table, accounts(2, 1))
+
+
+def alone(lake: lv.Lake) -> None:
+    with lake.transaction(features=lv.Feature.NONE) as txn:
+        txn.append("a", accounts(2, 2))
+
+
+def rewrite(lake: lv.Lake) -> None:
+    with lake.transaction() as txn:
+        txn.update("b", {"balance": "balance + 10"}, where="id = 0")
+        txn.append("a", accounts(2, 3))
+
+
+STEPS: tuple[Callable[[lv.Lake], None], ...] = (both, alone, rewrite)
+#: The balances of a and b after so many steps.
+STATES = [
+    ([100], [100]),
+    ([1, 1, 100], [1, 1, 100]),
+    ([1, 1, 2, 2, 100], [1, 1, 100]),
+    ([1, 1, 2, 2, 3, 3, 100], [1, 11, 110]),
+]
+
+
+def worked(root: Path, monkeypatch: pytest.MonkeyPatch, held: int = 8 * 1024 * 1024) -> Disk:
+    """A disk under a lake on which all steps were done."""
+    disk = Disk(root)
+    settings = lv.Settings(in_memory_file_limit_bytes=held)
+    with lv.connect(str(root), settings=settings) as lake:
+        for table in TABLES:
+            lake.create_table(table, accounts(1))
+    with disk.watched(monkeypatch), lv.connect(str(root), settings=settings) as lake:
+        for step in STEPS:
+            step(lake)
+            disk.acknowledged += 1
+    return disk
+
+
+def fault_of(disk: Disk, left: Left) -> str | None:
+    """What is wrong with what a cut has left, if anything."""
+    disk.restore(left)
+    done = left[1]
+    try:
+        with lv.connect(str(disk.root)) as lake:
+            seen = tuple(sorted(lake.read(table)["balance"].to_pylist()) for table in TABLES)
+            if seen not in STATES[done : done + 2]:
+                return f"after {done} steps: {seen}"
+            # It goes on from there, and others see what it has.
+            both(lake)
+        logs = [DeltaTable(str(disk.root / table)).to_pyarrow_table() for table in TABLES]
+    except (LakeVillaError, OSError) as error:
+        return f"after {done} steps: {error}"
+    if any(len(log) != len(rows) + 2 for log, rows in zip(logs, seen, strict=True)):
+        return f"after {done} steps, by the logs: {[len(log) for log in logs]}"
+    return None
+
+
+@pytest.mark.parametrize("held", [8 * 1024 * 1024, 0], ids=["in memory", "by the engine"])
+def test_whatever_a_power_cut_leaves_holds_what_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    disk = worked(tmp_path / "lake", monkeypatch, held)
+    assert len(disk.left) > 2 * disk.barriers
+    faults = [fault for left in disk.left if (fault := fault_of(disk, left)) is not None]
+    assert faults == []
+
+
+def no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = durable_files.write_new
+    monkeypatch.setattr(local, "write_new", lambda name, body, durable: write(name, body, False))
+
+
+def no_bytes_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(name: str, body: bytes, durable: bool) -> os.stat_result:
+        status = durable_files.write_new(name, body, False)
+        durable_files.sync_directory(os.path.dirname(name))
+        return status
+
+    monkeypatch.setattr(local, "write_in_place", without)
+
+
+def no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (local, durable_files):
+        monkeypatch.setattr(module, "sync_directory", lambda directory: None)
+
+
+def no_names_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    sync = durable_files.sync_directory
+
+    def some(directory: str) -> None:
+        if Path(directory).name not in TABLES:
+            sync(directory)
+
+    monkeypatch.setattr(durable_files, "sync_directory", some)
+
+
+def entries_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log entries have their names before their bytes are on the disk, as if nobody looked."""
+    put = local.LocalStore.put
+
+    def put_in_place(self: local.LocalStore, key: str, body: bytes, condition: Condition) -> object:
+        return put(self, key, body, NEW if "/_delta_log/" in key else condition)
+
+    monkeypatch.setattr(local.LocalStore, "put", put_in_place)
+
+
+@pytest.mark.parametrize(
+    "lost", [no_bytes, no_bytes_of_data, no_names, no_names_of_data, entries_in_place]
+)
+def test_a_barrier_that_is_left_out_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    with monkeypatch.context() as broken:
+        lost(broken)
+        disk = worked(tmp_path / "lake", monkeypatch)
+    assert any(fault_of(disk, left) is not None for left in disk.left)
