@@ -42,6 +42,7 @@ def write_in_place(name: str, body: bytes, durable: bool) -> os.stat_result:
 
 @contextlib.contextmanager
 def _filled(name: str, body: bytes) -> Iterator[int]:
+    """A new file with these bytes, open for as long as the block takes; gone if that fails."""
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         rest = memoryview(body)
@@ -51,6 +52,11 @@ def _filled(name: str, body: bytes) -> Iterator[int]:
         now = time.time_ns()
         os.utime(descriptor, ns=(now, now))
         yield descriptor
+    except BaseException:
+        # Half of it is of use to nobody. It is this call's own: the name was free.
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
     finally:
         os.close(descriptor)
 

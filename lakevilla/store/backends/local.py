@@ -210,9 +210,6 @@ class LocalStore:
         except FileExistsError:
             return None
         except OSError as error:
-            # Whatever is there is half of it: nobody knows the key, so it may go.
-            with contextlib.suppress(OSError):
-                os.unlink(path)
             return _failure(error, ambiguous=False)
         return Stored(_token(status))
 

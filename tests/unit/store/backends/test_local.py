@@ -342,6 +342,23 @@ def test_a_new_file_that_could_not_be_written_is_gone(
     assert os.listdir(tmp_path) == []
 
 
+def test_an_attempt_that_could_not_begin_leaves_what_is_there(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file at its key may be whole: what an earlier attempt was not told of."""
+    (tmp_path / "k").write_bytes(b"whole")
+
+    def exhausted(*arguments: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable_files.os, "open", exhausted)
+        outcome = store.put("k", b"whole", NEW)
+    assert isinstance(outcome, Failure)
+    assert not outcome.permanent
+    assert (tmp_path / "k").read_bytes() == b"whole"
+
+
 def test_without_waiting_for_the_disk_names_are_given_in_the_same_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
