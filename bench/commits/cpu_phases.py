@@ -61,8 +61,8 @@ class Phased:
         self.root = root
         self.spent: dict[str, float] = {}
         self.clock = ThreadClock()
-        store = open_store(root)
         settings = lv.Settings(durable_files=False)
+        store = open_store(root, settings=settings)
         client = LakeClient(root_location(root).uri, store, settings=settings, on_event=self._hear)
         client.phase_clock = self.clock
         self.lake: Lake[pa.Table] = Lake(client)
