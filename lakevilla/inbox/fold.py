@@ -26,6 +26,7 @@ from lakevilla.global_log.head import (
 from lakevilla.global_log.repo import load_tables, make_room
 from lakevilla.ids import Ids, started_at
 from lakevilla.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
+from lakevilla.inbox.reliance import Asked, Reliance, relied, tells_all, why_touched
 from lakevilla.store.effects import Program
 
 #: Commits in one replacement of HEAD, the leader's own among them.
@@ -60,7 +61,8 @@ def take_along(
     oldest = now_ms / 1000 - trusted_seconds
     young = [(one, commit) for one, commit in in_time if started_at(commit.txn) > oldest]
     fitting = young[: 2 * MOST_TOGETHER]
-    yield from load_tables(head, {table for _, commit in fitting for table in commit.tables})
+    named = {table for _, commit in fitting for table in (*commit.tables, *commit.relies)}
+    yield from load_tables(head, named)
     commits: dict[str, CommitObject] = {}
     for proposal, proposed in fitting:
         if len(commits) >= room:
@@ -122,7 +124,45 @@ def fitting_commit(
         reason = _why_unfit(head, since, table, claim, commit.tables[table], txn)
         if reason is not None:
             return f"{table}: {reason}"
-    return commit
+    return _why_doubtful(head, since, proposed, commit) or commit
+
+
+def is_doubtful(head: Head, proposal: Proposal) -> Program[bool]:
+    """Whether what one of its commits relies on may have been touched since it was proposed."""
+    since = commits_after(head, proposal.sequence) or ()
+    some = [one for one in proposal.commits if one.relies]
+    yield from load_tables(head, {table for one in some for table in one.relies})
+    return any(_why_doubtful(head, since, one, one.commit_object()) for one in some)
+
+
+def _why_doubtful(
+    head: Head, since: Iterable[CommitSummary], proposed: ProposedCommit, commit: CommitObject
+) -> str | None:
+    for table, asked in relied(commit).items():
+        reason = _why_touched(head, since, table, asked, proposed.relies.get(table))
+        if reason is not None:
+            return f"{table}: {reason}"
+    return None
+
+
+def _why_touched(
+    head: Head,
+    since: Iterable[CommitSummary],
+    table: str,
+    asked: Asked,
+    reliance: Reliance | None,
+) -> str | None:
+    """Why what the commit relies on in one table may not be what it was; None if it is."""
+    if reliance is None:
+        return "it does not tell what it relies on"
+    state = head.tables.get(table)
+    if state is None or state.dropped or state.catalog or state.table_id != reliance.table_id:
+        return "it is not the table that was read"
+    try:
+        return why_touched(since, table, asked, reliance)
+    except Exception as error:
+        # What this library can't make sense of is for its owner to see to.
+        return f"it can't be told whether what it relies on was touched ({error})"
 
 
 def _why_unfit(
@@ -142,8 +182,10 @@ def _why_unfit(
         return "it is another table by now"
     if any(table in one.tables and one.txn != txn for one in head.reserved):
         return "another has reserved it"
-    if not _only_appends(part):
-        return "more than rows is added"
+    if not _only_changes_rows(part):
+        return "more than rows is changed"
+    if not tells_all(claim.touch, part.change):
+        return "it does more than HEAD would tell"
     most = MOST_PENDING_ALONE if claim.alone else MOST_PENDING
     if len(_moved(state, claim).pending) >= most:
         return "too many commits wait for its log"
@@ -156,12 +198,12 @@ def _why_unfit(
     return None
 
 
-def _only_appends(part: TablePart) -> bool:
-    """Whether rows come to the columns that are there, and nothing else was looked at or done."""
+def _only_changes_rows(part: TablePart) -> bool:
+    """Whether rows of the columns that are there come or go, and nothing else is done."""
     change = part.change
     has_metadata = change.metadata is not None or change.protocol is not None or change.domains
     is_life = part.created or part.dropped
-    return part.blind and bool(change.adds) and not (change.removes or has_metadata or is_life)
+    return bool(change.adds or change.removes) and not (has_metadata or is_life)
 
 
 def _moved(state: TableState, claim: Claim) -> TableState:

@@ -8,6 +8,7 @@ name tells its content, so a damaged one is known as such.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -16,9 +17,13 @@ from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import FormatName
 from lakevilla.global_log.commits import CommitObject, commit_key, digest_of, read_commit
 from lakevilla.global_log.head import Head, Touch
-from lakevilla.store.codec import decode, encode
+from lakevilla.inbox.reliance import Reliance
+from lakevilla.store.codec import FORMAT, decode, encode
 
 INBOX_PREFIX = "_lakevilla/inbox"
+#: The format version of a proposal one of whose commits relies on rows. Who does not know of that
+#: must not take it for one that only adds some.
+FORMAT_RELYING = 2
 #: For how many replacements of HEAD a proposal may be taken.
 WINDOW = 4
 #: Commits in one proposal: those of one process that wait at the same time.
@@ -47,12 +52,17 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposedCommit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, as it is."""
+    """One transaction, ready to be in HEAD: ``commit`` is its stored commit object, as it is.
+
+    ``tables`` are those that it writes, ``relies`` those of which it has read rows or takes files
+    away.
+    """
 
     txn: str
     digest: str
     commit: msgspec.Raw
     tables: dict[str, Claim]
+    relies: dict[str, Reliance] = {}
 
     def commit_object(self) -> CommitObject:
         """The commit object.
@@ -76,6 +86,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     REMEDY: ClassVar[str] = "delete it: nobody relies on it any more"
+    FORMAT: ClassVar[int] = FORMAT_RELYING
 
     format: int
     nonce: str
@@ -88,6 +99,11 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     def last_replaced(self) -> int:
         """The last HEAD, by its number, that may be replaced by one with these commits."""
         return self.replacement + WINDOW - 1
+
+
+def format_of(commits: Iterable[ProposedCommit]) -> int:
+    """The format version of a proposal with these commits: the oldest that says all of them."""
+    return FORMAT_RELYING if any(one.relies for one in commits) else FORMAT
 
 
 def seal_proposal(proposal: Proposal) -> tuple[str, bytes]:

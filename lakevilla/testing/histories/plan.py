@@ -323,9 +323,9 @@ def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
     """
     before = head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT
     whole = leaves.INLINE_BYTES, leaves.LEAF_BYTES
-    crowd = lane.CROWD
+    crowd = lane.CROWD, lane.DOUBTFUL_SECONDS
     if crowded:
-        lane.CROWD = 0
+        lane.CROWD, lane.DOUBTFUL_SECONDS = 0, 0.0
     if short:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = 3, 6, 2
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = 200, 300
@@ -334,4 +334,4 @@ def small_limits(short: bool, *, crowded: bool = False) -> Iterator[None]:
     finally:
         head.PAGE_LENGTH, head.COMMITS_IN_HEAD, tail._KEPT = before
         leaves.INLINE_BYTES, leaves.LEAF_BYTES = whole
-        lane.CROWD = crowd
+        lane.CROWD, lane.DOUBTFUL_SECONDS = crowd

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from lakevilla.errors import StoreError
-from lakevilla.global_log.head import TableState
-from lakevilla.inbox import box, fold
+from lakevilla.global_log import head as heads
+from lakevilla.global_log.head import CommitSummary, Head, TableState
+from lakevilla.inbox import box, fold, reliance
 from lakevilla.inbox.proposal import Claim, Proposal
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, planted
-from lakevilla.transaction.commit.together import crowd, proposed, replacing
+from lakevilla.transaction.commit.together import crowd, join, proposed, replacing
 from lakevilla.transaction.commit.together.lane import CommitLane
 from lakevilla.transaction.state.parts import Ending
 from lakevilla.transaction.state.transaction import TransactionState
 
 _ADDS = ("add", "add", "lists")
+#: What reads rows and relies on them.
+_RELIES = ("lists", "skew", "transfer")
 
 
 @planted(kinds=("shared", "add"), crowded=True, transactions=5)
@@ -75,8 +79,9 @@ def foreign_commits_skipped() -> Iterator[None]:
     """A table's log is claimed to be the lake's own though others have written to it."""
     original = proposed.proposed_commit
 
-    def proposed_commit(base: Any, new: Any, candidate: Any) -> Any:
-        return original(msgspec.structs.replace(base, sequence=new.sequence - 1), new, candidate)
+    def proposed_commit(base: Any, new: Any, candidate: Any) -> Program[Any]:
+        older = msgspec.structs.replace(base, sequence=new.sequence - 1)
+        return (yield from original(older, new, candidate))
 
     with instead(original, proposed_commit):
         yield
@@ -138,4 +143,109 @@ def no_while_it_lives() -> Iterator[None]:
 def crowd_not_noticed() -> Iterator[None]:
     """However many replace HEAD at once, each goes on to do it alone."""
     with attribute(CommitLane, "is_crowded", lambda self, context: False):
+        yield
+
+
+# ---------------------------------------------------------------- what summaries clear
+
+
+@contextmanager
+def _seeing_fewer(keep: Callable[[Head, CommitSummary], bool]) -> Iterator[None]:
+    """What a commit relies on is held against those commits alone that ``keep`` keeps."""
+    fitting, touched = fold.fitting_commit, reliance.why_touched
+    bases: list[Head] = []
+
+    def fitting_commit(base: Head, *rest: Any) -> Any:
+        bases.append(base)
+        try:
+            return fitting(base, *rest)
+        finally:
+            bases.pop()
+
+    def why_touched(since: Any, *rest: Any) -> Any:
+        return touched([one for one in since if not bases or keep(bases[-1], one)], *rest)
+
+    with (
+        attribute(fold, "fitting_commit", fitting_commit),
+        attribute(fold, "why_touched", why_touched),
+    ):
+        yield
+
+
+@planted(kinds=_RELIES, crowded=True, transactions=5, clients=5)
+def touched_within_the_group() -> Iterator[None]:
+    """A commit is taken though one that goes in the same replacement touched what it has read."""
+    with _seeing_fewer(lambda base, one: one.sequence <= base.sequence):
+        yield
+
+
+@planted(kinds=_RELIES, crowded=True, transactions=5, clients=5)
+def cleared_since_a_later_state() -> Iterator[None]:
+    """Of what came since its owner has looked, only what goes in the same replacement is asked."""
+    with _seeing_fewer(lambda base, one: one.sequence > base.sequence):
+        yield
+
+
+@planted(kinds=("lists", "merge"), crowded=True, short=True, transactions=5, clients=5)
+def cleared_though_the_list_is_cut_off() -> Iterator[None]:
+    """Commits that have moved to a page are taken for none."""
+
+    def commits_after(head: Head, sequence: int) -> Any:
+        found = after(head, sequence)
+        return head.commits if found is None else found
+
+    after = heads.commits_after
+    with attribute(fold, "commits_after", commits_after):
+        yield
+
+
+@planted(for_histories=False)
+def cleared_without_a_summary() -> Iterator[None]:
+    """A commit of which HEAD tells nothing more is taken for one that touches nothing."""
+
+    def why_touched(since: Any, table: str, *rest: Any) -> Any:
+        known = [one for one in since if table in one.tables and one.tables[table].summary]
+        return touched(known, table, *rest)
+
+    touched = reliance.why_touched
+    with attribute(fold, "why_touched", why_touched):
+        yield
+
+
+@planted(kinds=("skew", "lists"), crowded=True, transactions=5, clients=5)
+def reads_left_out() -> Iterator[None]:
+    """What a commit changes is looked at, and not what its caller has read before."""
+
+    def relied(commit: Any) -> Any:
+        return original(msgspec.structs.replace(commit, reads=()))
+
+    original = reliance.relied
+    with instead(original, relied):
+        yield
+
+
+@planted(kinds=("take", "merge", "transfer"), crowded=True, transactions=5, clients=5)
+def files_that_went_unseen() -> Iterator[None]:
+    """Only files that came since are looked at, not those that went."""
+
+    def reliance_of(table_id: str, layout: Any, asked: Any, files: Any) -> Any:
+        return original(table_id, layout, asked, frozenset())
+
+    original = reliance.reliance_of
+    with instead(original, reliance_of):
+        yield
+
+
+@planted(for_histories=False)
+def proposed_from_older_files() -> Iterator[None]:
+    """Rows that were moved meanwhile are claimed to be in the files where they were read."""
+
+    def fit(*arguments: Any) -> Program[Any]:
+        found = yield from original(*arguments)
+        if isinstance(found, join.Fits):
+            found.found.views.clear()
+        return found
+
+    original = join.fit
+    with attribute(crowd, "fit", fit):
         yield

@@ -17,7 +17,7 @@ from lakevilla.store.base import ABSENT, NEW, Stored
 from lakevilla.store.effects import Program, Put, parallel
 from lakevilla.transaction.commit.commit_object import Sealed, tables_written
 from lakevilla.transaction.commit.together.lane import commits_of
-from lakevilla.transaction.commit.together.proposed import is_plain
+from lakevilla.transaction.commit.together.proposed import may_go_along
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.verbs.idempotency import bind_key
 
@@ -70,7 +70,7 @@ def _may_be_proposed(txn: TransactionState) -> bool:
     """Whether others may take it along, and count on what is found now."""
     context = txn.context
     is_old = context.clock.elapsed() - txn.bound.began_at > _FRESH_SECONDS
-    return is_old and commits_of(context).is_crowded(context) and is_plain(txn)
+    return is_old and commits_of(context).is_crowded(context) and may_go_along(txn)
 
 
 def _look_at_all(context: Context, tables: Sequence[str], **options: int) -> Program[bool]:

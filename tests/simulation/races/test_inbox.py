@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from lakevilla.errors import ConflictError, TransactionAborted
+from lakevilla.expressions.parse import parse_predicate
 from lakevilla.inbox.proposal import INBOX_PREFIX
 from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc import gc
@@ -91,6 +93,7 @@ def check_and_collect(simulation: Simulation) -> None:
     check(simulation)
     for number in range(5):
         alone(simulation, _touch, f"mover {number}")
+    alone(simulation, recover, "finisher")  # they may have taken along what was left there
     simulation.now += 3 * 24 * 3600
     alone(simulation, lambda client: gc.gc(context_of(client)), "collector")
     left = [key for key in simulation.store.objects if key.startswith(INBOX_PREFIX)]
@@ -116,6 +119,26 @@ def test_an_owner_or_leader_that_crashes_anywhere_leaves_all_or_nothing(
     assert runs >= 20 * 4
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_with_a_clock_an_hour_off_a_crash_anywhere_leaves_all_or_nothing(hours: int) -> None:
+    def off(program: Any) -> Any:
+        def started(client: Client) -> Program[Any]:
+            client.clock.skew(hours * 3600.0)
+            return (yield from program(client))
+
+        return started
+
+    def build(faults: Any, schedule: Any) -> Simulation:
+        simulation = lake(faults, schedule)
+        one, two = partial(adds, number=101), partial(adds, number=102)
+        simulation.add("one", off(one), restart=off(recover))
+        simulation.add("two", two, restart=recover)
+        return simulation
+
+    runs = [crash_everywhere(build, check_and_collect, client) for client in ("one", "two")]
+    assert min(runs) >= 15 * 4
+
+
 @pytest.mark.daily(1)
 @pytest.mark.timeout(0 if SOAK else 300)
 def test_both_may_crash_anywhere() -> None:
@@ -129,6 +152,118 @@ def test_both_may_crash_anywhere() -> None:
 @pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
 def test_two_processes_interleaved_in_every_way_lose_nothing() -> None:
     assert interleavings(two_processes, check, limit=SCHEDULES, preemptions=3) == SCHEDULES
+
+
+# ---------------------------------------------------------------- what reads and changes rows
+
+
+def furnished(faults: Any, schedule: Any) -> Simulation:
+    """A row 10 and a row 20 in both tables, in files of their own."""
+    simulation = lake(faults, schedule)
+    with small_limits(False):
+        for number in (10, 20):
+            alone(simulation, partial(_add_rows, number=number), f"maker {number}")
+    return simulation
+
+
+def _add_rows(client: Client, number: int) -> Program[None]:
+    txn = begin(client)
+    for table in TABLES:
+        yield from read_write.append(txn, table, rows_of(number).to_reader())
+    yield from commit(txn)
+
+
+def skews(client: Client, mine: str) -> Program[str]:
+    """It turns its row off if both are on: by an account of 0 on, of 1 off."""
+    txn = begin(client)
+    try:
+        balances = []
+        for table in TABLES:
+            rows = yield from read_write.scan(txn, table, None, parse_predicate("id = 10"))
+            balances += [row["balance"] for row in rows.read_all().to_pylist()]
+        if any(balances):
+            yield from end(txn)
+            return "seen"
+        yield from add_to(txn, mine, 1, 10)
+        yield from commit(txn)
+    except (ConflictError, TransactionAborted):
+        yield from end(txn)
+        return "lost"
+    return "committed"
+
+
+def adds_one(client: Client, number: int) -> Program[str]:
+    """It changes a row in both tables."""
+    txn = begin(client)
+    try:
+        for table in TABLES:
+            yield from add_to(txn, table, 1, number)
+        yield from commit(txn)
+    except (ConflictError, TransactionAborted):
+        yield from end(txn)
+        return "lost"
+    return "committed"
+
+
+def two_that_skew(faults: Any, schedule: Any) -> Simulation:
+    simulation = furnished(faults, schedule)
+    simulation.add("one", lambda client: skews(client, "a"), restart=recover)
+    simulation.add("two", lambda client: skews(client, "b"), restart=recover)
+    return simulation
+
+
+def two_apart(faults: Any, schedule: Any) -> Simulation:
+    simulation = furnished(faults, schedule)
+    simulation.add("one", lambda client: adds_one(client, 10), restart=recover)
+    simulation.add("two", lambda client: adds_one(client, 20), restart=recover)
+    return simulation
+
+
+def _balances(simulation: Simulation) -> dict[tuple[str, int], int]:
+    alone(simulation, recover, "other")
+    rows = [(table, row) for table in TABLES for row in table_rows(simulation.store, table)]
+    found = {(table, row["id"]): row["balance"] for table, row in rows}
+    assert len(found) == len(rows), "a row is there twice"
+    invariants.tables_follow_head(simulation.store, TABLES)
+    invariants.no_id_commits_twice(simulation.store, TABLES)
+    return found
+
+
+def check_skew(simulation: Simulation) -> None:
+    """One of the two at most; and who was told so."""
+    found = _balances(simulation)
+    results = {client.name: client.result for client in simulation.clients}
+    off = {name: found[table, 10] for name, table in (("one", "a"), ("two", "b"))}
+    assert sum(off.values()) <= 1
+    for name, count in off.items():
+        if results.get(name) == "committed":
+            assert count == 1
+        if results.get(name) in ("lost", "seen"):
+            assert count == 0
+
+
+def check_apart(simulation: Simulation) -> None:
+    """Each in both tables or in none, once; neither is lost to the other."""
+    found = _balances(simulation)
+    results = {client.name: client.result for client in simulation.clients}
+    for name, number in (("one", 10), ("two", 20)):
+        counts = {found[table, number] for table in TABLES}
+        assert len(counts) == 1
+        assert counts <= {0, 1}
+        assert results.get(name) != "lost", "nobody has touched its rows"
+        if results.get(name) == "committed":
+            assert counts == {1}
+
+
+@pytest.mark.parametrize(
+    ("build", "correct"),
+    [(two_that_skew, check_skew), (two_apart, check_apart)],
+    ids=["that skew", "apart"],
+)
+@pytest.mark.timeout(0 if SCHEDULES > 1000 else 300)
+def test_two_that_rely_on_rows(build: Any, correct: Any) -> None:
+    assert crash_everywhere(build, correct, "one") >= 20 * 4
+    assert interleavings(build, correct, limit=SCHEDULES, preemptions=3) == SCHEDULES
 
 
 # ---------------------------------------------------------------- a crowd with a racer

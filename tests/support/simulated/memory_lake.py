@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from lakevilla.expressions.parse import parse_expression, parse_predicate
+from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import Head
 from lakevilla.lake.context import Event
 from lakevilla.maintenance.recovery import recover
@@ -20,7 +21,7 @@ from lakevilla.results import Report
 from lakevilla.settings import Settings
 from lakevilla.store.base import Found, Refused
 from lakevilla.store.effects import Effect, List, Parallel, Program, Put, Sleep
-from lakevilla.sublogs.operations import Update
+from lakevilla.sublogs.operations import Delete, Update
 from lakevilla.testing.histories.attempts import SCHEMA, context_of
 from lakevilla.testing.tables.reader import read_table, run_now, table_rows
 from lakevilla.testing.world.programs import as_program
@@ -257,6 +258,16 @@ class Peer:
         """The balances as the transaction's caller sees them."""
         program = read_write.scan(txn, table, None, parse_predicate(where))
         return {row["id"]: row["balance"] for row in self.run(program).read_all().to_pylist()}
+
+    def delete(self, txn: TransactionState, table: str, number: int) -> Done:
+        """Delete one account."""
+        operation = Delete(table, parse_predicate(f"id = {number}"))
+        return self.run(read_write.execute(txn, operation, "delete"))
+
+    def run_layout(self, table: str) -> Layout:
+        """The layout of a table's rows."""
+        snapshot = self.run(self.begin().lookup(table))
+        return snapshot.layout
 
     def uploaded(self, txn: TransactionState) -> Sealed:
         """Steps 2 and 3 of a commit."""

@@ -132,7 +132,6 @@ def of_part(**changes: Any) -> Callable[[Proposal], Proposal]:
         (same, of_part(table_id="another"), "another table by now"),
         (same, lambda one: claimed(one, format="iceberg"), "another table by now"),
         (lambda head: replace(head, reserved=(Reservation("x", ("a",)),)), same, "reserved"),
-        (same, of_part(blind=False), "more than rows"),
         (same, of_part(created=True), "more than rows"),
         (same, of_part(dropped=True), "more than rows"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], digest="0" * 32),)),

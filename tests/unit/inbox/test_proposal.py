@@ -14,10 +14,13 @@ from lakevilla.inbox.proposal import (
     Claim,
     Proposal,
     ProposedCommit,
+    format_of,
     number_of,
     read_proposal,
     seal_proposal,
 )
+from lakevilla.inbox.reliance import Reliance
+from lakevilla.store.codec import decode
 
 CLAIM = Claim("id", "delta", 3, 17, Touch(published=3, adds=True))
 COMMIT = ProposedCommit("t", "d", msgspec.Raw(b'{"format":1,"x":[1, 2]}'), {"a": CLAIM})
@@ -59,9 +62,20 @@ def test_one_under_another_number_is_not_believed() -> None:
 
 
 def test_a_newer_format_is_told_by_name() -> None:
-    key, body = seal_proposal(msgspec.structs.replace(ONE, format=2))
-    with pytest.raises(lv.UnsupportedFormat, match="format version 2"):
+    key, body = seal_proposal(msgspec.structs.replace(ONE, format=3))
+    with pytest.raises(lv.UnsupportedFormat, match="format version 3"):
         read_proposal(key, body)
+
+
+def test_one_that_relies_on_rows_is_of_a_format_that_an_older_client_leaves() -> None:
+    relying = msgspec.structs.replace(COMMIT, relies={"b": Reliance("id", b"", b"")})
+    assert format_of([COMMIT]) == 1
+    assert format_of([COMMIT, relying]) == 2
+    one = msgspec.structs.replace(ONE, format=2, commits=(COMMIT, relying))
+    key, body = seal_proposal(one)
+    assert read_proposal(key, body) == one
+    with pytest.raises(lv.UnsupportedFormat):
+        decode(key, body, Proposal)  # as the version before
 
 
 def test_one_that_is_too_large_or_holds_too_many_is_refused(

@@ -22,11 +22,10 @@ from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox.box import list_proposals, propose, read_proposals
-from lakevilla.inbox.fold import Taken, take_along
-from lakevilla.inbox.proposal import Proposal, ProposedCommit, seal_proposal
+from lakevilla.inbox.fold import Taken, is_doubtful, take_along
+from lakevilla.inbox.proposal import Proposal, ProposedCommit, format_of, seal_proposal
 from lakevilla.lake.context import Context
 from lakevilla.phases import during
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.commit.together.candidate import (
@@ -37,9 +36,9 @@ from lakevilla.transaction.commit.together.candidate import (
     newest_of,
     own_commit,
 )
-from lakevilla.transaction.commit.together.join import admit, join
+from lakevilla.transaction.commit.together.join import Fits, fit, join, joined_to
 from lakevilla.transaction.commit.together.lane import MOST, CommitLane
-from lakevilla.transaction.commit.together.proposed import proposed_commit
+from lakevilla.transaction.commit.together.proposed import proposed_commit, relies
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
     carry_out,
@@ -77,11 +76,23 @@ def commit_in_crowd(
     if leads:
         yield from _lead_crowd(context, lane)
     known = context.held
-    over = known is not None and lane.is_over(known.head)
-    if over or not lane.has_proposed(lane.present(len(candidates))):
+    assert known is not None
+    is_over = lane.is_over(known.head)
+    is_left = lane.has_proposed(lane.present(len(candidates)))
+    if is_over and is_left and (yield from _is_doubtful(known.head, lane.proposal)):
+        lane.note_doubt(context)
+    if is_over or not is_left:
         # Nobody needs it any more, and whoever has led here deletes it when he ends.
         mine.txn.ending.proposals.extend(lane.let_go_of_proposal())
     return True
+
+
+def _is_doubtful(head: Head, proposal: Proposal | None) -> Program[bool]:
+    """Whether others have left a proposal because of what it relies on."""
+    try:
+        return proposal is not None and (yield from is_doubtful(head, proposal))
+    except LakeVillaError:
+        return True  # a leaf is gone or damaged: whoever looks at it next is told so
 
 
 def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]) -> Program[bool]:
@@ -105,7 +116,7 @@ def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]
         return may_propose
     head = base.head
     proposal = Proposal(
-        FORMAT,
+        format_of(commits.values()),
         context.ids.nonce(),
         head.lake_id,
         head.replacement,
@@ -129,10 +140,18 @@ def _propose(context: Context, lane: CommitLane, candidates: Sequence[Candidate]
 def as_proposed(base: HeldHead, candidate: Candidate) -> Program[ProposedCommit | Answer | None]:
     """The candidate as it may be proposed behind ``base``, or what it is told; None: it races."""
     try:
-        step = yield from admit(base, base.head, candidate, is_tried=True)
+        fits = yield from fit(base, base.head, candidate)
+        if not isinstance(fits, Fits):
+            return fits
+        if fits.found.views and relies(candidate.txn):
+            # It is right there, but for reasons that others can't tell from HEAD: the files in
+            # which it has found its rows may be others by now.
+            return None
+        # Only to tell what the commit would be: no page is stored for it.
+        new = yield from joined_to(base.head, candidate, fits)
+        return (yield from proposed_commit(base.head, new, candidate))
     except Exception as error:
         return Failed(error)
-    return proposed_commit(base.head, step, candidate) if isinstance(step, Head) else step
 
 
 def _wait(context: Context, lane: CommitLane) -> Program[bool]:
@@ -222,6 +241,8 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
     if (yield from _tell(lane, candidates, base)):
         return
     joined = yield from join(context, base, candidates)
+    if any(one.txn.ending.proposed is not None for one in joined.answers):
+        lane.note_doubt(context)
     lane.answer(joined.answers)
     if not joined.accepted:
         return

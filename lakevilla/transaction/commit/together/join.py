@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -12,6 +13,7 @@ from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
+    PageRef,
     PendingRef,
     Reservation,
     TableState,
@@ -71,15 +73,29 @@ def join(context: Context, base: HeldHead, candidates: Iterable[Candidate]) -> P
     return Joined(head, accepted, answers)
 
 
-def admit(
-    base: HeldHead, head: Head, candidate: Candidate, *, is_tried: bool = False
-) -> Program[Head | Answer]:
+def admit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Head | Answer]:
     """``head`` with the candidate's commit, or why it can't be in it.
 
     ``head`` is ``base`` with those before the candidate. Their commit objects are
-    stored and known, so they are validated against as any other client's would be. ``is_tried``:
-    it is only to tell what the commit would be, so no page is stored for it.
+    stored and known, so they are validated against as any other client's would be.
     """
+    fits = yield from fit(base, head, candidate)
+    if not isinstance(fits, Fits):
+        return fits
+    page = yield from make_room(head, candidate.txn.context.ids)
+    return (yield from joined_to(head, candidate, fits, page))
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """What was found of a candidate that fits a HEAD, and the names that it changes there."""
+
+    found: Examination
+    names: dict[str, str | None]
+
+
+def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
+    """Whether the candidate fits behind ``head``, or what it is told."""
     txn = candidate.txn
     if is_fenced(head, txn.id):
         return Declined(base)
@@ -102,15 +118,22 @@ def admit(
             found.conflict = error
     if found.conflict is not None or found.redo_from is not None:
         return Declined(base, found)
-    page = None if is_tried else (yield from make_room(head, txn.context.ids))
-    commits, tables = yield from _entries(txn, head, found, candidate.commit, candidate.digest)
+    return Fits(found, names)
+
+
+def joined_to(
+    head: Head, candidate: Candidate, fits: Fits, page: PageRef | None = None
+) -> Program[Head]:
+    """``head`` with the commit of a candidate that fits it."""
+    txn = candidate.txn
+    commits, tables = yield from _entries(txn, head, fits.found, candidate.commit, candidate.digest)
     return successor(
         head,
         nonce=txn.context.ids.nonce(),
         now_ms=txn.context.now_ms(),
         commits=commits,
         tables=tables,
-        names=names,
+        names=fits.names,
         page=page,
         reserved=remaining(txn, head),
     )

@@ -15,6 +15,9 @@ MOST = 32
 #: Races lost in a row that make a crowd, and for how long it counts as one.
 _RACES = 2
 _CROWDED_SECONDS = 2.0
+#: For how long a process proposes nothing that relies on rows, once others could not tell of such a
+#: commit whether it was touched: it waits for them in vain, and races may win.
+DOUBTFUL_SECONDS = 5.0
 #: Commits that went together in the last group of several processes, for it to be a crowd.
 CROWD = 2
 
@@ -38,7 +41,15 @@ class CommitLane(Lane[Candidate]):
         self.proposal: Proposal | None = None
         self.key = ""
         self.read: dict[str, Proposal | None] = {}
-        self._crowded_until = float("-inf")
+        self._crowded_until = self._doubtful_until = float("-inf")
+
+    def note_doubt(self, context: Context) -> None:
+        """Note that nobody has taken a commit along, because of what it relies on."""
+        self._doubtful_until = context.clock.elapsed() + DOUBTFUL_SECONDS
+
+    def has_doubts(self, context: Context) -> bool:
+        """Whether commits that rely on rows race for HEAD for now."""
+        return context.clock.elapsed() < self._doubtful_until
 
     def note_lost(self, context: Context) -> None:
         """Note that a race for HEAD was lost."""

@@ -5,6 +5,7 @@ Here one process is a crowd, so whoever commits proposes first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -253,17 +254,94 @@ def test_after_its_owner_has_said_no_nobody_takes_it(
     assert lake.ids("a") == ([0, 1, 7, 8] if planted else [0, 1, 8])
 
 
-def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake) -> None:
+@pytest.mark.parametrize("options", [{"validation": "rules"}, {"slack": 1}])
+def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake, options: Any) -> None:
     peer = lake.peer()
-    adding = peer.begin()
+    adding = peer.begin(**options)
     peer.add(adding, "a", 5)
     peer.commit(adding)
     assert not peer.asked_for(Put, INBOX_PREFIX)
     assert lake.rows("a") == {0: 105, 1: 100}
-    reading = peer.appending("b", 7)
-    peer.read(reading, "a")
-    peer.commit(reading)
-    assert not peer.asked_for(Put, INBOX_PREFIX)
+
+
+# ------------------------------------------------------------- what reads or changes rows
+
+
+def changing(peer: Peer, table: str, *, read: str = "") -> Any:
+    """An update that was proposed, by one that has read another table before."""
+    txn = peer.begin()
+    if read:
+        peer.read(txn, read)
+    peer.add(txn, table, 5)
+    return proposed(peer, txn)
+
+
+def test_changes_that_do_not_touch_each_other_go_along(lake: MemoryLake) -> None:
+    one, two = changing(lake.peer(), "a"), changing(lake.peer(), "b")
+    stored = lake.replacements()
+    two.finish()
+    one.finish()
+    assert lake.replacements() == stored + 1
+    assert lake.rows("a")[0] == lake.rows("b")[0] == 105
+
+
+def test_one_that_changes_the_same_row_is_left_and_goes_on_alone(lake: MemoryLake) -> None:
+    one, two = changing(lake.peer(), "a"), changing(lake.peer(), "a")
+    last = max(read_proposal(key, lake.store.objects[key].body).last_replaced
+               for key in proposals(lake))  # fmt: skip
+    two.finish()
+    assert lake.rows("a")[0] == 105
+    assert one.finish().retries == 1
+    assert lake.rows("a")[0] == 110
+    assert lake.head.replacement > last, "it was redone once nobody could take what it had proposed"
+
+
+def test_of_two_that_read_what_the_other_changes_one_is_told_so(lake: MemoryLake) -> None:
+    one = changing(lake.peer(), "a", read="b")
+    two = changing(lake.peer(), "b", read="a")
+    two.finish()
+    with pytest.raises(lv.ConflictError):
+        one.finish()
+    assert (lake.rows("a")[0], lake.rows("b")[0]) == (100, 105)
+
+
+def test_who_was_touched_proposes_nothing_like_it_for_a_while(
+    lake: MemoryLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "DOUBTFUL_SECONDS", 5.0)
+    peer = lake.peer()
+    one, two = changing(peer, "a"), changing(lake.peer(), "a")
+    two.finish()
+    one.finish()
+    before = len(peer.asked_for(Put, INBOX_PREFIX))
+
+    def commit_update() -> int:
+        txn = peer.begin()
+        peer.add(txn, "a", 5)
+        peer.commit(txn)
+        return len(peer.asked_for(Put, INBOX_PREFIX)) - before
+
+    assert commit_update() == 0
+    peer.commit(peer.appending("a", 7))
+    assert len(peer.asked_for(Put, INBOX_PREFIX)) == before + 1, "rows that are added, it does"
+    before += 1
+    lake.pass_by(5.0)
+    assert commit_update() == 1
+
+
+def test_nobody_looks_into_the_store_for_what_another_relies_on(lake: MemoryLake) -> None:
+    plain, relying = [proposing(lake.peer(), 7), changing(lake.peer(), "b", read="a")]
+    leader = lake.peer()
+    process = proposed(leader, leader.appending("b", 8))
+    asked = []
+    while not (isinstance(process.next, Put) and process.next.key == HEAD):
+        asked.append(type(process.step()[0]).__name__)
+    # Its wait ends with looks at HEAD; then the list, and a look at each of two proposals.
+    assert [verb for verb in asked if verb != "Sleep"][-4:] == ["List", "Get", "Get", "Get"]
+    process.finish()
+    assert lake.head.crowd == 3
+    plain.finish()
+    relying.finish()
 
 
 def test_two_threads_of_one_process_are_one_proposal(lake: MemoryLake) -> None:
@@ -434,3 +512,80 @@ def test_interrupted_as_it_moves_it_is_not_told_to_run_again(
     txn.standing.key = KeyUse("load", None)
     peer.run(abort(txn))
     assert txn.id not in peer.context.ended, "it may yet be in HEAD"
+
+
+# ------------------------------------------------------------- clocks and owners that sleep
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize("offset", [-HOUR, HOUR])
+@pytest.mark.parametrize("leads", ["it", "the other"])
+@pytest.mark.parametrize("dies", [False, True])
+def test_with_a_clock_an_hour_off_nothing_is_lost_or_there_twice(
+    lake: MemoryLake, offset: float, leads: str, dies: bool
+) -> None:
+    leader, *peers = lake.peer(), lake.peer(), lake.peer()
+    for one in [leader] if leads == "it" else peers:
+        one.client.clock.skew(offset)
+    owners = [proposing(peers[0], 7)] if dies else [proposing(peers[0], 7), changing(peers[1], "b")]
+    leading(proposing(leader, 8)).finish()
+    late = peers[0].context.clock.now() < leader.context.clock.now()
+    assert lake.head.crowd == (1 if late else len(owners) + 1), "what seems old is left"
+    if dies:
+        for _ in range(WINDOW):
+            leader.commit(leader.appending("b", 20))
+        assert (7 in lake.ids("a")) is not late
+        lake.recover()
+        assert lake.ids("a") == ([0, 1, 8] if late else [0, 1, 7, 8])
+        return
+    for process in owners:
+        process.finish()
+    assert lake.ids("a") == [0, 1, 7, 8]
+    assert lake.rows("b")[0] == 105
+
+
+@pytest.mark.parametrize("slept", [1.0, 2 * HOUR, 30 * HOUR])
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_owner_that_slept_finds_out_what_became_of_it(
+    lake: MemoryLake, slept: float, taken: bool
+) -> None:
+    owners = [proposing(lake.peer(), 7), changing(lake.peer(), "b")]
+    other = lake.peer()
+    other.context.proposes = lambda: taken  # else it races, and looks at no proposal
+    lake.pass_by(slept if taken and slept < HOUR else 0.0)
+    with small_limits(True, crowded=True):  # what was taken is in a page by then
+        for number in range(8):
+            other.commit(other.appending("a", 20 + number))
+    lake.pass_by(slept)
+    assert (7 in lake.ids("a")) is taken
+    for process in owners:
+        process.finish()
+    assert lake.ids("a") == [0, 1, 7, *range(20, 28)]
+    assert lake.rows("b")[0] == 105
+    assert lake.recover().ok
+
+
+def test_an_owner_that_slept_until_gc_passed_it_is_told_that_it_was_not_committed(
+    lake: MemoryLake,
+) -> None:
+    process = proposing(lake.peer(), 7)
+    lake.pass_by(8 * 24 * HOUR)
+    collector = lake.peer()
+    collector.run(gc(collector.context))
+    leading(proposing(lake.peer(), 8)).finish()
+    with pytest.raises(lv.TransactionAborted):
+        process.finish()
+    assert lake.ids("a") == [0, 1, 8]
+
+
+def test_a_leader_that_slept_replaces_nothing_that_came_meanwhile(lake: MemoryLake) -> None:
+    owner = proposing(lake.peer(), 7)
+    stale = leading(proposing(lake.peer(), 8))
+    assert json.loads(stale.next.body)["crowd"] == 2
+    for number in range(WINDOW + 1):
+        leading(proposing(lake.peer(), 20 + number)).finish()
+    lake.pass_by(2 * HOUR)
+    stale.finish()
+    owner.finish()
+    assert lake.ids("a") == [0, 1, 7, 8, *range(20, 21 + WINDOW)]
