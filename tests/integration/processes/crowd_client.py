@@ -1,6 +1,7 @@
-"""A client that appends rows to one table as fast as it can, until it is killed or told to stop.
+"""A client that writes to one table as fast as it can, until it is killed or told to stop.
 
-It tells of each row before it asks for the commit, and after it was committed.
+It tells of each row, or change of its row, before it asks for the commit and after that was made.
+It is run as a script, by older revisions of the library too.
 """
 
 from __future__ import annotations
@@ -12,23 +13,48 @@ import threading
 import lakevilla as lv
 
 
-def main(root: str, options: str, first: int) -> None:
+def main(root: str, options: str, first: int, work: str) -> None:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
     with lv.connect(root, storage_options=json.loads(options) or None) as lake:
         _tell("ready", first)
         number = first
-        while not stop.is_set():
+        if work == "update":
             _tell("asked", number)
-            try:
-                with lake.transaction() as txn:
-                    txn.append("rows", [{"id": number}])
-            except lv.CommitOutcomeUnknown as error:
-                state = lake.outcome(str(error.txn_id)).state
-                _tell("committed" if state == "committed" else "aborted", number)
+            with lake.transaction() as txn:
+                txn.append("rows", [{"id": number, "n": 0}])
+            _tell("committed", number)
+        while not stop.is_set():
+            if work == "update":
+                _update(lake, number)
             else:
-                _tell("committed", number)
-            number += 1
+                _append(lake, number)
+                number += 1
+
+
+def _append(lake: lv.Lake, number: int) -> None:
+    _tell("asked", number)
+    try:
+        with lake.transaction() as txn:
+            txn.append("rows", [{"id": number, "n": 0}])
+    except lv.CommitOutcomeUnknown as error:
+        state = lake.outcome(str(error.txn_id)).state
+        _tell("committed" if state == "committed" else "aborted", number)
+    else:
+        _tell("committed", number)
+
+
+def _update(lake: lv.Lake, number: int) -> None:
+    _tell("changing", number)
+    try:
+        with lake.transaction() as txn:
+            txn.update("rows", {"n": "n + 1"}, where=f"id = {number}")
+    except lv.ConflictError:
+        return
+    except lv.CommitOutcomeUnknown as error:
+        if lake.outcome(str(error.txn_id)).state != "committed":
+            return
+    _tell("changed", number)
 
 
 def _listen(stop: threading.Event) -> None:
@@ -42,4 +68,4 @@ def _tell(what: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
