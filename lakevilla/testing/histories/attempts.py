@@ -170,18 +170,26 @@ class Hand:
 
     def push(self, table: str, key: int, *, by: str = "id") -> Program[None]:
         value = self.world.value()
-        yield from self.update(table, "items", f"items || ',{value}'", f"{by} = {key}")
+        operation = Update(
+            table, {"items": _expression(f"items || ',{value}'")}, _predicate(f"{by} = {key}")
+        )
+        yield from self._execute(operation)
+        # Before it is saved: where that fails unheard, whoever resumes it finds this all the same.
         self.attempt.record.append(key_of(table, key), value)
+        yield from self.save_if_due()
 
     def update(self, table: str, column: str, value: str, where: str) -> Program[Done]:
         operation = Update(table, {column: _expression(value)}, _predicate(where))
         return (yield from self.do(operation))
 
     def do(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
-        self.attempt.tables.add(operation.table)
-        done = yield from execute(self.core, operation, type(operation).__name__.lower())
+        done = yield from self._execute(operation)
         yield from self.save_if_due()
         return done
+
+    def _execute(self, operation: Update | Delete | Alter | Merge | Guard) -> Program[Done]:
+        self.attempt.tables.add(operation.table)
+        return (yield from execute(self.core, operation, type(operation).__name__.lower()))
 
     def add(self, table: str, *, mark: str | None = None) -> Program[None]:
         number = 100 + self.world.value()

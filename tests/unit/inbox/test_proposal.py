@@ -22,6 +22,13 @@ from lakevilla.inbox.proposal import (
 from lakevilla.inbox.reliance import Reliance
 from lakevilla.store.codec import decode
 
+
+class _EarlierProposal(msgspec.Struct):
+    """A proposal, to a client of before there were any that rely on rows."""
+
+    format: int
+
+
 CLAIM = Claim("id", "delta", 3, 17, Touch(published=3, adds=True))
 COMMIT = ProposedCommit("t", "d", msgspec.Raw(b'{"format":1,"x":[1, 2]}'), {"a": CLAIM})
 ONE = Proposal(1, "nonce", "lake", 41, 17, (COMMIT,))
@@ -74,8 +81,8 @@ def test_one_that_relies_on_rows_is_of_a_format_that_an_older_client_leaves() ->
     one = msgspec.structs.replace(ONE, format=2, commits=(COMMIT, relying))
     key, body = seal_proposal(one)
     assert read_proposal(key, body) == one
-    with pytest.raises(lv.UnsupportedFormat):
-        decode(key, body, Proposal)  # as the version before
+    with pytest.raises(lv.UnsupportedFormat, match="upgrade"):
+        decode(key, body, _EarlierProposal)
 
 
 def test_one_that_is_too_large_or_holds_too_many_is_refused(
