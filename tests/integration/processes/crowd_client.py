@@ -1,7 +1,8 @@
 """A client that writes to one table as fast as it can, until it is killed or told to stop.
 
 It tells of each row, or change of its row, before it asks for the commit and after that was made.
-It is run as a script, by older revisions of the library too.
+It is run as a script, by older revisions of the library too. Its last argument is by how many
+seconds the library's wall clock is off there; requests are signed by the right time.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 
 import lakevilla as lv
+from lakevilla.clock import SystemClock
 
 
-def main(root: str, options: str, first: int, work: str) -> None:
+def main(root: str, options: str, first: int, work: str, off: float) -> None:
+    SystemClock.now = lambda self: time.time() + off  # type: ignore[method-assign]
     stop = threading.Event()
     threading.Thread(target=_listen, args=(stop,), daemon=True).start()
     with lv.connect(root, storage_options=json.loads(options) or None) as lake:
@@ -68,4 +72,4 @@ def _tell(what: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], float(sys.argv[5]))

@@ -61,7 +61,8 @@ def revision(name: str, directory: Path) -> Path:
 class CrowdClient:
     """A process with ``crowd_client`` in it, and what it has told.
 
-    ``library`` is where it has the library from; None: from where the test has it.
+    ``library`` is where it has the library from; None: from where the test has it. ``off`` is by
+    how many seconds its clock is.
     """
 
     def __init__(
@@ -71,15 +72,17 @@ class CrowdClient:
         directory: Path,
         work: Work = "append",
         library: Path | None = None,
+        off: float = 0.0,
     ) -> None:
         self.library = library
         self.work = work
+        self.off = off
         self._log = directory / f"{number}.log"
         path = {} if library is None else {"PYTHONPATH": str(library)}
         self._process = subprocess.Popen(
             [
                 *(sys.executable, str(_SCRIPT), place.root, json.dumps(place.storage_options)),
-                *(str(number * 1_000_000), work),
+                *(str(number * 1_000_000), work, str(off)),
             ],
             stdin=subprocess.PIPE,
             stdout=self._log.open("w"),
@@ -134,11 +137,15 @@ class Crowd:
         seconds: float,
         *,
         works: Sequence[Work] = ("append",),
+        clocks: Sequence[float] = (0.0,),
         kills: bool = True,
     ) -> None:
-        """A client for each of ``libraries``; who is killed is followed by one of the same."""
+        """A client for each of ``libraries``; who is killed is followed by one of the same.
+
+        What they do, and by how much their clocks are off, goes round.
+        """
         alive = [
-            self._start(library, works[number % len(works)])
+            self._start(library, works[number % len(works)], clocks[number % len(clocks)])
             for number, library in enumerate(libraries)
         ]
         while not all(one.is_ready for one in alive):
@@ -150,14 +157,14 @@ class Crowd:
             if kills:
                 victim = alive.pop(choice.randrange(len(alive)))
                 victim.kill()
-                alive.append(self._start(victim.library, victim.work))
+                alive.append(self._start(victim.library, victim.work, victim.off))
         self.ended = time.monotonic() - began
         for one in alive:
             one.stop()
 
-    def _start(self, library: Path | None, work: Work) -> CrowdClient:
+    def _start(self, library: Path | None, work: Work, off: float) -> CrowdClient:
         number = len(self.everyone) + 1
-        client = CrowdClient(self.place, number, self.directory, work, library)
+        client = CrowdClient(self.place, number, self.directory, work, library, off)
         self.everyone.append(client)
         return client
 

@@ -12,57 +12,79 @@ from typing import Literal
 
 import pytest
 
-from tests.fixtures.s3 import SERVERS, S3Servers
+from lakevilla.api.lake import Lake
+from tests.fixtures.s3 import SERVERS, S3Server, S3Servers
 from tests.integration.processes.crowds import TABLE, Crowd, Work, revision
 from tests.support.places import Place
 
 SOAK = bool(os.environ.get("LAKEVILLA_SOAK"))
 #: For how long they are at work, once all are there.
-SECONDS = float(os.environ.get("LAKEVILLA_CROWD_SECONDS", "120" if SOAK else "5"))
-WRITERS = 16 if SOAK else 8
+SECONDS = float(os.environ.get("LAKEVILLA_CROWD_SECONDS", "60" if SOAK else "5"))
+WRITERS = (8, 16) if SOAK else (8,)
+PLACES = SERVERS if SOAK else SERVERS[:1]
 #: The last revision whose clients know nothing of the inbox.
 BEFORE_THE_INBOX = "2d5993b"
+APPEND: tuple[Work, ...] = ("append",)
+BOTH: tuple[Work, ...] = ("append", "update")
+HOUR = 3600.0
+
+pytestmark = [pytest.mark.daily(1), pytest.mark.timeout(0 if SOAK else 240)]
 
 
-def place_for(servers: S3Servers, format_: Literal["delta", "iceberg"]) -> Place:
-    server = servers["minio" if SOAK and "minio" in SERVERS else SERVERS[0]]
+@pytest.fixture(params=PLACES)
+def server(request: pytest.FixtureRequest, s3_servers: S3Servers) -> S3Server:
+    return s3_servers[request.param]
+
+
+def place_for(server: S3Server, format_: Literal["delta", "iceberg"]) -> Place:
     place = Place(server.new_root(), server.storage_options, format_)
     with place.connect() as lake:
         lake.create_table(TABLE, {"id": [0], "n": [0]}, format=format_)
     return place
 
 
-@pytest.mark.daily(1)
-@pytest.mark.timeout(0 if SOAK else 240)
-@pytest.mark.parametrize("works", [("append",), ("append", "update")], ids=["append", "both"])
+@pytest.mark.parametrize("writers", WRITERS)
+@pytest.mark.parametrize("works", [APPEND, BOTH], ids=["append", "both"])
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_writers_of_whom_one_is_killed_each_second(
     format_: Literal["delta", "iceberg"],
     works: tuple[Work, ...],
-    s3_servers: S3Servers,
+    writers: int,
+    server: S3Server,
     tmp_path: Path,
 ) -> None:
-    crowd = Crowd(place_for(s3_servers, format_), tmp_path)
-    crowd.run([None] * WRITERS, SECONDS, works=works)
+    crowd = Crowd(place_for(server, format_), tmp_path)
+    crowd.run([None] * writers, SECONDS, works=works)
     with crowd.place.connect() as lake:
-        lake.recover()
-        head = lake._client.context.held
-        assert head is not None
-        assert head.head.listed > 0, "nobody took anybody along"
+        assert takes_along(lake), "nobody took anybody along"
         crowd.check(lake)
 
 
-@pytest.mark.daily(1)
-@pytest.mark.timeout(0 if SOAK else 240)
-@pytest.mark.parametrize("works", [("append",), ("append", "update")], ids=["append", "both"])
+@pytest.mark.parametrize("writers", WRITERS)
+def test_writers_whose_clocks_are_an_hour_apart(
+    writers: int, server: S3Server, tmp_path: Path
+) -> None:
+    """Nobody judges another by a clock, but for whether its files may have been cleaned up."""
+    crowd = Crowd(place_for(server, "delta"), tmp_path)
+    clocks = (0.0, 0.0, -HOUR, -HOUR, HOUR, HOUR)  # two each: what they do goes round as well
+    crowd.run([None] * writers, SECONDS, works=BOTH, clocks=clocks)
+    with crowd.place.connect() as lake:
+        assert takes_along(lake), "nobody took anybody along"
+        crowd.check(lake)
+    for off in set(clocks):
+        some = [one for one in crowd.everyone if one.off == off]
+        assert any(one.numbers("committed") for one in some), f"who is off by {off} s is starved"
+
+
+@pytest.mark.parametrize("works", [APPEND, BOTH], ids=["append", "both"])
 def test_clients_of_before_the_inbox_beside_new_ones(
-    works: tuple[Work, ...], s3_servers: S3Servers, tmp_path: Path
+    works: tuple[Work, ...], server: S3Server, tmp_path: Path
 ) -> None:
     """They lose nothing and tear nothing; how they fare beside a crowd is printed."""
     old = revision(BEFORE_THE_INBOX, tmp_path)
     assert not (old / "lakevilla" / "inbox").exists()
-    crowd = Crowd(place_for(s3_servers, "delta"), tmp_path)
-    libraries = [None, old] * (WRITERS // 2) if len(works) == 1 else [None, None, old, old] * 2
+    crowd = Crowd(place_for(server, "delta"), tmp_path)
+    libraries = [None, old] * 4 if works == APPEND else [None, None, old, old] * 2
     crowd.run(libraries, SECONDS, works=works, kills=SOAK)
     with crowd.place.connect() as lake:
         crowd.check(lake)
@@ -70,3 +92,11 @@ def test_clients_of_before_the_inbox_beside_new_ones(
         done = crowd.numbers("committed", library) + crowd.numbers("changed", library)
         print(f"{name}: {len(done) / crowd.ended:.1f} commits/s of {libraries.count(library)}")
         assert done, f"none of the {name} clients has committed anything"
+
+
+def takes_along(lake: Lake) -> bool:
+    """Whether somebody who replaced HEAD has looked for others' commits."""
+    lake.recover()
+    held = lake._client.context.held
+    assert held is not None
+    return held.head.listed > 0
