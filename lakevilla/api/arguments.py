@@ -317,10 +317,13 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return entries
 
 
-def check_patterns(name: str, patterns: object) -> tuple[str, ...] | None:
+def check_patterns(
+    name: str, patterns: object, *, may_be_empty: bool = False
+) -> tuple[str, ...] | None:
     """Refuse what is no sequence of strings; None stays None."""
     if patterns is None:
         return None
-    if isinstance(patterns, str) or not isinstance(patterns, Sequence) or not patterns:
+    is_empty = isinstance(patterns, Sequence) and not patterns and not may_be_empty
+    if isinstance(patterns, str) or not isinstance(patterns, Sequence) or is_empty:
         raise InvalidOperation(f"{name} is a list of names, not {shown(patterns)}")
     return tuple(check_text(name, pattern) for pattern in patterns)

@@ -32,14 +32,16 @@ class Refs(Generic[Frame]):
         at: int | datetime | str | None = None,
         *,
         tables: Sequence[str] | None = None,
+        absorb: Sequence[str] | None = None,
         protected: bool = False,
         metadata: Mapping[str, str] | None = None,
     ) -> Ref:
         """Give a state of the lake a name, and keep it until ``delete_ref``.
 
-        It takes two writes, whatever the lake holds, and a look at the log of each table. In a
-        lake of more than 256 tables no log is looked at: what other clients have committed to a
-        table is in the tag if a transaction has written the table since.
+        It takes two writes, whatever the lake holds, and a look at the log of each table that
+        other clients can write. Of more than 256 tables no log is looked at, unless ``absorb``
+        names them, and ``on_event`` gets ``left_out``: what other clients have committed to a
+        table is in the tag then if a transaction has written the table since.
 
         ``gc`` and ``vacuum`` keep all that the state needs. Other clients' clean-up does not know
         of it, and leaves it for the table's retention.
@@ -54,6 +56,9 @@ class Refs(Generic[Frame]):
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are neither
             kept nor found. All tables if not given.
+        absorb : sequence of str, optional
+            Names or patterns of the tables whose logs are looked at for commits of other
+            clients; ``[]`` for none. Not together with ``at``.
         protected : bool
             It is not deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
@@ -87,6 +92,7 @@ class Refs(Generic[Frame]):
                 "tag",
                 _at(at),
                 tables=check_patterns("tables", tables),
+                absorb=check_patterns("absorb", absorb, may_be_empty=True),
                 protected=protected,
                 metadata=check_metadata(metadata),
                 created_by=client.owner,

@@ -16,7 +16,6 @@ import typer
 
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation, LakeVillaError
-from lakevilla.global_log.refs import MAIN
 from lakevilla.results import Report
 
 FINDINGS = 1
@@ -24,6 +23,8 @@ ERROR = 2
 
 P = ParamSpec("P")
 
+#: The ref that every lake has, as ``global_log.refs`` calls it, which takes long to load.
+MAIN = "main"
 #: What others call a command, and where that is here.
 _ELSEWHERE = {
     "alter": "columns are changed in Python, by txn.alter(table, ...)",

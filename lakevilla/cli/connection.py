@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +54,7 @@ def session_of(profile: str | None) -> boto3.Session | None:
         ) from None
 
 
+@contextmanager
 def open_lake(
     root: str,
     pairs: list[str] | None,
@@ -60,8 +63,8 @@ def open_lake(
     *,
     new: bool = False,
     on: str | None = None,
-) -> lv.Lake[Any]:
-    """The lake of a command, at a ref if one is named ``on``.
+) -> Iterator[lv.Lake[Any]]:
+    """The lake of a command, at the ref that is named ``on``, closed when the block ends.
 
     Only one that is ``new`` may have no directory yet.
 
@@ -98,11 +101,8 @@ def open_lake(
     for warning in noted:
         print(shown_text(str(warning.message)), file=sys.stderr)
     warnings.simplefilter("ignore", LakeVillaWarning)  # it is said by ``tell``
-    try:
-        return lake if on is None else lake.on(on)
-    except BaseException:
-        lake.close()
-        raise
+    with lake:
+        yield lake if on is None else lake.on(on)
 
 
 def _check_directory(root: str, new: bool) -> None:

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import FINDINGS, Json, On, Options, Profile, Root, command
+from lakevilla.cli.command import FINDINGS, MAIN, Json, On, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.refs import MAIN
 
 NO_TABLES = (
     "no tables yet: `lakevilla create ROOT NAME id:bigint ...` makes one, and "

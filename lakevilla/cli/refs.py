@@ -26,6 +26,11 @@ from lakevilla.errors import InvalidOperation, RefNotFound
 
 RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
 
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
+]
+
 _COLUMNS = ["name", "kind", "version", "created", "created_by", "protected", "metadata"]
 
 
@@ -50,13 +55,19 @@ def tag(
             help="Only tables that are called so, as 'sales/*'; several: of each.",
         ),
     ] = None,
+    absorb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--absorb",
+            metavar="PATTERN",
+            help="Look at these tables for commits of other clients first. Default: at all, if "
+            "they are at most 256.",
+        ),
+    ] = None,
     protected: Annotated[
         bool, typer.Option("--protected", help="Refuse to delete it before `lakevilla unprotect`.")
     ] = False,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
-    ] = None,
+    metadata: Metadata = None,
     delete: Annotated[
         bool,
         typer.Option("--delete", help="Let go of the tag, and of what it alone has kept."),
@@ -69,7 +80,7 @@ def tag(
     output = Output(as_json)
     with open_lake(root, option, profile) as lake:
         if delete:
-            if at is not None or tables or protected or metadata:
+            if at is not None or tables or absorb or protected or metadata:
                 raise InvalidOperation("tag --delete takes the name of the tag, and nothing else")
             lake.delete_ref(name)
             output.value({"deleted": name}, f"tag {name} is deleted")
@@ -77,7 +88,12 @@ def tag(
         given = dict(pair(text, "--metadata", "=") for text in metadata or ())
         with _time_hint(at):
             made = lake.tag(
-                name, _state(at), tables=tables or None, protected=protected, metadata=given
+                name,
+                _state(at),
+                tables=tables or None,
+                absorb=absorb or None,
+                protected=protected,
+                metadata=given,
             )
     output.value(_shown(made), f"tag {name} keeps global version {made.version}")
 

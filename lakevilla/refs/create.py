@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from lakevilla.errors import RefExists, RefNotFound, StoreError
+from lakevilla.errors import InvalidOperation, RefExists, RefNotFound, StoreError
 from lakevilla.global_log.bases import Base, load_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry, RefKind, check_name
@@ -31,6 +31,7 @@ def create_ref(
     at: At,
     *,
     tables: Sequence[str] | None,
+    absorb: Sequence[str] | None = None,
     protected: bool,
     metadata: Mapping[str, str],
     created_by: str,
@@ -50,6 +51,11 @@ def create_ref(
         The name can't be one.
     """
     check_name(name)
+    if at is not None and absorb is not None:
+        raise InvalidOperation(
+            "absorb takes in what others have committed by now, and at asks for an older state: "
+            "leave one of them out"
+        )
     tried: set[str] = set()
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -66,7 +72,7 @@ def create_ref(
                 f"there is a {known.kind} {name!r} already, of global version "
                 f"{known.base.sequence}: choose another name, or delete_ref({name!r}) first"
             )
-        new = yield from _next(context, head, at)
+        new = yield from _next(context, head, at, tables, absorb)
         base = yield from _base(context, head, new, name, kind, at)
         if tables is not None:
             base = yield from chosen(base, tables)
@@ -123,11 +129,17 @@ def freeze(context: Context, name: str) -> Program[Frozen]:
     return Frozen.of(name, entry, base, head)
 
 
-def _next(context: Context, head: Head, at: At) -> Program[Head]:
+def _next(
+    context: Context,
+    head: Head,
+    at: At,
+    tables: Sequence[str] | None,
+    absorb: Sequence[str] | None,
+) -> Program[Head]:
     """The HEAD that is to follow, as far as its tables go."""
     if at is not None:
         return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-    new = yield from with_logs(context, head)
+    new = yield from with_logs(context, head, tables, absorb)
     # The base names its leaves, and is stored before it.
     yield from store_leaves(new)
     return new

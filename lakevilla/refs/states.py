@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from lakevilla.errors import InvalidOperation, VersionNotFound
-from lakevilla.global_log.bases import Base, load_base_tables
+from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
@@ -89,27 +89,35 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
 
     Raises ``InvalidOperation`` if a pattern fits none.
     """
-    yield from load_base_tables(base)
-    yield from fetch_leaves(base.names, base.names.missing())
+    kept = yield from fitting(base.tables, base.names, "tables", patterns)
+    return msgspec.structs.replace(
+        base,
+        tables=TableMap({location: base.tables[location] for location in sorted(kept)}),
+        names=NameMap({name: place for name, place in base.names.items() if place in kept}),
+    )
+
+
+def fitting(
+    tables: TableMap, names: NameMap, argument: str, patterns: Sequence[str]
+) -> Program[set[str]]:
+    """The locations of the tables that one of the patterns fits; as ``chosen``."""
+    yield from fetch_leaves(tables, tables.missing())
+    yield from fetch_leaves(names, names.missing())
     called: dict[str, set[str]] = {}
-    for name, location in base.names.items():
+    for name, location in names.items():
         called.setdefault(location, set()).add(name)
-    live = [location for location, state in base.tables.items() if not state.dropped]
-    fitting: set[str] = set()
+    live = [location for location, state in tables.items() if not state.dropped]
+    found: set[str] = set()
     for pattern in patterns:
-        found = {
+        new = {
             location
             for location in live
             if any(fnmatchcase(n, pattern) for n in {location, *called.get(location, ())})
         }
-        if not found:
-            raise InvalidOperation(f"tables: no table of the lake is called like {pattern!r}")
-        fitting |= found
-    return msgspec.structs.replace(
-        base,
-        tables=TableMap({location: base.tables[location] for location in sorted(fitting)}),
-        names=NameMap({name: place for name, place in base.names.items() if place in fitting}),
-    )
+        if not new:
+            raise InvalidOperation(f"{argument}: no table of the lake is called like {pattern!r}")
+        found |= new
+    return found
 
 
 def _kept_state(

@@ -6,57 +6,91 @@ an older version of the log is needed for them, which other clients may clean up
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.head import Head, successor
 from lakevilla.global_log.repo import load_tables, make_room
-from lakevilla.lake.absorb import absorb, moved_to
+from lakevilla.lake.absorb import absorb as take_in
+from lakevilla.lake.absorb import moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
+from lakevilla.refs.states import fitting
 from lakevilla.store.effects import Program, parallel
 
 #: With more tables the lake is taken as HEAD has it: a look at each would cost more than the ref.
 MOST_TABLES = 256
 
 
-def with_logs(context: Context, head: Head) -> Program[Head]:
+def with_logs(
+    context: Context,
+    head: Head,
+    tables: Sequence[str] | None = None,
+    absorb: Sequence[str] | None = None,
+) -> Program[Head]:
     """The HEAD that follows ``head``, with what the logs of its tables hold.
 
     The logs are read after that HEAD was: a file that is live there now is so in a state which a
     vacuum that has moved HEAD before keeps, and one that moves it later sees the ref.
+
+    Parameters
+    ----------
+    tables : sequence of str, optional
+        Patterns of the tables that the ref is to have.
+    absorb : sequence of str, optional
+        Patterns of the tables whose logs are looked at. If not given, those that the ref is to
+        have and others can write, unless they are more than ``MOST_TABLES``.
     """
-    if head.tables.missing() or len(head.tables) > MOST_TABLES:
-        context.notify(
-            Event(
-                "left_out",
-                None,
-                f"the lake has more than {MOST_TABLES} tables: what other clients have committed "
-                "since a transaction last wrote a table is not in the ref",
-                {"tables": MOST_TABLES},
-            )
-        )
-        return successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-    yield from load_tables(head)
-    live = [location for location, state in head.tables.items() if not state.dropped]
-    tails = yield from parallel([_log(context, location) for location in live])
-    absorbed = yield from absorb(context, head, _found(tails))
-    tables = {}
+    looked_at = yield from _looked_at(context, head, tables, absorb)
+    tails = yield from parallel([_log(context, location) for location in looked_at])
+    absorbed = yield from take_in(context, head, _found(tails))
+    moved_states = {}
     for location, placement in absorbed.placements.items():
         state = head.tables[location]
         moved = moved_to(state, placement)
         if moved != state:
-            tables[location] = moved
+            moved_states[location] = moved
     page = (yield from make_room(head, context.ids)) if absorbed.commits else None
     return successor(
         head,
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
         commits=absorbed.commits,
-        tables=tables,
+        tables=moved_states,
         page=page,
     )
+
+
+def _looked_at(
+    context: Context, head: Head, tables: Sequence[str] | None, absorb: Sequence[str] | None
+) -> Program[list[str]]:
+    """The tables whose logs are looked at."""
+    if absorb is not None:
+        return sorted((yield from fitting(head.tables, head.names, "absorb", absorb)))
+    if tables is not None:
+        found = sorted((yield from fitting(head.tables, head.names, "tables", tables)))
+    elif head.tables.missing() or len(head.tables) > MOST_TABLES:
+        return _none(context)
+    else:
+        yield from load_tables(head)
+        found = [location for location, state in head.tables.items() if not state.dropped]
+    open_to_others = [location for location in found if not head.tables[location].guarded]
+    return open_to_others if len(open_to_others) <= MOST_TABLES else _none(context)
+
+
+def _none(context: Context) -> list[str]:
+    context.notify(
+        Event(
+            "left_out",
+            None,
+            f"the ref has more than {MOST_TABLES} tables, so no log was looked at: what other "
+            "clients have committed since a transaction last wrote a table is not in it; absorb= "
+            "names tables that are to be looked at",
+            {"tables": MOST_TABLES},
+        )
+    )
+    return []
 
 
 def _log(context: Context, location: str) -> Program[Tail | None]:
@@ -65,7 +99,16 @@ def _log(context: Context, location: str) -> Program[Tail | None]:
         return (yield from refresh(context, location))
     except StoreError:
         raise
-    except LakeVillaError:
+    except LakeVillaError as error:
+        context.notify(
+            Event(
+                "left_out",
+                None,
+                f"table {location} is in the ref as HEAD has it, since its log can't be read: "
+                f"{error.message}",
+                {"table": location, "reason": error.message},
+            )
+        )
         return None
 
 

@@ -30,7 +30,7 @@ _CHAR = re.compile(rf'"{CHAR_VARCHAR}"\s*:\s*"char\(')
 #: What a session is configured with that has a format's connector, and its option for a version.
 _CONNECTORS: dict[FormatName, tuple[str, str]] = {
     "delta": ("DeltaSparkSessionExtension", "versionAsOf"),
-    "iceberg": ("IcebergSparkSessionExtensions", "snapshot-id"),
+    "iceberg": ("IcebergSparkSessionExtensions", "versionAsOf"),
 }
 #: Characters that Hadoop takes for a pattern.
 _PATTERN = re.compile(r"[{}\[\]*?\\]")

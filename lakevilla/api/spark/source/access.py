@@ -52,10 +52,14 @@ def opened(access: Access) -> LakeClient:
 
 @contextmanager
 def lake_at(
-    access: Access, version: int | None = None, timestamp: datetime | None = None
+    access: Access,
+    version: int | None = None,
+    timestamp: datetime | None = None,
+    ref: str | None = None,
 ) -> Iterator[Executor]:
-    """A transaction that only reads, bound as ``lake.snapshot`` binds one."""
+    """A transaction that only reads, bound as ``lake.snapshot`` binds one, or ``lake.on(ref)``."""
     client = opened(access)
+    client = client if ref is None else client.on(ref)
     executor: Executor = begin_transaction(client, Executor, read_only=True)
     if version is not None or timestamp is not None:
         executor.bind_to(version, timestamp)

@@ -82,6 +82,11 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
         )
     if asked.version is not None or asked.timestamp is not None:
         raise InvalidOperation("a stream has no version or timestamp: leave the option out")
+    if asked.ref is not None:
+        raise InvalidOperation(
+            f"a stream follows the lake itself, and {asked.ref!r} is a state of it: leave option "
+            "ref out, or read the changes up to it as a batch, by spark.read"
+        )
     held = bound_to(lakes, asked)
     return pickle.dumps(_changes(held, schema, None))
 
@@ -158,7 +163,7 @@ def rows(state: bytes, versions: bytes) -> Iterator[pa.RecordBatch]:
     changes: Changes = pickle.loads(state)
     since, until = pickle.loads(versions)
     table = changes.options.table
-    with lake_at(changes.access, until) as executor:
+    with lake_at(changes.access, until, ref=changes.options.ref) as executor:
         there = executor.look(table).snapshot.layout.schema.names
         # One that came later than this range is NULL in it.
         columns = [name for name in changes.columns if name in there]

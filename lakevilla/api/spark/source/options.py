@@ -8,6 +8,7 @@ from datetime import datetime
 
 from lakevilla.api.history import milliseconds
 from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN
 from lakevilla.settings import shown
 
 __all__ = ["ReadOptions"]
@@ -15,6 +16,7 @@ __all__ = ["ReadOptions"]
 _KNOWN = (
     "lake",
     "table",
+    "ref",
     "version",
     "timestamp",
     "columns",
@@ -35,6 +37,8 @@ class ReadOptions:
     Attributes
     ----------
     lake, table : str
+    ref : str or None
+        The name of a ref; None for the lake itself.
     version : int or None
     timestamp : datetime or None
         Aware.
@@ -51,6 +55,7 @@ class ReadOptions:
 
     lake: str
     table: str
+    ref: str | None
     version: int | None
     timestamp: datetime | None
     columns: list[str] | None
@@ -88,12 +93,14 @@ class ReadOptions:
         version, timestamp = _number(given, "version"), _moment(given.get("timestamp"))
         if version is not None and timestamp is not None:
             raise InvalidOperation("give option version or timestamp, not both")
+        ref = _ref(given.get("ref"), version, timestamp)
         partitions = _number(given, "partitions") if "partitions" in given else _PARTITIONS
         if not partitions or partitions > _MOST_PARTITIONS:
             raise InvalidOperation(f"option partitions must be from 1 to {_MOST_PARTITIONS}")
         return cls(
             lake=given["lake"],
             table=table,
+            ref=ref,
             version=version,
             timestamp=timestamp,
             columns=_names(given.get("columns")),
@@ -108,6 +115,20 @@ def _one_table(path: str | None, table: str | None) -> str | None:
     if path and table and path != table:
         raise InvalidOperation(f"the table is {table!r} by its option and {path!r} by load()")
     return path or table or None
+
+
+def _ref(name: str | None, version: int | None, timestamp: datetime | None) -> str | None:
+    """The ref that is meant; a version is one of the lake itself."""
+    if name is None or name == MAIN:
+        return None
+    if not name:
+        raise InvalidOperation("option ref must be the name of a ref, such as a tag's")
+    if version is not None or timestamp is not None:
+        other = "timestamp" if version is None else "version"
+        raise InvalidOperation(
+            f"give option ref or {other}, not both: {name!r} is a state of the lake itself"
+        )
+    return name
 
 
 def _number(given: Mapping[str, str], name: str) -> int | None:

@@ -76,7 +76,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 def bound_to(lakes: bytes, asked: ReadOptions) -> Bound:
     """As ``bound``, not pickled."""
     access = access_to(lakes, asked.lake)
-    with lake_at(access, asked.version, asked.timestamp) as executor:
+    with lake_at(access, asked.version, asked.timestamp, asked.ref) as executor:
         head = executor.state_of_lake()
         view = executor.look(asked.table)
     layout = view.snapshot.layout

@@ -22,6 +22,11 @@ def test_options_are_read_in_any_case() -> None:
     assert (read.where, read.pushdown, read.version) == ("a > 1", True, None)
 
 
+def test_a_ref_is_named_and_main_is_the_lake_itself() -> None:
+    assert ReadOptions.of({**GIVEN, "REF": "closing"}).ref == "closing"
+    assert ReadOptions.of({**GIVEN, "ref": "main", "version": "1"}).ref is None
+
+
 def test_a_table_may_be_an_option() -> None:
     assert ReadOptions.of({"lake": "x", "table": "t"}).table == "t"
     assert ReadOptions.of({"lake": "x", "table": "t", "path": "t"}).table == "t"
@@ -33,13 +38,19 @@ def test_a_table_may_be_an_option() -> None:
         ({"lake": ""}, r"needs the lake's root: .option\('lake', 's3://...'\)"),
         ({"path": ""}, r"needs a table's name: .load\('sales/orders'\)"),
         ({"table": "other"}, r"the table is 'other' by its option and 'sales/orders' by load\(\)"),
-        ({"colums": "id"}, "has no option colums: it has lake, table, version"),
+        ({"colums": "id"}, "has no option colums: it has lake, table, ref"),
         ({"columns": "id,,"}, "option columns must be different names"),
         ({"columns": "id,id"}, "option columns must be different names"),
         ({"version": "-1"}, "option version must be a whole number, 0 or more, not '-1'"),
         ({"version": "²"}, "option version must be a whole number"),
         ({"version": "1" * 19}, "option version must be a whole number"),
         ({"version": "1", "timestamp": "2024-01-01T00:00:00Z"}, "version or timestamp, not both"),
+        ({"ref": "closing", "version": "1"}, "give option ref or version, not both: 'closing' is"),
+        (
+            {"ref": "closing", "timestamp": "2024-01-01T00:00:00Z"},
+            "give option ref or timestamp, not both",
+        ),
+        ({"ref": ""}, "option ref must be the name of a ref"),
         ({"timestamp": "2024-01-01T00:00:00"}, "has no time zone"),
         ({"timestamp": "yesterday"}, "option timestamp must be like 2026-01-31T12"),
         ({"partitions": "0"}, "option partitions must be from 1"),

@@ -1,0 +1,151 @@
+"""What other clients have committed before a tag is made, and whose logs are looked at for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.refs import taken_in
+from tests.support.places import Place
+from tests.support.tables import values
+from tests.support.traces import cost
+
+
+@pytest.fixture
+def events() -> list[lv.Event]:
+    return []
+
+
+@pytest.fixture
+def lake(shared_place: Place, events: list[lv.Event]) -> Iterator[lv.Lake]:
+    """Three tables of which ``a`` and ``b/c`` then got a row that LakeVilla has not seen."""
+    with shared_place.connect(on_event=events.append) as lake:
+        for name in ("a", "b/c", "d"):
+            lake.create_table(name, [{"id": 1}])
+        for name in ("a", "b/c"):
+            shared_place.write(name, [{"id": 2}])
+        yield lake
+
+
+def ids(lake: lv.Lake, name: str) -> list[int]:
+    return values(lake.read(name))
+
+
+def left_out(events: list[lv.Event]) -> list[str]:
+    return [event.message for event in events if event.kind == "left_out"]
+
+
+def test_all_tables_are_looked_at_if_nothing_is_said(lake: lv.Lake, shared_place: Place) -> None:
+    made = lake.tag("closing")
+    then = lake.on("closing")
+    assert made.version == 5  # the commits of others have a version by then
+    assert lake.history(1)[0].kind == "foreign"
+    for name in ("a", "b/c"):
+        shared_place.write(name, [{"id": 3}])
+        lake.run(lambda txn, name=name: txn.append(name, [{"id": 4}]))
+        assert (ids(then, name), ids(lake, name)) == ([1, 2], [1, 2, 3, 4])
+    assert ids(then, "d") == [1]
+
+
+@pytest.mark.parametrize(
+    ("absorb", "a", "b"),
+    [
+        (["*"], [1, 2], [1, 2]),
+        (["a"], [1, 2], [1]),
+        (["b/*", "d"], [1], [1, 2]),
+        ([], [1], [1]),
+        ((), [1], [1]),
+    ],
+)
+def test_only_the_tables_that_are_named_are_looked_at(
+    lake: lv.Lake, events: list[lv.Event], absorb: Any, a: list[int], b: list[int]
+) -> None:
+    lake.tag("closing", absorb=absorb)
+    then = lake.on("closing")
+    assert (ids(then, "a"), ids(then, "b/c"), ids(then, "d")) == (a, b, [1])
+    assert left_out(events) == []
+    # What was left out is in the lake for all that, and comes to it with the next commit.
+    lake.run(lambda txn: txn.append("b/c", [{"id": 3}]))
+    assert (ids(lake, "b/c"), ids(then, "b/c")) == ([1, 2, 3], b)
+
+
+def test_what_was_left_out_is_not_in_the_tag_after_a_clean_up(lake: lv.Lake) -> None:
+    lake.tag("closing", absorb=[])
+    lake.run(lambda txn: txn.update("a", {"id": "id + 10"}, where="true"))
+    for name in lake:
+        lake[name].vacuum(0, dry_run=False, enforce_retention_duration=False)
+    lake.gc()
+    assert (ids(lake, "a"), ids(lake.on("closing"), "a")) == ([11, 12], [1])
+
+
+def test_of_some_tables_only_those_are_looked_at(lake: lv.Lake) -> None:
+    lake.tag("some", tables=["a", "d"])
+    assert ids(lake.on("some"), "a") == [1, 2]
+    lake.tag("all", absorb=[])
+    assert (ids(lake.on("all"), "a"), ids(lake.on("all"), "b/c")) == ([1, 2], [1])
+
+
+def test_of_too_many_tables_none_is_looked_at_and_that_is_told(
+    lake: lv.Lake, events: list[lv.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taken_in, "MOST_TABLES", 2)
+    lake.tag("closing")
+    assert (ids(lake.on("closing"), "a"), len(left_out(events))) == ([1], 1)
+    assert "no log was looked at" in left_out(events)[0]
+    lake.tag("one", absorb=["a"])
+    lake.tag("few", tables=["a", "d"])
+    lake.tag("each", absorb=["*"])
+    assert ids(lake.on("one"), "a") == ids(lake.on("few"), "a") == [1, 2]
+    assert ids(lake.on("each"), "b/c") == [1, 2]
+    assert len(left_out(events)) == 1
+
+
+def test_a_guarded_table_is_not_looked_at(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        for name in ("a", "b"):
+            lake.create_table(name, [{"id": 1}])
+        lake.tag("warm")
+        both = cost(lake, lambda: lake.tag("both"))
+        lake.guard("a")
+        lake.run(lambda txn: txn.append("a", [{"id": 2}]))  # HEAD knows of the guard from then on
+        lake.tag("again")
+        one = cost(lake, lambda: lake.tag("one"))
+        assert (both.get, one.get, one.put) == (3, 2, 2)
+        assert ids(lake.on("one"), "a") == [1, 2]
+
+
+def test_a_table_that_cannot_be_read_does_not_stop_the_others(
+    local_place: Place, events: list[lv.Event]
+) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("a", [{"id": 1}])
+        lake.create_table("b", [{"id": 1}])
+    local_place.write("b", [{"id": 2}])
+    local_place.write("a", [{"id": 2}])
+    Path(local_place.uri("a"), "_delta_log", f"{1:020}.json").write_text("no entry")
+    with local_place.connect(on_event=events.append) as lake:
+        lake.tag("closing")
+        assert ids(lake.on("closing"), "b") == [1, 2]
+    assert any("table a is in the ref as HEAD has it" in said for said in left_out(events))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"absorb": "a"}, "absorb is a list of names"),
+        ({"absorb": [7]}, "absorb"),
+        ({"absorb": ["nothing"]}, "absorb: no table of the lake is called like 'nothing'"),
+        ({"absorb": ["a"], "at": 1}, "absorb takes in what others have committed by now"),
+        ({"absorb": [], "at": 1}, "absorb takes in what others have committed by now"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_refused(
+    lake: lv.Lake, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(lv.InvalidOperation, match=said):
+        lake.tag("closing", **options)
+    assert lake.refs() == []
