@@ -508,9 +508,10 @@ class DiscoveredTable(HtmlFields):
 
 @dataclass(frozen=True, slots=True)
 class Ref(HtmlFields):
-    """A state of the lake that has a name and is kept.
+    """A state of the lake that has a name and is kept, or a branch that goes on from one.
 
-    ``version`` is the global version that it is of, ``created_by`` the process that made it.
+    ``version`` is the global version that it is of, or that a branch has come to, ``base_version``
+    the one that a branch began with. ``created_by`` is the process that made it.
 
     Examples
     --------
@@ -520,8 +521,9 @@ class Ref(HtmlFields):
     """
 
     name: str
-    kind: Literal["tag"]
+    kind: Literal["tag", "branch"]
     version: int
+    base_version: int
     created: datetime
     created_by: str
     protected: bool = False

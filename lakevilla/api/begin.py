@@ -61,6 +61,9 @@ def begin_transaction(
     floor = NO_TXN if held is None else held.head.floor
     in_head = Feature.I | Feature.CT
     through_head = bool(features & in_head) or idempotency_key is not None
+    if client.branch is not None:
+        _refuse_on_branch(client.branch, features, idempotency_key)
+        through_head = True  # no log entry is made there
     use = None if idempotency_key is None else KeyUse(*parse_key(idempotency_key))
     options = Options(
         features,
@@ -82,6 +85,17 @@ def begin_transaction(
             raise client.only_reads()
         bind_to_ref(state, client.at)
     return executor(client, state, wait=wait, durability=durability)
+
+
+def _refuse_on_branch(name: str, features: Feature, idempotency_key: object) -> None:
+    if Feature.CT in features:
+        raise InvalidOperation(
+            f"branch {name!r} has no queues: begin the transaction without Feature.CT"
+        )
+    if idempotency_key is not None:
+        raise InvalidOperation(
+            f"branch {name!r} takes no idempotency keys yet: look for the rows before you repeat"
+        )
 
 
 def _check_timeout(seconds: object) -> None:

@@ -551,9 +551,9 @@ class Lake(NamedTables, Refs[Frame], Hinted, Generic[Frame]):
         TableNotFound, InvalidOperation
         """
         delete_data = check_flag("delete_data", delete_data)
-        self._client.main("drop_table")
         location = self._client.location_of(name)
         if delete_data:
+            self._client.main("drop_table with delete_data")
             self._client.run(refuse_to_delete(self._client.context, location))
         if not (delete_data and self._client.run(is_half_deleted(self._client.context, location))):
             with self.transaction() as txn:

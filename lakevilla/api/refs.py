@@ -12,7 +12,7 @@ from lakevilla.api.history import milliseconds, moment
 from lakevilla.client.client import LakeClient
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.refs import MAIN, RefEntry
+from lakevilla.global_log.refs import MAIN, RefEntry, RefKind
 from lakevilla.refs.change import all_refs, delete_ref, protect
 from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
@@ -83,13 +83,79 @@ class Refs(Generic[Frame]):
         >>> lake.on("closing").read("stock").to_pylist()
         [{'sku': 'tea', 'qty': 5}]
         """
-        client = self._client.main("tag")
+        return self._create("tag", name, at, tables, absorb, protected, metadata)
+
+    def branch(
+        self,
+        name: str,
+        at: int | datetime | str | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        absorb: Sequence[str] | None = None,
+        protected: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Ref:
+        """Begin a branch of the lake: its tables, to be written where nobody else sees it.
+
+        ``on(name)`` gives the lake there, with transactions over all its tables. No file is copied,
+        whatever the lake holds: it takes three writes, and a look at the log of each table as
+        ``tag`` does. What is committed on it is in no table's log, so no other client sees it;
+        what others commit to the lake is not on the branch.
+
+        Parameters
+        ----------
+        name : str
+            As for ``tag``.
+        at : int, datetime or str, optional
+            A global version, an aware time, or the name of another ref. The lake as it is now if
+            not given.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are not on
+            the branch. All tables if not given.
+        absorb : sequence of str, optional
+            As for ``tag``.
+        protected : bool
+            It is not deleted before ``protect(name, on=False)``.
+        metadata : Mapping of str to str, optional
+            What is to be told of it.
+
+        Raises
+        ------
+        RefExists
+        RefNotFound
+            ``at`` names no ref.
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        InvalidOperation
+            The name can't be one, or a pattern fits no table.
+
+        Examples
+        --------
+        >>> etl = lake.branch("etl")
+        >>> lake.on("etl").run(lambda txn: txn.delete("stock", where="true")).rows_deleted
+        1
+        >>> lake.on("etl").read("stock").num_rows, lake.read("stock").num_rows
+        (0, 1)
+        """
+        return self._create("branch", name, at, tables, absorb, protected, metadata)
+
+    def _create(
+        self,
+        kind: RefKind,
+        name: str,
+        at: int | datetime | str | None,
+        tables: Sequence[str] | None,
+        absorb: Sequence[str] | None,
+        protected: bool,
+        metadata: Mapping[str, str] | None,
+    ) -> Ref:
+        client = self._client.main(kind)
         protected = check_flag("protected", protected)
         entry = client.run_safely(
             create_ref(
                 client.context,
                 name,
-                "tag",
+                kind,
                 _at(at),
                 tables=check_patterns("tables", tables),
                 absorb=check_patterns("absorb", absorb, may_be_empty=True),
@@ -98,18 +164,19 @@ class Refs(Generic[Frame]):
                 created_by=client.owner,
             )
         )
-        return _ref(name, entry)
+        return _ref(name, entry, entry.base.sequence)
 
     def on(self, name: str) -> Self:
-        """The lake as a tag keeps it. It only reads, and what came later is not in it.
+        """The lake on a branch, or as a tag keeps it.
 
-        ``read``, ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state,
-        and no other version of the lake. A table's own past goes as far as the tag's state.
+        On a branch transactions write as on the lake itself. At a tag it only reads: ``read``,
+        ``scan``, ``sql``, ``snapshot``, ``tables`` and ``lake[name]`` show that state, and no
+        other version of the lake. A table's own past goes as far as the tag's state.
 
         Parameters
         ----------
         name : str
-            A tag, or ``main`` for the lake as it is now.
+            A branch, a tag, or ``main`` for the lake itself.
 
         Raises
         ------
@@ -125,14 +192,17 @@ class Refs(Generic[Frame]):
         return new
 
     def refs(self) -> list[Ref]:
-        """The tags of the lake, by name."""
+        """The branches and tags of the lake, by name."""
         client = self._client.main("refs")
         return HtmlList(
-            _ref(name, entry) for name, entry in client.run(all_refs(client.context)).items()
+            _ref(name, entry, version)
+            for name, (entry, version) in client.run(all_refs(client.context)).items()
         )
 
     def delete_ref(self, name: str) -> None:
-        """Let go of a tag. What it alone has kept goes with the next ``vacuum`` and ``gc``.
+        """Let go of a tag, or end a branch with all that was committed on it.
+
+        What it alone has kept goes with the next ``vacuum`` and ``gc``.
 
         Parameters
         ----------
@@ -149,7 +219,7 @@ class Refs(Generic[Frame]):
         client.run_safely(delete_ref(client.context, name))
 
     def protect(self, name: str, on: bool = True) -> None:
-        """Refuse to delete a tag from now on, or no longer. It binds LakeVilla's clients.
+        """Refuse to delete a ref from now on, or no longer. It binds LakeVilla's clients.
 
         Parameters
         ----------
@@ -182,10 +252,11 @@ def _at(at: object) -> At:
     )
 
 
-def _ref(name: str, entry: RefEntry) -> Ref:
+def _ref(name: str, entry: RefEntry, version: int) -> Ref:
     return Ref(
         name,
         entry.kind,
+        version,
         entry.base.sequence,
         moment(entry.created_ms),
         entry.created_by,

@@ -41,7 +41,8 @@ from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.maintenance import recovery
 from lakevilla.phases import Phases, Span, during
-from lakevilla.refs.create import freeze
+from lakevilla.refs.branches import Branch
+from lakevilla.refs.create import open_ref
 from lakevilla.results import CommitResult
 from lakevilla.settings import Settings
 from lakevilla.store.backends.routing import LakeStore
@@ -124,9 +125,6 @@ class LakeClient:
             notify=self.notify,
             connected=tuple(catalogs or ()),
         )
-        self.context.replaces = self._replaces
-        # Under checks a write counts once it has settled; an inbox would be read before that.
-        self.context.proposes = lambda: self.runner.checked is None
         self._catalogs = catalogs or {}
         self._located: dict[str, tuple[str, float]] = {}
         self._listeners = [on_event] if on_event is not None else []
@@ -135,11 +133,21 @@ class LakeClient:
             self._listeners.append(Bars())
         self._progress = Progress(clock, self.notify) if self._listeners else None
         self._reopen = reopen
-        #: The ref that it is bound to; None for the lake itself.
+        #: The lake's own client, the tag, or the branch, that it is bound to; None for the lake.
+        self.lake: Self | None = None
         self.at: Frozen | None = None
+        self.branch: str | None = None
         #: The names that were last asked for, while somebody still goes through them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
+        # Under checks a write counts once it has settled; an inbox would be read before that.
+        self.context.proposes = lambda: self.runner.checked is None
+        self._begin_threads()
+
+    def _begin_threads(self) -> None:
+        """What works for this context beside its callers."""
+        clock, settings = self.context.clock, self.settings
+        self.context.replaces = self._replaces
         self._background = Background(self.runner)
         self._heartbeat = Heartbeat(self.runner, clock, settings.lease_seconds, self.log)
         self.context.renewed = self._heartbeat.add
@@ -157,7 +165,8 @@ class LakeClient:
         if self._reopen is None:
             raise TypeError("this lake was not made by lakevilla.connect and can't be pickled")
         again = self._reopen()
-        return again if self.at is None else (_reopened_on, (self.at.name, *again))
+        name = self.branch if self.at is None else self.at.name
+        return again if name is None else (_reopened_on, (name, *again))
 
     def on(self, name: str | None) -> Self:
         """The same client bound to a ref for good, or to the lake itself.
@@ -166,10 +175,25 @@ class LakeClient:
         ------
         RefNotFound
         """
+        lake = self.lake or self
+        if name is None:
+            return lake
+        found = lake.run(open_ref(lake.context, name))
         new = object.__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        new.at = None if name is None else self.run(freeze(self.context, name))
+        new.__dict__.update(lake.__dict__)
+        new.lake = lake
+        if isinstance(found, Frozen):
+            new.at = found
+        else:
+            new._go_to(found)
         return new
+
+    def _go_to(self, branch: Branch) -> None:
+        """Work on a branch from now on: with a HEAD, logs, records and threads of its own."""
+        self.branch = branch.name
+        self.runner = self.runner.at(branch.entry.life)
+        self.context = self.context.of_branch(branch.held)
+        self._begin_threads()
 
     def head(self) -> Head | None:
         """HEAD as it is now, or as the ref has it that the client is bound to."""
@@ -180,6 +204,11 @@ class LakeClient:
 
     def main(self, verb: str) -> Self:
         """This client, if it is bound to no ref. Raises ``InvalidOperation``."""
+        if self.branch is not None:
+            raise InvalidOperation(
+                f"{verb}: this is branch {self.branch!r}, and {verb} is for the lake itself, which "
+                f'`lake.on("{MAIN}")` gives'
+            )
         if self.at is None:
             return self
         raise InvalidOperation(
@@ -207,8 +236,8 @@ class LakeClient:
     def close(self) -> None:
         """Wait for what is under way in the background, and renew nothing any more.
 
-        What SQL keeps of the tables in memory goes too. One that is bound to a ref shares all of
-        that with the lake's own client, and leaves it.
+        What SQL keeps of the tables in memory goes too. One that is bound to a tag shares all of
+        that with the lake's own client, and leaves it; a branch's has what SQL keeps from there.
         """
         if self.at is not None:
             return
@@ -216,7 +245,8 @@ class LakeClient:
         self.saver.close()
         self._heartbeat.close()
         self._background.close()
-        self._embedded.close()
+        if self.branch is None:
+            self._embedded.close()
 
     # -- what other sorts of lake do otherwise ------------------------------------
 

@@ -28,6 +28,8 @@ def summary(head: Head | None) -> str:
 def place_of(client: LakeClient) -> str:
     """The ref that a client is bound to, and what is known of its state, in few words."""
     at = "" if client.at is None else f" at {client.at.base.kind} {client.at.name!r}"
+    if client.branch is not None:
+        at = f" on branch {client.branch!r}"
     return f"{at}{summary(known_head(client))}"
 
 

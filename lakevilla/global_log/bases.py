@@ -15,7 +15,6 @@ from lakevilla.global_log.repo import (
     load_head,
     load_refs,
     maps_of,
-    store_leaves_of,
 )
 from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
@@ -23,12 +22,12 @@ from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
 
 
-class Base(msgspec.Struct, frozen=True):
+class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/bases/<made>-<hash>.json``: the tables of the lake at one global version.
 
     ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves, none of them copied.
-    ``name`` and ``kind`` are those of the ref that it was stored for, so that one can be found
-    again whose HEAD was lost.
+    ``name``, ``kind`` and ``life`` are those of the ref that it was stored for, so that one can be
+    found again whose HEAD was lost.
     """
 
     format: int
@@ -39,18 +38,21 @@ class Base(msgspec.Struct, frozen=True):
     timestamp_ms: int
     tables: TableMap
     names: NameMap
+    life: str = ""
 
 
-def store_base(base: Base, made: int) -> Program[BaseRef]:
-    """Store a base, and the leaves of its own, for the replacement of HEAD of that number."""
-    yield from store_leaves_of([base.tables, base.names], made)
+def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:
+    """A base as it is stored for the replacement of HEAD of that number; its leaves are."""
     body = encode(base)
-    ref = BaseRef(made, digest_of(body), base.sequence, base.timestamp_ms)
+    return BaseRef(made, digest_of(body), base.sequence, base.timestamp_ms), body
+
+
+def store_base(ref: BaseRef, body: bytes) -> Program[None]:
+    """Store a base before HEAD names it."""
     # There already: this attempt's own, whose answer was lost. The name tells the content.
     outcome = yield from put(ref.key, body, ABSENT)
     if isinstance(outcome, Unknown):
         raise StoreError(f"could not store {ref.key} ({outcome.reason}): try again")
-    return ref
 
 
 def load_base(ref: BaseRef) -> Program[Base]:

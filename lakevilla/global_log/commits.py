@@ -12,6 +12,7 @@ from blake3 import blake3
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.store.codec import decode, encode
+from lakevilla.store.home import home_of
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
 COMMITS_PREFIX = "_lakevilla/commits"
@@ -62,8 +63,9 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     quiet: bool = False
 
 
-def commit_key(txn: str, digest: str) -> str:
-    return f"{COMMITS_PREFIX}/{txn}-{digest}.json"
+def commit_key(txn: str, digest: str, life: str = "") -> str:
+    """Where a commit object lies; ``life``: the branch that it was made on."""
+    return f"{home_of(life)}/commits/{txn}-{digest}.json"
 
 
 def seal(commit: CommitObject) -> tuple[str, bytes]:
@@ -75,7 +77,7 @@ def seal(commit: CommitObject) -> tuple[str, bytes]:
 def read_commit(key: str, body: bytes) -> CommitObject:
     """Decode a commit object; its key tells whether these are the bytes that were decided."""
     commit = decode(key, body, CommitObject)
-    if commit_key(commit.txn, digest_of(body)) != key:
+    if not key.endswith(f"/commits/{commit.txn}-{digest_of(body)}.json"):
         raise CorruptObject(
             f"{key} does not hold the bytes that its name is the hash of: restore it from a copy, "
             "or run `lakevilla doctor`",

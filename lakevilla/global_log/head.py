@@ -7,13 +7,13 @@ that ``replacement`` counts every replacement and no two HEADs have equal bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.global_log.refs import RefEntry, RefMap
+from lakevilla.global_log.refs import BaseRef, RefEntry, RefMap
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -74,13 +74,15 @@ class PendingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decided commit that HEAD does not know to be in the table's log.
 
     ``base``: the log version up to which the commit was validated; only
-    foreign entries above it can make it unfit.
+    foreign entries above it can make it unfit. ``life``: whose commit object it is, a branch's or
+    ``""``, the lake's own.
     """
 
     sequence: int
     txn: str
     hash: str
     base: int
+    life: str = ""
 
 
 class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,6 +138,20 @@ class Reservation(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]
 
 
+class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which branch a HEAD is of (docs/design/0031-branches.md).
+
+    ``ref_id`` is the id of its entry in the lake's HEAD, ``base`` the state that it was made of.
+    ``closed``: nothing is committed on it any more, and why.
+    """
+
+    id: str
+    name: str
+    ref_id: str
+    base: BaseRef
+    closed: Literal["", "deleted"] = ""
+
+
 class PageRef(msgspec.Struct, frozen=True):
     """An immutable page of older commits and what it covers."""
 
@@ -173,12 +189,11 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``crowd`` and ``listed`` are hints (docs/design/0029-inbox.md): how many commits the last HEAD
     held that was made by a look at the inbox, and that HEAD's ``replacement``. Whoever has not
     looked there leaves both as they are.
+    ``life``: whose HEAD it is; None for the lake's own.
     """
 
-    FORMAT: ClassVar[int] = FORMAT_WITH_REFS
-    REMEDY: ClassVar[str] = (
-        "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
-    )
+    FORMAT = FORMAT_WITH_REFS
+    REMEDY = "restore it from a copy, or rebuild it with `lakevilla recover ROOT --rebuild-head`"
 
     format: int
     lake_id: str
@@ -203,6 +218,12 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     crowd: int = 0
     listed: int = 0
     refs: RefMap = _NO_REFS
+    life: BranchLife | None = None
+
+    @property
+    def home(self) -> str:
+        """The life that its leaves and commit objects are of."""
+        return "" if self.life is None else self.life.id
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
@@ -275,7 +296,7 @@ def successor(
     kept = head.commits
     if page is not None:
         kept = tuple(commit for commit in kept if commit.sequence > page.last_sequence)
-    last = head.commits[-1].timestamp_ms if head.commits else 0
+    last = moment_of(head)
     sequence = head.sequence
     added: list[CommitSummary] = []
     for commit in commits:
@@ -302,6 +323,32 @@ def successor(
         forgotten=head.forgotten if forgotten is None else forgotten,
         page=head.page if page is None else page,
         reserved=head.reserved if reserved is None else reserved,
+    )
+
+
+def moment_of(head: Head) -> int:
+    """When the newest commit that a HEAD holds was made; 0 for an empty lake."""
+    if head.commits:
+        return head.commits[-1].timestamp_ms
+    return 0 if head.life is None else head.life.base.timestamp_ms
+
+
+def first_head(now: Head, life: BranchLife, tables: TableMap, names: NameMap, nonce: str) -> Head:
+    """The first HEAD of a branch: the tables of its base, whose version it goes on from.
+
+    ``now`` is the lake's HEAD. Nothing from before the base is in the branch's history.
+    """
+    return Head(
+        FORMAT_WITH_REFS,
+        now.lake_id,
+        now.root,
+        nonce,
+        sequence=life.base.sequence,
+        history_start=life.base.sequence,
+        tables=tables,
+        names=names,
+        as_log=now.as_log,
+        life=life,
     )
 
 

@@ -8,14 +8,18 @@ the same time: no client can replace what another one appends to. What follows i
 
 from __future__ import annotations
 
+import re
+
 from lakevilla.errors import CorruptObject
 from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.numbered_log import entry_key, newest
 from lakevilla.store.base import Found
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
+from lakevilla.store.home import HOMES_PREFIX
 
 HEADS_PREFIX = "_lakevilla/heads"
+_HEAD = re.compile(rf"(?:_lakevilla|{HOMES_PREFIX}/[^/]+)/(?:HEAD\.json|heads/.*)")
 
 
 def head_key(head: Head) -> str:
@@ -26,8 +30,8 @@ def head_key(head: Head) -> str:
 
 
 def is_head(key: str) -> bool:
-    """Whether a key holds a HEAD, the newest or an old one."""
-    return key == HEAD_KEY or key.startswith(f"{HEADS_PREFIX}/")
+    """Whether a key holds a HEAD, the newest or an old one, of the lake or of a branch."""
+    return _HEAD.fullmatch(key) is not None
 
 
 def newest_head(known: Head, *, is_far: bool) -> Program[tuple[Head, Found] | None]:

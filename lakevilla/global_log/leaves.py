@@ -21,6 +21,7 @@ from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.home import home_of
 
 LEAVES_PREFIX = "_lakevilla/leaves"
 #: A map that takes more than this in HEAD is cut into leaves, for good.
@@ -36,16 +37,17 @@ class LeafRef(msgspec.Struct, frozen=True, array_like=True):
 
     ``made``: the number of the replacement that it was made for. Once HEAD has come so
     far and does not name it, no HEAD ever will: that replacement was refused, or has
-    been followed by one that let the leaf go.
+    been followed by one that let the leaf go. ``life``: the branch whose replacement it was.
     """
 
     first: str
     made: int
     hash: str
+    life: str = ""
 
     @property
     def key(self) -> str:
-        return f"{LEAVES_PREFIX}/{self.made:020}-{self.hash}.json"
+        return f"{home_of(self.life)}/leaves/{self.made:020}-{self.hash}.json"
 
 
 class Leaf(msgspec.Struct, Generic[V], frozen=True):
@@ -239,13 +241,16 @@ class LeafMap(Mapping[str, V]):
         changed = {_leaf_of(self._refs, name) for name in self._changed} if self._refs else set()
         return [ref for ref in self._refs if ref in changed and ref.hash not in self._leaves]
 
-    def planned(self, made: int) -> LeafPlan[V] | None:
-        """What to store before the HEAD numbered ``made``; None if HEAD itself tells it all."""
+    def planned(self, made: int, life: str = "") -> LeafPlan[V] | None:
+        """What to store before the HEAD numbered ``made``; None if HEAD itself tells it all.
+
+        ``life``: the branch whose HEAD that is.
+        """
         if not self._refs:
             if len(msgspec.json.encode(self._changed)) <= INLINE_BYTES:
                 return None
             whole = {name: value for name, value in self._changed.items() if value is not None}
-            return _laid_out([("", whole)], made)
+            return _laid_out([("", whole)], made, life)
         if not self._changed:
             return None
         changes: dict[LeafRef, dict[str, V | None]] = {}
@@ -264,7 +269,7 @@ class LeafMap(Mapping[str, V]):
             if kept == before:
                 refs.append(ref)
                 continue
-            part = _laid_out([(ref.first, kept)] if kept else [], made)
+            part = _laid_out([(ref.first, kept)] if kept else [], made, life)
             refs.extend(part.refs)
             leaves.update(part.leaves)
             bodies.update(part.bodies)
@@ -284,7 +289,9 @@ class LeafMap(Mapping[str, V]):
         if not self._refs:
             return self._changed
         assert not self._changed, "leaves are stored before the HEAD that names them"
-        return self._refs
+        return [
+            (ref.first, ref.made, ref.hash, *([ref.life] if ref.life else [])) for ref in self._refs
+        ]
 
     @classmethod
     def from_wire(cls, found: object) -> Self:
@@ -307,7 +314,7 @@ def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:
     return refs[bisect_right(refs, name, key=lambda ref: ref.first) - 1]
 
 
-def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> LeafPlan[V]:
+def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int, life: str) -> LeafPlan[V]:
     """Each piece as one leaf, or cut in half until each half fits."""
     refs: list[LeafRef] = []
     leaves: dict[str, dict[str, V]] = {}
@@ -324,7 +331,7 @@ def _laid_out(pieces: list[tuple[str, dict[str, V]]], made: int) -> LeafPlan[V]:
             pieces.append((second, {name: entries[name] for name in names[middle:]}))
             pieces.append((first, {name: entries[name] for name in names[:middle]}))
             continue
-        ref = LeafRef(first, made, _digest(body))
+        ref = LeafRef(first, made, _digest(body), life)
         refs.append(ref)
         leaves[ref.hash] = entries
         bodies[ref.key] = body

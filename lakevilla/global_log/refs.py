@@ -18,7 +18,7 @@ BASES_PREFIX = "_lakevilla/bases"
 #: The ref that every lake has: what is committed outside of any branch.
 MAIN = "main"
 
-RefKind = Literal["tag"]
+RefKind = Literal["tag", "branch"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
@@ -44,7 +44,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ref in HEAD.
 
     ``id`` tells it from one of the same name that was made before or after it. ``protected``:
-    it is not deleted before that is lifted.
+    it is not deleted before that is lifted. ``lives``: the directories that a branch owns, the
+    newest last (docs/design/0031-branches.md).
     """
 
     id: str
@@ -54,6 +55,12 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     created_by: str
     protected: bool = False
     metadata: dict[str, str] = {}
+    lives: tuple[str, ...] = ()
+
+    @property
+    def life(self) -> str:
+        """The life of a branch; ``""`` of a tag."""
+        return self.lives[-1] if self.lives else ""
 
 
 class RefMap(LeafMap[RefEntry]):
@@ -68,6 +75,17 @@ def parts_of(key: str) -> tuple[int, str] | None:
     """The number and the hash in a base's key; None if it is none."""
     found = re.fullmatch(rf"{BASES_PREFIX}/(\d{{20}})-([0-9a-f]+)\.json", key)
     return None if found is None else (int(found[1]), found[2])
+
+
+def life_of(made: int, nonce: str) -> str:
+    """The name of a life that is made for the replacement of HEAD of that number; used once."""
+    return f"{made:020}-{nonce[:16]}"
+
+
+def made_of_life(life: str) -> int | None:
+    """The number in a life's name; None if it is none."""
+    found = re.fullmatch(r"(\d{20})-[0-9a-f]{16}", life)
+    return None if found is None else int(found[1])
 
 
 def check_name(name: object) -> str:

@@ -11,6 +11,7 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
+    RefNotFound,
     StoreError,
     VersionNotFound,
 )
@@ -137,10 +138,20 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
     assert successor.replacement == held.head.replacement + 1
     assert successor.nonce != held.head.nonce
     assert successor.as_log == held.head.as_log
+    check_not_closed(held.head)
     yield from store_leaves(successor)
     if successor.as_log:
         return (yield from put(head_key(successor), encode(successor), ABSENT))
     return (yield from put(HEAD_KEY, encode(successor), Match(held.token)))
+
+
+def check_not_closed(head: Head) -> None:
+    """Refuse the HEAD of a branch that has ended. Raises ``RefNotFound``."""
+    if head.life is not None and head.life.closed:
+        raise RefNotFound(
+            f"branch {head.life.name!r} was {head.life.closed}: look at `refs()`; nothing is "
+            "committed on it any more"
+        )
 
 
 def load_tables(head: Head | None, locations: Iterable[str] | None = None) -> Program[None]:
@@ -228,15 +239,15 @@ def store_leaves(head: Head) -> Program[None]:
     content, so to write it twice changes nothing. Those of a HEAD that then loses its race are
     named by nobody, ever, and are gc's. Sent again, the very same HEAD stores nothing more.
     """
-    yield from store_leaves_of(maps_of(head), head.replacement)
+    yield from store_leaves_of(maps_of(head), head.replacement, head.home)
 
 
-def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int) -> Program[None]:
+def store_leaves_of(maps: Sequence[LeafMap[Any]], made: int, life: str = "") -> Program[None]:
     """Store the leaves that maps need, for the replacement of HEAD of that number."""
     plans: list[tuple[LeafMap[Any], LeafPlan[Any]]] = []
     for found in maps:
         yield from fetch_leaves(found, found.unread())
-        plan = found.planned(made)
+        plan = found.planned(made, life)
         if plan is not None:
             plans.append((found, plan))
     bodies = {key: body for _, plan in plans for key, body in plan.bodies.items()}
@@ -370,9 +381,9 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
     return tuple(commit for commit in found if commit.sequence > sequence)
 
 
-def load_commit(txn: str, digest: str) -> Program[CommitObject]:
+def load_commit(txn: str, digest: str, life: str = "") -> Program[CommitObject]:
     """A commit object that HEAD names: it was stored before HEAD was."""
-    key = commit_key(txn, digest)
+    key = commit_key(txn, digest, life)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
         raise CorruptObject(

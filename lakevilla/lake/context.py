@@ -9,10 +9,11 @@ from typing import Literal
 
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import InvalidOperation, RefNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import PendingRef
 from lakevilla.global_log.lineage import check_lineage
 from lakevilla.global_log.remains import find_remains, head_lost
 from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
@@ -85,21 +86,42 @@ class Event:
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
+def lost_branch(known: HeldHead | None) -> RefNotFound:
+    """The error for a branch whose HEAD is not there any more."""
+    life = None if known is None else known.head.life
+    name = "that was opened" if life is None else repr(life.name)
+    return RefNotFound(
+        f"branch {name} was deleted: look at `refs()` (if it is still there, its HEAD is lost, and "
+        "what was committed on it can't be told)"
+    )
+
+
 def _always() -> Program[bool]:
     yield from ()
     return True
 
 
 @dataclass(slots=True)
+class GivenUp:
+    """Whom nobody waits for any more.
+
+    ``holders`` of reservations that were found dead, and ``markers`` that can't be read.
+    """
+
+    holders: set[str] = field(default_factory=set)
+    markers: set[Token] = field(default_factory=set)
+
+
+@dataclass(slots=True)
 class Context:
-    """One lake as one process sees it.
+    """One lake, or one branch of it, as one process sees it.
 
     The caches hold immutable values under single assignments, so threads may
     share a context: a lost update costs a request, never a wrong answer.
 
-    ``leases`` is what was seen of others' records. ``departed`` are holders of
-    reservations that were found dead, ``passed`` unreadable markers that nobody
-    waits for any more. ``renewed`` is told of each record that a transaction has from now on.
+    ``life`` is the branch's, ``""`` for the lake itself; a branch's logs stand still.
+    ``leases`` is what was seen of others' records.
+    ``renewed`` is told of each record that a transaction has from now on.
     ``replaces`` asks whether the store replaces an object under a condition, ``proposes`` whether
     commits may be proposed to other processes. ``lanes`` are where its transactions meet.
     ``expected`` has the formats of tables that transactions create here, ``catalogs`` the keys
@@ -128,14 +150,31 @@ class Context:
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
     markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
-    departed: set[str] = field(default_factory=set)
-    passed: set[Token] = field(default_factory=set)
+    given_up: GivenUp = field(default_factory=GivenUp)
     leases: Leases = field(init=False)
     lanes: Lanes = field(default_factory=Lanes)
     new_until: float = float("-inf")
+    life: str = ""
 
     def __post_init__(self) -> None:
         self.leases = Leases(self.settings.lease_seconds, MOST_LEASE_SECONDS)
+
+    def of_branch(self, held: HeldHead) -> Context:
+        """A branch of this lake, by its HEAD. Its programs run at its home (``store.home``)."""
+        return Context(
+            self.root,
+            self.clock,
+            self.ids,
+            self.settings,
+            self.formats,
+            self.engine,
+            notify=self.notify,
+            replaces=self.replaces,
+            proposes=lambda: False,
+            connected=self.connected,
+            held=held,
+            life=held.head.home,
+        )
 
     def head(self) -> Program[HeldHead | None]:
         """HEAD as it is now, by one conditional GET; remembered.
@@ -144,9 +183,13 @@ class Context:
         ------
         CorruptObject
             It is damaged, was set back, or is lost: what it leaves behind is there.
+        RefNotFound
+            It was a branch's, and is not there any more.
         """
         known = self.held
         held = yield from load_head(known)
+        if held is None and self.life:
+            raise lost_branch(known)
         if known is not None:
             check_lineage(known.head, None if held is None else held.head)
         elif held is None:
@@ -204,22 +247,22 @@ class Context:
         self.held = held
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
-        """A commit object, cached: it is immutable."""
+        """The object of a commit in HEAD's list, cached: it is immutable."""
         found = self.commits.get((txn, digest))
         if found is None:
-            found = yield from load_commit(txn, digest)
+            found = yield from load_commit(txn, digest, self.life)
             self.keep_commit(digest, found)
         return found
 
-    def commit_objects(self, wanted: Sequence[tuple[str, str]]) -> Program[list[CommitObject]]:
-        """Commit objects by id and digest, in order; what is not cached is read in one round."""
-        known = {key: self.commits.get(key) for key in wanted}
-        missing = [key for key, commit in known.items() if commit is None]
-        read = yield from parallel([load_commit(txn, digest) for txn, digest in missing])
-        for made, key in zip(read, missing, strict=True):
-            self.keep_commit(key[1], made)
+    def commit_objects(self, wanted: Sequence[PendingRef]) -> Program[list[CommitObject]]:
+        """The objects of pending commits, in order; what is not cached is read in one round."""
+        known = {ref: self.commits.get((ref.txn, ref.hash)) for ref in wanted}
+        missing = [ref for ref, commit in known.items() if commit is None]
+        read = yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in missing])
+        for made, ref in zip(read, missing, strict=True):
+            self.keep_commit(ref.hash, made)
         found = {**known, **dict(zip(missing, read, strict=True))}
-        return [commit for key in wanted if (commit := found[key]) is not None]
+        return [commit for ref in wanted if (commit := found[ref]) is not None]
 
     def keep_commit(self, digest: str, commit: CommitObject) -> None:
         self.commits[(commit.txn, digest)] = commit

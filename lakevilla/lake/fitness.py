@@ -95,7 +95,7 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
     """
     paths: set[str] = set()
     for ref in refs:
-        commit = yield from context.commit_object(ref.txn, ref.hash)
+        (commit,) = yield from context.commit_objects([ref])
         change = commit.tables[location].change
         paths.update(file.path for file in change.adds)
         paths.update(file.path for file in change.change_files)

@@ -31,6 +31,8 @@ def known_tail(context: Context, location: str) -> Tail | None:
     tail = context.tails.get(location)
     if tail is None or context.is_anothers(tail):
         return None
+    if context.life:
+        return tail
     age = context.clock.elapsed() - tail.seen_at
     return tail if age < context.settings.trusted_tip_seconds else None
 
@@ -43,6 +45,8 @@ def open_tail(context: Context, location: str, *, missing_ok: bool = False) -> P
     TableNotFound
         There is no log, unless ``missing_ok``: then the tip is -1.
     """
+    if context.life:
+        return (yield from _standing(context, location, missing_ok=missing_ok))
     yield from _load_state(context, location)
     tail = known_tail(context, location)
     name, catalog = _kind(context, location)
@@ -129,8 +133,10 @@ def probe(context: Context, tail: Tail) -> Program[Tail]:
 
     What HEAD tells to be there, and the number after it, is asked for in one round.
     Where clean-up may take an entry away within two hours, an absent number proves
-    nothing even now: there the log is listed each time.
+    nothing even now: there the log is listed each time. On a branch a log stands still.
     """
+    if context.life:
+        return tail
     listed = None
     if is_cleaned_up_soon(context, tail):
         listed = yield from _opened_again(context, tail)
@@ -172,7 +178,8 @@ def next_entry(context: Context, tail: Tail) -> Program[Tail]:
     Where the next is not the lake's own all is looked at that ``probe`` looks at.
     """
     if (
-        tail.tip < 0
+        context.life
+        or tail.tip < 0
         or tail.snapshot.catalog
         or is_cleaned_up_soon(context, tail)
         or _tip_in_head(context, tail) > tail.tip
@@ -252,6 +259,8 @@ def _is_another_table(context: Context, tail: Tail) -> Program[bool]:
 
 def refresh(context: Context, location: str) -> Program[Tail]:
     """The log's tip now: one GET while the known one counts, else a LIST."""
+    if context.life:
+        return (yield from _standing(context, location, missing_ok=True))
     yield from _load_state(context, location)
     tail = known_tail(context, location)
     if tail is None:
@@ -269,6 +278,8 @@ def look_above(
     HEAD is old, and the caller gets it and looks ``again``: from there on all is followed.
     ``most`` of what is pending is looked for in the first round: an entry may hold many commits.
     """
+    if context.life:
+        return False
     tail = known_tail(context, location)
     if tail is None or is_cleaned_up_soon(context, tail):
         yield from refresh(context, location)
@@ -355,3 +366,51 @@ def snapshot_at(context: Context, tail: Tail, version: int) -> Program[TableSnap
 def _is_same_log(current: Tail, tail: Tail) -> bool:
     """Of a table that was created again, what was read of the one is not noted for the other."""
     return current.snapshot.table_id == tail.snapshot.table_id
+
+
+def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[Tail]:
+    """A table's log as far as a branch has it; the tip is -1 for one that was made there.
+
+    What is committed on a branch is published nowhere, and what others append to the tables' logs
+    is no matter of the branch. So to its programs a log ends with the version that the base knew.
+
+    Raises
+    ------
+    TableNotFound
+        The branch has no such table, unless ``missing_ok``.
+    VersionNotFound
+        Another client has cleaned up what the branch needs.
+    """
+    held = context.held
+    assert held is not None, "a branch is opened by its HEAD"
+    head, life = held.head, held.head.life
+    assert life is not None, "a context with a life has that branch's HEAD"
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    if state is None and not missing_ok:
+        raise TableNotFound(
+            f"table {location} is not on branch {life.name!r}: it was not in the lake at global "
+            f"version {life.base.sequence}, of which the branch was made",
+            table=location,
+        )
+    known = context.tails.get(location)
+    if state is None or state.published < 0:
+        format_name = context.expected.get(location, "delta") if state is None else state.format
+        if known is not None and known.tip < 0 and known.snapshot.format == format_name:
+            return known
+        blank = context.formats[format_name].blank(location, location)
+        return context.keep_tail(Tail(location, -1, {-1: blank}))
+    if known is not None and known.tip == state.published:
+        return known
+    try:
+        snapshot = yield from context.formats[state.format].open_at(
+            location, location, state.published, catalog=state.catalog
+        )
+    except (TableNotFound, VersionNotFound) as error:
+        why = error.message.partition("; ask for")[0].partition(": ask for")[0]
+        raise VersionNotFound(
+            f"table {location} can't be read on branch {life.name!r} any more: {why}; other "
+            "clients' clean-up knows no branches (docs/branches.md tells what each of them leaves)",
+            table=location,
+        ) from error
+    return context.keep_tail(Tail(location, state.published, {state.published: snapshot}))

@@ -155,7 +155,7 @@ def pending_parts(
     context: Context, location: str, refs: Sequence[PendingRef]
 ) -> Program[list[TablePart]]:
     """What pending commits do to one table; those that are not at hand are read in one round."""
-    commits = yield from context.commit_objects([(ref.txn, ref.hash) for ref in refs])
+    commits = yield from context.commit_objects(refs)
     return [commit.tables[location] for commit in commits]
 
 

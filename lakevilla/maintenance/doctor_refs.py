@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from lakevilla.errors import LakeVillaError, StoreError
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import load_refs
+from lakevilla.global_log.repo import load_commit, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.refs.branches import is_closed, load_branch
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import key_at
 
 
 def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
@@ -31,9 +33,30 @@ def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]
     except LakeVillaError as error:
         message = f"{entry.kind} {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=entry.base.key)]
+    trouble = (yield from _head_of(name, entry)) if entry.kind == "branch" else []
     live = [location for location, state in base.tables.items() if not state.dropped]
     found = yield from parallel([_table(context, base, location) for location in live])
-    return [finding for finding in found if finding is not None]
+    return [*trouble, *(finding for finding in found if finding is not None)]
+
+
+def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
+    """What is wrong with a branch's own HEAD, and with what it names."""
+    key = key_at(entry.life, HEAD_KEY)
+    try:
+        held = yield from load_branch(name, entry)
+        yield from load_tables(held.head)
+        states = held.head.tables.values()
+        refs = {ref for state in states for ref in state.pending if ref.life == entry.life}
+        yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in refs])
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        message = f"branch {name!r} can't be read: {error.message}"
+        return [Finding("error", error.kind, message, key=key)]
+    if is_closed(held):
+        message = f"branch {name!r} was deleted, and is still named: `recover` finishes that"
+        return [Finding("warning", "ref_ended", message, key=key)]
+    return []
 
 
 def _table(context: Context, base: Base, location: str) -> Program[Finding | None]:

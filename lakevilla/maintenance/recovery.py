@@ -19,6 +19,7 @@ from lakevilla.maintenance.voids import voids_in
 from lakevilla.publishing import outcome
 from lakevilla.publishing.lost_commits import void_lost
 from lakevilla.publishing.publish import publish_table
+from lakevilla.refs.change import finish_ended
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import ANY
 from lakevilla.store.codec import FORMAT, encode
@@ -63,6 +64,7 @@ def recover(context: Context, owner: str = "") -> Program[Report]:
         damaged |= {finding.table for finding in findings if finding.severity == "error"}
         findings += yield from announce_tables(context, held.head, damaged)
         findings += yield from restore_claims(context, held.head)
+        findings += yield from finish_ended(context, held.head)
         if held.head.unconfirmed:
             findings.append(unconfirmed(held.head))
             ok = False

@@ -7,10 +7,12 @@ from collections.abc import Collection
 from lakevilla.errors import LakeVillaError
 from lakevilla.global_log.bases import Base, load_base
 from lakevilla.global_log.refs import BASES_PREFIX, BaseRef, RefEntry, parts_of
+from lakevilla.global_log.repo import load_head
 from lakevilla.results import Finding
 from lakevilla.store.base import Found
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program, get, list_objects
+from lakevilla.store.home import at_home
 
 
 def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], list[Finding]]]:
@@ -35,9 +37,23 @@ def refs_left(former: Collection[str]) -> Program[tuple[dict[str, RefEntry], lis
             findings.append(Finding("warning", error.kind, message, key=info.key))
             continue
         known = refs.get(base.name)
-        if base.lake_id in former and (known is None or known.base.made < made):
-            entry_id = f"{made}-{digest[:16]}"
-            refs[base.name] = RefEntry(entry_id, base.kind, ref, base.timestamp_ms, "rebuild")
+        if base.lake_id not in former or (known is not None and known.base.made > made):
+            continue
+        entry_id = f"{made}-{digest[:16]}"
+        if base.life:
+            held = yield from at_home(base.life, load_head())
+            life = None if held is None else held.head.life
+            if life is None or life.closed:
+                continue  # it was never made, or has ended
+            entry_id = life.ref_id
+        refs[base.name] = RefEntry(
+            entry_id,
+            base.kind,
+            ref,
+            base.timestamp_ms,
+            "rebuild",
+            lives=(base.life,) if base.life else (),
+        )
     for name, entry in sorted(refs.items()):
         findings.append(
             Finding(

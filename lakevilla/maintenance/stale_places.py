@@ -97,10 +97,10 @@ def give_up_places(context: Context, head: Head, owner: str) -> Program[Swept]:
             )
         )
     reserving = {reservation.txn for reservation in head.reserved}
-    context.departed.update(reserving & {*ended, *dead, *ended_since})
-    if reserving & context.departed:
-        yield from drop_reservations(context, context.departed)
-        for txn in sorted(reserving & context.departed):
+    context.given_up.holders.update(reserving & {*ended, *dead, *ended_since})
+    if reserving & context.given_up.holders:
+        yield from drop_reservations(context, context.given_up.holders)
+        for txn in sorted(reserving & context.given_up.holders):
             message = f"the reservation of transaction {txn} was taken out of HEAD"
             swept.findings.append(Finding("note", "reserved", message, txn_id=txn))
     return swept

@@ -37,13 +37,19 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.delta.deletion_vectors import vector_key
 from lakevilla.formats.files import DataFile, RemovedFile, file_key
 from lakevilla.global_log.head import Head, successor
-from lakevilla.global_log.repo import check_lake, commits_since, load_tables, make_room
+from lakevilla.global_log.repo import (
+    check_lake,
+    commits_since,
+    load_tables,
+    make_room,
+)
 from lakevilla.ids import started_at
 from lakevilla.lake.absorb import absorb, moved_to
 from lakevilla.lake.context import Context, Event
-from lakevilla.lake.file_names import owner_of
+from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
 from lakevilla.lake.refs.kept import KeptByRefs, kept_of
+from lakevilla.lake.refs.lives import Lives
 from lakevilla.lake.table_log import entry_at, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.base import ObjectInfo
@@ -129,7 +135,7 @@ def vacuum(
     named |= {file_key(location, path) for path in pending}
     nested = nested_tables(location, [info.key for info in listed], head)
     old = [info for info in listed if info.modified_seconds < before]
-    rest = _not_named(location, old, named, {info.key for info in listed})
+    rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
     may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
     unnamed = [info for info in may if not is_within(info.key, nested)]
     doomed = yield from _nobodys(context, head, unnamed)
@@ -216,9 +222,14 @@ def _too_short(location: str, wanted: float, least: float, source: str) -> Inval
 
 
 def _not_named(
-    location: str, files: Iterable[ObjectInfo], named: set[str], there: set[str]
-) -> list[ObjectInfo]:
+    location: str,
+    files: Iterable[ObjectInfo],
+    named: set[str],
+    there: set[str],
+    head: Head | None,
+) -> Program[list[ObjectInfo]]:
     """The files of the table that no state of it names."""
+    lives = yield from Lives.of(head)
     # What is named and not listed may lie here all the same, under another spelling.
     bases = {key.rsplit("/", 1)[-1] for key in named - there}
     return [
@@ -226,7 +237,7 @@ def _not_named(
         for info in files
         if info.key not in named
         and info.key.startswith(f"{location}/")
-        and not _is_hidden(info.key[len(location) + 1 :])
+        and not _is_hidden(info.key[len(location) + 1 :], lives)
         and info.key.rsplit("/", 1)[-1] not in bases
     ]
 
@@ -285,12 +296,15 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
 
 
-def _is_hidden(path: str) -> bool:
+def _is_hidden(path: str, lives: Lives) -> bool:
     """Whether a file is in a directory that others keep their own things in.
 
     Those begin with ``_`` or ``.``; but a partition column may too. A part without a name
-    is in no key of a lake's.
+    is in no key of a lake's. What was written on a branch that has ended is the table's own.
     """
+    life = branch_of(path)
+    if life is not None and lives.is_dead(life):
+        return False
     return any(part[:1] in ("", "_", ".") and "=" not in part for part in path.split("/"))
 
 

@@ -6,13 +6,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, StoreError
-from lakevilla.global_log.head import successor, with_refs
+from lakevilla.errors import CorruptObject, InvalidOperation, StoreError
+from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import load_refs
+from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.context import Context
-from lakevilla.refs.create import find_ref, not_found, replace
-from lakevilla.store.effects import Program
+from lakevilla.refs.branches import close, is_closed
+from lakevilla.refs.create import find_ref, finish, not_found, replace
+from lakevilla.results import Finding
+from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
 
 _MAX_RACES = 200
 
@@ -29,13 +32,31 @@ def delete_ref(context: Context, name: str) -> Program[None]:
     _, first = yield from find_ref(context, name)
 
     def ended(entry: RefEntry) -> RefEntry | None:
-        if entry.protected:
+        if entry.protected and not closed:
             raise InvalidOperation(
                 f"{entry.kind} {name!r} is protected: protect({name!r}, on=False) lifts that"
             )
         return None
 
+    closed = False
+    if first.kind == "branch":
+        ended(first)
+        context.refuse_foreign_root()
+        yield from close(context, first)
+        closed = True
     yield from _change(context, name, first, ended)
+
+
+def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
+    """Take branches that were closed out of HEAD: whoever was deleting them did not come to it."""
+    yield from load_refs(head)
+    findings = []
+    for name, entry in sorted(head.refs.items()):
+        if entry.kind == "branch" and (yield from _version_of(entry)) is None:
+            yield from finish(context, name, entry)
+            message = f"branch {name!r} was deleted, and is taken out of HEAD"
+            findings.append(Finding("note", "ref_ended", message))
+    return findings
 
 
 def protect(context: Context, name: str, *, on: bool) -> Program[None]:
@@ -46,13 +67,35 @@ def protect(context: Context, name: str, *, on: bool) -> Program[None]:
     )
 
 
-def all_refs(context: Context) -> Program[dict[str, RefEntry]]:
-    """The refs in HEAD, by name."""
+def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
+    """The refs in HEAD, by name, and the global version that each has come to."""
     held = yield from context.head()
     if held is None:
         return {}
     yield from load_refs(held.head)
-    return dict(sorted(held.head.refs.items()))
+    refs = dict(sorted(held.head.refs.items()))
+    versions = yield from parallel([_version_of(entry) for entry in refs.values()])
+    return {
+        name: (entry, version)
+        for (name, entry), version in zip(refs.items(), versions, strict=True)
+        if version is not None
+    }
+
+
+def _version_of(entry: RefEntry) -> Program[int | None]:
+    """What a ref shows; None for a branch that was closed, and will be taken out of HEAD.
+
+    One whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
+    """
+    if entry.kind == "tag":
+        return entry.base.sequence
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except CorruptObject:
+        held = None
+    if held is None:
+        return entry.base.sequence
+    return None if is_closed(held) else held.head.sequence
 
 
 def _change(

@@ -6,17 +6,39 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, RefExists, RefNotFound, StoreError
-from lakevilla.global_log.bases import Base, load_base, store_base
+from lakevilla.errors import (
+    CorruptObject,
+    InvalidOperation,
+    RefExists,
+    RefNotFound,
+    StoreError,
+)
+from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
-from lakevilla.global_log.refs import RefEntry, RefKind, check_name
-from lakevilla.global_log.repo import HeldHead, load_refs, replace_head, store_leaves
+from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of
+from lakevilla.global_log.repo import (
+    HeldHead,
+    load_head,
+    load_refs,
+    replace_head,
+    store_leaves,
+    store_leaves_of,
+)
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.frozen import Frozen
+from lakevilla.refs.branches import (
+    Branch,
+    ended,
+    is_closed,
+    load_branch,
+    store_first_head,
+    was_made,
+)
 from lakevilla.refs.states import at_time, at_version, chosen, now
 from lakevilla.refs.taken_in import with_logs
 from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, sleep
+from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.store.home import at_home
 
 _MAX_RACES = 200
 
@@ -56,7 +78,7 @@ def create_ref(
             "absorb takes in what others have committed by now, and at asks for an older state: "
             "leave one of them out"
         )
-    tried: set[str] = set()
+    tried: dict[str, RefEntry] = {}
     for _ in range(_MAX_RACES):
         held = yield from context.head()
         if held is None:
@@ -65,9 +87,15 @@ def create_ref(
         head = held.head
         yield from load_refs(head, [name])
         known = head.refs.get(name)
+        if known is not None and known.id in tried:
+            return known  # an answer was lost
+        for entry in tried.values():
+            if kind == "branch" and (yield from was_made(entry)):
+                return entry  # and it has been deleted since
+        if known is not None and known.kind == "branch" and (yield from _is_over(known)):
+            yield from finish(context, name, known)
+            continue
         if known is not None:
-            if known.id in tried:
-                return known  # an answer was lost
             raise RefExists(
                 f"there is a {known.kind} {name!r} already, of global version "
                 f"{known.base.sequence}: choose another name, or delete_ref({name!r}) first"
@@ -76,21 +104,29 @@ def create_ref(
         base = yield from _base(context, head, new, name, kind, at)
         if tables is not None:
             base = yield from chosen(base, tables)
-        made = new.replacement
-        ref = yield from store_base(base, made)
-        entry = RefEntry(
-            f"{made}-{context.ids.nonce()[:16]}",
-            kind,
-            ref,
-            context.now_ms(),
-            created_by,
-            protected,
-            dict(metadata),
+        stored = yield from _stored(context, head, base, new.replacement)
+        entry = msgspec.structs.replace(
+            stored, created_by=created_by, protected=protected, metadata=dict(metadata)
         )
-        tried.add(entry.id)
+        tried[entry.id] = entry
         if (yield from replace(context, held, with_refs(new, {name: entry}))):
             return entry
     raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefEntry]:
+    """The entry of a ref whose base is in the store, and beside it a branch's first HEAD."""
+    entry_id = f"{made}-{context.ids.nonce()[:16]}"
+    life = life_of(made, context.ids.nonce()) if base.kind == "branch" else ""
+    base = msgspec.structs.replace(base, life=life)
+    yield from store_leaves_of([base.tables, base.names], made)
+    ref, body = seal_base(base, made)
+    stores: list[Program[None]] = [store_base(ref, body)]
+    if life:
+        stores.append(store_first_head(context, head, base, ref, entry_id))
+    yield from parallel(stores)
+    lives = (life,) if life else ()
+    return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", lives=lives)
 
 
 def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
@@ -122,11 +158,43 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
     return RefNotFound(f"this lake has no ref {name!r}: {there}")
 
 
-def freeze(context: Context, name: str) -> Program[Frozen]:
-    """The lake as a ref keeps it. Raises ``RefNotFound``."""
+def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
+    """The lake as a tag keeps it, or a branch as it is.
+
+    Raises
+    ------
+    RefNotFound
+    CorruptObject
+        What it is kept by is damaged, or missing.
+    """
     head, entry = yield from find_ref(context, name)
+    if entry.kind == "branch":
+        held = yield from load_branch(name, entry)
+        if is_closed(held):
+            yield from finish(context, name, entry)
+            raise ended(name)
+        return Branch(name, entry, held)
     base = yield from load_base(entry.base)
     return Frozen.of(name, entry, base, head)
+
+
+def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
+    """Take a branch that is closed out of HEAD: whoever has closed it may never come back."""
+    held = yield from context.head()
+    yield from load_refs(None if held is None else held.head, [name])
+    known = None if held is None else held.head.refs.get(name)
+    if held is None or known is None or known.id != entry.id:
+        return
+    following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    yield from replace(context, held, with_refs(following, {name: None}))
+
+
+def _is_over(entry: RefEntry) -> Program[bool]:
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except CorruptObject:
+        return False
+    return held is not None and is_closed(held)
 
 
 def _next(
@@ -160,6 +228,11 @@ def _base(
             entry = head.refs.get(other)
             if entry is None:
                 raise (yield from not_found(head, other))
+            if entry.kind == "branch":
+                branch = yield from load_branch(other, entry)
+                if is_closed(branch):
+                    raise ended(other)
+                return now(branch.head, name, kind)
             other_base = yield from load_base(entry.base)
             return msgspec.structs.replace(other_base, name=name, kind=kind)
     raise AssertionError(at)

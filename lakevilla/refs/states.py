@@ -19,6 +19,7 @@ from lakevilla.global_log.head import (
     NameMap,
     TableMap,
     TableState,
+    moment_of,
 )
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import RefKind
@@ -41,7 +42,7 @@ def now(head: Head, name: str, kind: RefKind) -> Base:
         name,
         kind,
         head.sequence,
-        head.commits[-1].timestamp_ms if head.commits else 0,
+        moment_of(head),
         head.tables,
         head.names,
     )

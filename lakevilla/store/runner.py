@@ -33,6 +33,7 @@ from lakevilla.store.effects import (
     Sleep,
     Stat,
 )
+from lakevilla.store.home import at_home
 from lakevilla.store.location import is_in_catalog
 from lakevilla.store.parallel import run_parallel
 from lakevilla.store.readback import Attempts, Request, expand
@@ -125,6 +126,8 @@ class Runner:
         ignores the condition would overwrite what another has written.
     requests : RequestCounter
         Every attempt made, by verb.
+    life : str
+        The branch at whose home programs run; ``""`` for the lake itself.
     """
 
     def __init__(
@@ -141,6 +144,7 @@ class Runner:
         self.checked = checked
         self.replaces = True
         self.requests = RequestCounter()
+        self.life = ""
         self._ids = ids
         self._settings = settings
         self._on_failure = on_failure
@@ -152,6 +156,7 @@ class Runner:
         it may handle it. Ctrl-C is such an error: requests under way end first
         (a second Ctrl-C does not wait for them).
         """
+        program = at_home(self.life, program)
         value: Any = None
         error: BaseException | None = None
         try:
@@ -172,6 +177,12 @@ class Runner:
                     error = caught
         finally:
             program.close()
+
+    def at(self, life: str) -> Runner:
+        """The same at the home of a branch."""
+        other = copy.copy(self)
+        other.life = life
+        return other
 
     def without_retries(self) -> Runner:
         """The same, but that a request that fails is not made again."""

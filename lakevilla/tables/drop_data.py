@@ -18,6 +18,7 @@ from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import refuse_kept
+from lakevilla.lake.refs.lives import Lives
 from lakevilla.publishing.publish import publish_table
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, delete, list_objects, parallel
@@ -42,7 +43,13 @@ def delete_data(context: Context, location: str) -> Program[None]:
     listed = yield from list_objects(location)
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
-    keys = [info.key for info in listed if not is_within(info.key, nested)]
+    # A branch may have made a table of its own there: its files are not this one's.
+    lives = yield from Lives.of(head)
+    keys = [
+        info.key
+        for info in listed
+        if not (is_within(info.key, nested) or lives.owns(info.key[len(location) + 1 :]))
+    ]
     directory = context.formats[before.format].log_directory(location)
     log = [key for key in keys if key.startswith(f"{directory}/")]
     own = [key for key in keys if key.startswith(f"{location}/_lakevilla/")]

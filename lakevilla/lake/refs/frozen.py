@@ -106,6 +106,11 @@ def _view_or_error(context: Context, base: Base, location: str) -> Program[View 
 
 def _view(context: Context, location: str, state: TableState, sequence: int) -> Program[View]:
     """As ``frozen_view``; errors say why alone."""
+    if state.published < 0:
+        # It was being created, or is made on a branch: what lies in its log by now is no matter.
+        blank = context.formats[state.format].blank(location, location, catalog=state.catalog)
+        tail = Tail(location, -1, {-1: blank})
+        return (yield from _laid_over(context, location, state, tail, blank, -1, state.pending))
     tail = yield from open_tail(context, location, missing_ok=True)
     if tail.tip < state.published:
         tail = yield from probe(context, tail)
@@ -117,6 +122,19 @@ def _view(context: Context, location: str, state: TableState, sequence: int) -> 
     except VersionNotFound:
         logged, waiting = yield from _followed(context, tail, state, sequence)
         base = yield from _kept(context, tail, logged)
+    return (yield from _laid_over(context, location, state, tail, base, logged, waiting))
+
+
+def _laid_over(
+    context: Context,
+    location: str,
+    state: TableState,
+    tail: Tail,
+    base: TableSnapshot,
+    logged: int,
+    waiting: tuple[PendingRef, ...],
+) -> Program[View]:
+    """A state of the log with what was pending on top."""
     try:
         parts = yield from pending_parts(context, location, waiting)
     except CorruptObject as error:

@@ -11,9 +11,12 @@ from lakevilla.global_log.refs import parts_of
 from lakevilla.global_log.repo import commits_since
 from lakevilla.inbox.proposal import is_over, number_of
 from lakevilla.lake.context import Context
+from lakevilla.lake.file_names import branch_of
 from lakevilla.lake.fitness import needed_files, unpublished
 from lakevilla.lake.refs.kept import kept_by
+from lakevilla.lake.refs.lives import Lives
 from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.maintenance.gc.dead_lives import left_of_branches
 from lakevilla.maintenance.gc.listing import Listing, named_pages
 from lakevilla.maintenance.gc.unreferenced_leaves import unreferenced_leaves
 from lakevilla.maintenance.stale_places import still_there
@@ -23,8 +26,10 @@ from lakevilla.sublogs.operations import staged_keys
 from lakevilla.tables.nested_tables import is_within, nested_tables
 
 
-def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> Program[list[str]]:
-    """The keys of what is to be deleted, when ``head`` is the lake's.
+def garbage(
+    context: Context, head: Head, listed: Listing, *, dry_run: bool
+) -> Program[tuple[list[str], list[str]]]:
+    """The keys of what is to be deleted, when ``head`` is the lake's, and of what goes after that.
 
     What its refs hold stays. Safe beside whoever makes a ref: its base is of the HEAD that it
     replaces, which is this one or a later one, and a base that is not named yet has a later number.
@@ -58,7 +63,8 @@ def garbage(context: Context, head: Head, listed: Listing, *, dry_run: bool) -> 
     )
     ended = listed.ended | {commit.txn for commit in kept if commit.kind == "transaction"}
     doomed.extend((yield from _void_markers(head, listed.markers, ended)))
-    return doomed
+    of_branches, last = yield from left_of_branches(context, head, bases, named, listed.of_branches)
+    return [*doomed, *of_branches], last
 
 
 def _is_over(key: str, head: Head) -> bool:
@@ -84,10 +90,11 @@ def _orphans(
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
     nested = nested_tables(location, (), head)
+    lives = yield from Lives.of(head)
     candidates = {
         path
         for path, txn in files
-        if head.is_fenced(txn) and not is_within(f"{location}/{path}", nested)
+        if _is_nobodys(head, lives, path, txn) and not is_within(f"{location}/{path}", nested)
     }
     if not candidates:
         return []
@@ -111,6 +118,12 @@ def _orphans(
     kept = yield from kept_by(context, bases, location)
     # A state that can't be told any more may need any of them: they stay until its ref is deleted.
     return [] if kept.lost else sorted(orphans - kept.keys)
+
+
+def _is_nobodys(head: Head, lives: Lives, path: str, txn: str) -> bool:
+    """Whether nobody will commit a file any more. All that a branch has written is its own."""
+    life = branch_of(path)
+    return head.is_fenced(txn) if life is None else lives.is_dead(life)
 
 
 def _sources(context: Context, head: Head) -> Program[set[str] | None]:

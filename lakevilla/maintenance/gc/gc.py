@@ -35,10 +35,12 @@ def gc(context: Context, *, dry_run: bool = False) -> Program[Report]:
     damaged = yield from settle_keys(context, held.head, listed.keys, dry_run=dry_run)
     head = yield from fence(context, held.head, listed, dry_run=dry_run)
     yield from load_tables(head)
-    doomed = yield from garbage(context, head, listed, dry_run=dry_run)
+    first, last = yield from garbage(context, head, listed, dry_run=dry_run)
+    doomed = [*first, *last]
     emptied = yield from clean_emptied(context, head, dry_run=dry_run)
     if not dry_run:
-        yield from parallel([delete(key) for key in doomed])
+        yield from parallel([delete(key) for key in first])
+        yield from parallel([delete(key) for key in last])
         context.notify(Event("gc", None, f"gc deleted {len(doomed)} objects"))
     word = "would be" if dry_run else "was"
     findings = [

@@ -24,6 +24,7 @@ from lakevilla.markers.repo import load_markers
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, list_objects, parallel
 from lakevilla.store.effects import stat as object_info
+from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.sublogs.record import TXNS_PREFIX, record_key
 from lakevilla.tables.nested_tables import is_within, nested_tables
 
@@ -51,6 +52,7 @@ class Listing:
     has_stray_pages: bool = False
     proposals: list[str] = field(default_factory=list)
     bases: list[str] = field(default_factory=list)
+    of_branches: list[str] = field(default_factory=list)
 
 
 def look(context: Context, head: Head) -> Program[Listing]:
@@ -128,6 +130,7 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
             list_objects(LEAVES_PREFIX),
             list_objects(INBOX_PREFIX),
             list_objects(BASES_PREFIX),
+            list_objects(HOMES_PREFIX),
             *[list_objects(location) for location in locations],
         ]
     )
@@ -142,7 +145,8 @@ def _list(context: Context, head: Head, unreadable: dict[str, LakeVillaError]) -
     listed.leaves = [info.key for info in results[4] if _LEAF.fullmatch(info.key)]
     listed.proposals = [info.key for info in results[5]]
     listed.bases = [info.key for info in results[6]]
-    for location, objects in zip(locations, results[7:], strict=True):
+    listed.of_branches = [info.key for info in results[7]]
+    for location, objects in zip(locations, results[8:], strict=True):
         files = []
         nested = nested_tables(location, [info.key for info in objects], head)
         for info in objects:

@@ -1,6 +1,7 @@
 """Every planted bug by its name: each file of this folder adds its own when it is imported."""
 
 from lakevilla.testing.planted import (
+    branches,
     commit_again,
     iceberg,
     inbox,
@@ -14,6 +15,7 @@ from lakevilla.testing.planted.bugs import PLANTED
 
 __all__ = [
     "PLANTED",
+    "branches",
     "commit_again",
     "iceberg",
     "inbox",

@@ -21,10 +21,11 @@ class Sealed:
     commit: CommitObject
     digest: str
     body: bytes
+    life: str = ""
 
     @property
     def key(self) -> str:
-        return commit_key(self.commit.txn, self.digest)
+        return commit_key(self.commit.txn, self.digest, self.life)
 
 
 def seal_commit(txn: TransactionState) -> Program[Sealed]:
@@ -32,7 +33,7 @@ def seal_commit(txn: TransactionState) -> Program[Sealed]:
     commit = yield from _commit_object(txn)
     digest, body = seal(commit)
     txn.ending.digests.add(digest)
-    return Sealed(commit, digest, body)
+    return Sealed(commit, digest, body, txn.context.life)
 
 
 def tables_written(txn: TransactionState) -> list[str]:

@@ -168,7 +168,9 @@ def _refuse_committed(txn: TransactionState, head: Head) -> Program[None]:
 
 
 def _relieve(txn: TransactionState, held: HeldHead) -> Program[None]:
-    """Publish first where more is pending than HEAD should carry."""
+    """Publish first where more is pending than HEAD should carry. A branch publishes nothing."""
+    if txn.context.life:
+        return
     crowded = commits_of(txn.context).is_crowded(txn.context)
     limit = MOST_PENDING if crowded else txn.context.settings.max_pending
     yield from load_tables(held.head, txn.work.tables)

@@ -49,7 +49,8 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     pending = [
         location
         for location, touch in summary.tables.items()
-        if _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
+        if not context.life
+        and _may_be_pending(head, summary.sequence, location, touch, is_overtaken=is_overtaken)
     ]
     publishing = [publish_or_tell(txn, decided, location) for location in pending]
     named = [one.table for one in renames_of(done.operation for done in txn.work.done)]
@@ -58,6 +59,9 @@ def publish_decided(txn: TransactionState, decided: Decided) -> Program[CommitRe
     versions: dict[str, int | None] = {}
     for location, published in zip(pending, outcomes, strict=True):
         versions[location] = None if published is None else published.version_of(summary.sequence)
+    if context.life:
+        versions = dict.fromkeys(summary.tables)
+        return txn.note_committed(versions, summary.sequence)
     result = txn.note_committed(versions, summary.sequence)
     logs = [one for one in outcomes if one is not None]
     newest = max((one.head for one in logs), key=lambda one: one.replacement, default=head)

@@ -84,6 +84,10 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
     """Looks and writes that refuse a table which is damaged, another's or two in one place."""
     context = txn.context
     parts: list[Program[Any]] = []
+    if txn.standing.key is not None:
+        parts.append(bind_key(txn, txn.standing.key))
+    if context.life:
+        return parts  # it is whose base tells, and a merge looks whose it is by then
     for location in tables_written(txn):
         tail = context.tails.get(location)
         if tail is not None and not txn.options.read_only:
@@ -96,6 +100,4 @@ def _claims(txn: TransactionState, head: Head) -> list[Program[Any]]:
             parts.append(claim_table(location, head, context.ids, catalog=catalog))
             if state is None:
                 parts.append(refuse_two_tables(txn.work.tables[location].snapshot))
-    if txn.standing.key is not None:
-        parts.append(bind_key(txn, txn.standing.key))
     return parts

@@ -121,7 +121,7 @@ def _before(txn: TransactionState, ticket: Ticket, loaded: Iterable[Present]) ->
     found = []
     for one, marker in ahead(ticket, loaded, txn.id):
         unreadable = marker if isinstance(marker, Unreadable) else None
-        if unreadable is not None and one.token in txn.context.passed:
+        if unreadable is not None and one.token in txn.context.given_up.markers:
             continue
         holder = "" if isinstance(marker, Unreadable) else marker.txn
         key = marker_key(ticket.table, one.number)

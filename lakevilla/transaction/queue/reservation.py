@@ -39,7 +39,7 @@ def _reserve(txn: TransactionState, tables: Collection[str]) -> Program[None]:
     wanted = Reservation(txn.id, tuple(sorted(tables)))
 
     def change(head: Head) -> Program[Head | None]:
-        alive = _without(head, context.departed)
+        alive = _without(head, context.given_up.holders)
         # In its place, if it was escalated before: whoever has waited longest stays first.
         now = tuple(wanted if one.txn == txn.id else one for one in alive)
         if wanted not in now:
@@ -82,15 +82,15 @@ def reserved_ahead(txn: TransactionState, head: Head | None) -> list[Reservation
     Only as far as it writes what they have reserved: a read can't invalidate them.
     """
     written = {done.table for done in txn.work.done}
-    if head is not None and txn.context.departed:
+    if head is not None and txn.context.given_up.holders:
         # One that was taken out of HEAD counts again, should it come back.
-        txn.context.departed &= {reservation.txn for reservation in head.reserved}
+        txn.context.given_up.holders &= {reservation.txn for reservation in head.reserved}
     before = []
     for reservation in () if head is None else head.reserved:
         if reservation.txn == txn.id:
             break
         tables = tuple(sorted(written.intersection(reservation.tables)))
-        if tables and reservation.txn not in txn.context.departed:
+        if tables and reservation.txn not in txn.context.given_up.holders:
             before.append(Reservation(reservation.txn, tables))
     return before
 
@@ -101,7 +101,7 @@ def remaining(txn: TransactionState, head: Head) -> tuple[Reservation, ...]:
     Its own has served; those whose holders were found dead are dropped by
     whoever comes first.
     """
-    return _without(head, {txn.id, *txn.context.departed})
+    return _without(head, {txn.id, *txn.context.given_up.holders})
 
 
 def _without(head: Head, ended: Collection[str]) -> tuple[Reservation, ...]:

@@ -75,7 +75,7 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
     wait.swept |= stale
     for one in dead:
         if one.number == RESERVATION:
-            context.departed.add(one.txn)
+            context.given_up.holders.add(one.txn)
     for holder in sorted(stale):
         message = (
             f"transaction {holder} has shown no sign of life for its lease: "
@@ -89,7 +89,9 @@ def sweep(txn: TransactionState, wait: Wait, dead: Sequence[Ahead]) -> Program[N
             if one.key and not (one.unreadable is not None and one.unreadable.newer)
         ]
     )
-    context.passed.update(one.token for one in dead if one.unreadable is not None and one.token)
+    context.given_up.markers.update(
+        one.token for one in dead if one.unreadable is not None and one.token
+    )
 
 
 def finish_decided(txn: TransactionState, holders: set[str]) -> Program[None]:

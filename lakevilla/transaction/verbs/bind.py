@@ -14,7 +14,13 @@ from lakevilla.errors import (
     VersionNotFound,
 )
 from lakevilla.global_log.head import HEAD_KEY, NOWHERE, Head, application_id
-from lakevilla.global_log.repo import HeldHead, check_lake, load_names, load_tables
+from lakevilla.global_log.repo import (
+    HeldHead,
+    check_lake,
+    check_not_closed,
+    load_names,
+    load_tables,
+)
 from lakevilla.ids import is_by_entry
 from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.past import view_at
@@ -74,6 +80,7 @@ def _bind(
             held = yield from txn.context.make_head()
         txn.bound.held = held
         if held is not None:
+            check_not_closed(held.head)
             if not txn.options.read_only:
                 txn.context.refuse_foreign_root()
             if txn.queues and held.head.as_log:
@@ -363,7 +370,7 @@ def _bound_view(txn: TransactionState, location: str, probing: bool) -> Program[
 
 def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
     """Publish what is pending on a table, as whoever writes to it does: it is replayed then."""
-    if txn.options.read_only or not txn.through_head or txn.head is None:
+    if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.life:
         return
     state = txn.head.tables.get(location)
     if state is not None and state.pending:
@@ -392,7 +399,7 @@ def _view(txn: TransactionState, location: str, probing: bool) -> Program[tuple[
     head = txn.head
     yield from load_tables(head, [location])
     state = None if head is None else head.tables.get(location)
-    if txn.through_head and state is None:
+    if txn.through_head and state is None and not txn.context.life:
         try:
             yield from check_lake(location, head, txn.context.root)
         except (InvalidOperation, CorruptObject):

@@ -29,6 +29,10 @@ def changes_seen(
     A range that has ended: nothing that comes later changes it, so it is no part of
     what is validated.
     """
+    if txn.context.life:
+        raise InvalidOperation(
+            f"changes of {location}: those on a branch can't be told yet", table=location
+        )
     if not txn.through_head:
         raise InvalidOperation(
             f"changes of {location}: transaction {txn.id} is not bound to a global version: "

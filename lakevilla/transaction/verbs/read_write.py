@@ -29,9 +29,11 @@ from lakevilla.sublogs.operations import (
     Append,
     Create,
     Drop,
+    Guard,
     Operation,
     Overwrite,
     ReadRecord,
+    Rename,
     is_append,
     tables_read,
 )
@@ -260,6 +262,13 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     """
     location = operation.table
     txn.check_write(location, verb)
+    if txn.context.life and isinstance(operation, Guard | Rename):
+        raise InvalidOperation(
+            f"{verb} {location}: a branch changes neither names nor guards: do that on the lake "
+            "itself",
+            table=location,
+            txn_id=txn.id,
+        )
     if txn.puts_off and can_wait(operation):
         noted = yield from _put_off(txn, operation, verb)
         if noted is not None:

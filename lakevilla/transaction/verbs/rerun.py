@@ -34,8 +34,9 @@ def rerun(old: TransactionState, *, escalate: bool = False) -> Program[Transacti
     TransactionAborted
         It was saved and another process has resumed it: begin a new one.
     """
-    # Where HEAD is a log there are no queues: it stays optimistic.
-    escalate = escalate and not (yield from old.context.is_only_creating())
+    # Where HEAD is a log, and on a branch, there are no queues: it stays optimistic.
+    has_queues = not (old.context.life or (yield from old.context.is_only_creating()))
+    escalate = escalate and has_queues
     yield from unsave(old)
     # The attempt has ended, its id has not: whoever meets its idempotency key asks HEAD.
     key, old.standing.key = old.standing.key, None

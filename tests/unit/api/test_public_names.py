@@ -24,10 +24,10 @@ NAMES = {
         UnsupportedFormat UnsupportedTableFeature VersionNotFound connect register_data_source
     """,
     "lake": """
-        abort attach capabilities close create_table delete_ref discover doctor drop_table exists
-        foreach_batch gc guard history on outcome protect read recover refs register rename_table
-        resume root run scan settings snapshot sql table tables tag transaction transactional
-        transactions unguard unregister
+        abort attach branch capabilities close create_table delete_ref discover doctor drop_table
+        exists foreach_batch gc guard history on outcome protect read recover refs register
+        rename_table resume root run scan settings snapshot sql table tables tag transaction
+        transactional transactions unguard unregister
     """,
     "transaction": """
         abort alter append changes commit create_table delete drop_table id merge operations
@@ -105,9 +105,9 @@ def test_an_import_brings_in_no_tools_of_the_demo_the_tests_or_the_command_line(
     [
         ("import lakevilla", 100),
         ("import lakevilla as lv; lv.ConflictError, lv.Settings, lv.CommitResult, dir(lv)", 100),
-        ("from lakevilla.cli.app import app; app(['--help'], standalone_mode=False)", 360),
-        ("from lakevilla.cli.app import app; app(['sql', '--help'], standalone_mode=False)", 450),
-        ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 360),
+        ("from lakevilla.cli.app import app; app(['--help'], standalone_mode=False)", 380),
+        ("from lakevilla.cli.app import app; app(['sql', '--help'], standalone_mode=False)", 480),
+        ("from lakevilla.cli.app import app; app(['--version'], standalone_mode=False)", 380),
     ],
 )
 def test_an_import_and_help_load_nothing_that_takes_long(code: str, most: int) -> None:

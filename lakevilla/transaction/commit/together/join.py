@@ -23,6 +23,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.repo import (
     HeldHead,
+    check_not_closed,
     make_room,
 )
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
@@ -97,6 +98,7 @@ class Fits:
 def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answer]:
     """Whether the candidate fits behind ``head``, or what it is told."""
     txn = candidate.txn
+    check_not_closed(head)
     if is_fenced(head, txn.id):
         return Declined(base)
     before = (commit for commit in head.commits if commit.sequence > base.head.sequence)
@@ -196,7 +198,8 @@ def _entries(
         part = commit.tables.get(location)
         pending = placement.overlay
         if part is not None and not part.change.is_empty:
-            pending = (*pending, PendingRef(sequence, commit.txn, digest, placement.logged))
+            own = PendingRef(sequence, commit.txn, digest, placement.logged, txn.context.life)
+            pending = (*pending, own)
         if part is not None:
             layout = txn.work.tables[location].snapshot.layout
             share = SUMMARY_BYTES // len(commit.tables)
@@ -216,8 +219,8 @@ def _entries(
         )
         if state != head.tables.get(location):
             tables[location] = state
-    own = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
-    return [*absorbed.commits, own], tables
+    summary = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
+    return [*absorbed.commits, summary], tables
 
 
 def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> Touch:

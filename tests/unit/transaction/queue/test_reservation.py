@@ -52,7 +52,7 @@ def test_who_was_found_dead_counts_no_more_and_is_left_out_of_the_next_head(
 ) -> None:
     by_hand.did(txn, Append("a", ()), Change())
     reserved = head(("x", "a"), (txn.id, "a"), ("y", "a"))
-    txn.context.departed.add("x")
+    txn.context.given_up.holders.add("x")
     assert ahead(txn, reserved) == []
     assert [one.txn for one in remaining(txn, reserved)] == ["y"]
     # Taken out of HEAD, it counts again should it come back.

@@ -118,6 +118,6 @@ def test_the_places_of_the_dead_are_given_up_and_newer_ones_of_nobody_knows_whom
     assert first_asked(sweep(txn, wait, gone)) == DeleteObject("t/1")
     outcome(sweep(txn, wait, gone), None)
     assert wait.swept == {"a"}
-    assert txn.context.departed == {"b"}
-    assert txn.context.passed == {Token("three")}
+    assert txn.context.given_up.holders == {"b"}
+    assert txn.context.given_up.markers == {Token("three")}
     assert {event.kind for event in told} == {"stale"}

@@ -1,0 +1,134 @@
+"""Planted bugs of branches (docs/design/0031-branches.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lakevilla.errors import RefNotFound
+from lakevilla.global_log import refs, repo
+from lakevilla.lake import table_log
+from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.tail import Tail
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import dead_lives
+from lakevilla.refs import branches, change
+from lakevilla.store.effects import Program
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.transaction.commit import doubt
+from lakevilla.transaction.commit.together import replacing
+from lakevilla.transaction.commit.together.candidate import Failed
+
+
+@planted(for_histories=False)
+def dereg_first() -> Iterator[None]:
+    """A branch is taken out of HEAD first, and closed then."""
+    original = change._change
+
+    def out_first(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
+        yield from original(context, name, first, changed)
+        if first.kind == "branch":
+            yield from close(context, first)
+
+    close = branches.close
+    with instead(close, nothing), instead(original, out_first):
+        yield
+
+
+@planted(for_histories=False)
+def closed_is_not_looked_at() -> Iterator[None]:
+    """A commit replaces the HEAD of a branch that was closed."""
+
+    def check(_: Any) -> None:
+        return
+
+    with instead(repo.check_not_closed, check):
+        yield
+
+
+@planted(for_histories=False)
+def branch_follows_logs() -> Iterator[None]:
+    """A branch has of a table what its log has got since."""
+    original = table_log._standing
+
+    def newest(context: Any, location: str, *, missing_ok: bool) -> Program[Any]:
+        tail = yield from original(context, location, missing_ok=missing_ok)
+        formats = context.formats.of(tail.snapshot)
+        snapshot = yield from formats.open(location, location)
+        return Tail(location, snapshot.version, {snapshot.version: snapshot})
+
+    with instead(original, newest):
+        yield
+
+
+def _none_owned(_: Any, head: Any) -> Program[Lives]:
+    yield from ()
+    return Lives(frozenset(), -1 if head is None else head.replacement)
+
+
+@planted(for_histories=False)
+def gc_knows_no_lives() -> Iterator[None]:
+    """Gc takes the directories of all branches for those of branches that have ended."""
+    with attribute(Lives, "of", classmethod(_none_owned)):
+        yield
+
+
+@planted(for_histories=False)
+def vacuum_knows_no_lives() -> Iterator[None]:
+    """A vacuum takes the files of all branches for the table's own."""
+
+    def hidden(_: str, __: Any) -> bool:
+        return False
+
+    with instead(vacuum._is_hidden, hidden):
+        yield
+
+
+@planted(for_histories=False)
+def samelife() -> Iterator[None]:
+    """A life has the number of the attempt before, which gc may have listed."""
+    original = refs.life_of
+
+    def life_of(_: int, nonce: str) -> str:
+        return original(0, nonce)
+
+    with instead(original, life_of):
+        yield
+
+
+@planted(for_histories=False)
+def createlost() -> Iterator[None]:
+    """A maker that finds no branch takes it for one that was never made."""
+
+    def was_made(_: Any) -> Program[bool]:
+        yield from ()
+        return False
+
+    with instead(branches.was_made, was_made):
+        yield
+
+
+@planted(for_histories=False)
+def goneno() -> Iterator[None]:
+    """A branch that is gone tells that what was sent to it was not committed."""
+
+    def refused(_: Any, why: str = "") -> Failed:
+        return Failed(RefNotFound(why))
+
+    def sure(_: Any, error: Any) -> Any:
+        return error
+
+    with instead(replacing.unknown, refused), instead(doubt.doubtful, sure):
+        yield
+
+
+@planted(for_histories=False)
+def tagged_commits_go_with_their_branch() -> Iterator[None]:
+    """Gc deletes the commit objects of a branch that has ended, and asks no tag."""
+
+    def none(_: Any) -> Program[set[str]]:
+        yield from ()
+        return set()
+
+    with instead(dead_lives._commits_of, none):
+        yield

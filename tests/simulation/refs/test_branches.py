@@ -1,0 +1,343 @@
+"""Branches beside those who write, clean up and delete them: interleavings, and every crash.
+
+Each rule of docs/design/0031-branches.md that is left out is a planted bug that one of these finds.
+"""
+
+import os
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.global_log.refs import made_of_life
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.store.codec import decode
+from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from tests.support.simulated.branches import adds, ends, makes, shows
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+
+DAY = 24 * 3600
+SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
+
+
+def updates(client):
+    """A commit to the lake itself."""
+    txn = begin(client)
+    yield from add_to(txn, "a", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def vacuums(client):
+    return vacuum.vacuum(
+        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
+    )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def sweep(simulation, times=2):
+    """All that is too old goes, again and again."""
+    for number in range(times):
+        simulation.now += 10 * DAY
+        alone(simulation, vacuums, f"sweeper {number} {simulation.now}")
+        alone(simulation, collects, f"collector {number} {simulation.now}")
+
+
+def a_branch(iceberg, faults=None, schedule=None):
+    """A lake whose account a has 100, and a branch on which it has 101."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, adds(), "first") == "committed"
+    return simulation
+
+
+def results(simulation):
+    return {client.name: client.result for client in simulation.clients}
+
+
+def committed(simulation, *names):
+    """How many of these clients were told so. One that died told nobody."""
+    found = results(simulation)
+    return sum(found.get(name) == "committed" for name in names)
+
+
+def is_whole(simulation, *writers, at_most=0):
+    """The branch shows each commit that was acknowledged, and no other."""
+    sweep(simulation)
+    shown = alone(simulation, shows(), "looker")[0] - 101
+    least = committed(simulation, *writers)
+    assert least <= shown <= least + at_most, (shown, results(simulation))
+
+
+def lives_left(simulation):
+    found = simulation.store.list(HOMES_PREFIX)
+    return {info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0] for info in found}
+
+
+@LAKES
+def test_two_commit_on_a_branch_in_any_order(iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("one", adds())
+        simulation.add("two", adds())
+        return simulation
+
+    def check(simulation):
+        assert committed(simulation, "one", "two") >= 1
+        is_whole(simulation, "one", "two")
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+@pytest.mark.parametrize("other", [vacuums, collects, updates])
+def test_a_commit_on_a_branch_stays_whoever_works_on_the_lake(other, iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.now += 10 * DAY
+        simulation.add("one", adds())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        assert committed(simulation, "one") == 1
+        is_whole(simulation, "one")
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+@pytest.mark.parametrize("other", [vacuums, collects, updates])
+def test_a_branch_keeps_the_state_that_it_was_made_of(other, iceberg):
+    def build(faults, schedule):
+        simulation = lake(faults, schedule, iceberg=iceberg)
+        alone(simulation, updates, "first")
+        simulation.now += 10 * DAY
+        simulation.add("maker", makes())
+        simulation.add("other", other)
+        return simulation
+
+    def check(simulation):
+        sweep(simulation)
+        assert alone(simulation, shows(), "looker")[0] in (110, 120)
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+def test_a_commit_on_a_branch_is_there_or_not_wherever_its_client_dies(iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("owner", adds(), restart=adds(5))
+        return simulation
+
+    def check(simulation):
+        sweep(simulation)
+        shown = alone(simulation, shows(), "looker")[0] - 101
+        assert shown in (1, 5, 6), (shown, results(simulation))
+
+    assert crash_everywhere(build, check, "owner") > 20
+
+
+def test_a_branch_is_there_or_not_wherever_its_maker_dies():
+    def build(faults, schedule):
+        simulation = lake(faults, schedule)
+        simulation.add("owner", makes(), restart=makes("again"))
+        return simulation
+
+    def check(simulation):
+        sweep(simulation)
+        if len(simulation.clients) > 1:
+            assert alone(simulation, shows("again"), "looker")[0] == 100
+        left = alone(simulation, makes(), "second")  # the name is free, or has a whole branch
+        assert left == "ref_exists" or left[0] == "etl"
+        assert alone(simulation, adds(), "writer") == "committed"
+
+    assert crash_everywhere(build, check, "owner") > 20
+
+
+@LAKES
+def test_a_commit_that_is_acknowledged_came_before_the_end_of_its_branch(iceberg):
+    """The branch is closed first, so whoever lets go of it knows all that was acknowledged."""
+
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("one", adds())
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["ender"] is None
+        assert found["one"] in ("committed", "ref_not_found"), found
+        assert not commits_after_the_end(simulation)
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+def commits_after_the_end(simulation):
+    """How often the branch's HEAD was replaced once the lake had let go of it."""
+    count, was_there, ended = 0, False, False
+    for mutation in simulation.store.journal:
+        if mutation.after is None:
+            continue
+        if mutation.key == HEAD_KEY:
+            refs = decode(mutation.key, mutation.after.body, Head).refs
+            ended = ended or (was_there and "etl" not in refs)
+            was_there = was_there or "etl" in refs
+        elif mutation.key.endswith("HEAD.json"):
+            count += ended
+    return count
+
+
+def test_who_deletes_a_branch_may_die_anywhere():
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        simulation.add("owner", ends(), restart=ends())
+        return simulation
+
+    def check(simulation):
+        assert alone(simulation, ends(), "last") in (None, "ref_not_found")
+        sweep(simulation)
+        assert not lives_left(simulation)
+        assert not [info.key for info in simulation.store.list("a") if "/_lakevilla/b/" in info.key]
+
+    assert crash_everywhere(build, check, "owner") > 10
+
+
+def test_what_is_tagged_of_a_branch_stays_when_that_is_gone():
+    simulation = a_branch(())
+    alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
+    assert alone(simulation, adds(), "second") == "committed"
+    assert alone(simulation, ends(), "ender") is None
+    sweep(simulation)
+    assert alone(simulation, shows("closing"), "looker")[0] == 101
+    alone(simulation, ends("closing"), "last")
+    sweep(simulation)
+    assert not lives_left(simulation)
+
+
+def test_a_commit_whose_answer_is_lost_is_found_in_a_branch_that_was_closed_since():
+    simulation = a_branch(())
+    writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
+    simulation.store.apply(writer.next)
+    writer.lose()
+    assert alone(simulation, ends(), "ender") is None
+    assert writer.finish() == "committed"
+
+
+def test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept():
+    simulation = a_branch(())
+    writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
+    writer.lose()
+    assert alone(simulation, ends(), "ender") is None
+    sweep(simulation)
+    assert writer.finish() == "outcome_unknown"
+
+
+def test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made():
+    simulation = lake()
+    maker = Process(simulation, makes(), "maker").until("_lakevilla/HEAD.json")
+    simulation.store.apply(maker.next)
+    maker.lose()
+    assert alone(simulation, ends(), "ender") is None
+    name, entry = maker.finish()
+    assert name == "etl"
+    again = alone(simulation, makes(), "again")  # it made none a second time
+    assert not isinstance(again, str)
+    assert again[1].id != entry.id
+
+
+def test_a_commit_that_stalls_beyond_the_end_of_its_branch_is_refused():
+    simulation = lake()
+    alone(simulation, makes(), "maker")
+    writer = Process(simulation, adds(), "writer").until(f"{_life(simulation)}/HEAD.json")
+    assert alone(simulation, ends(), "ender") is None
+    sweep(simulation)
+    assert writer.finish() == "ref_not_found"
+
+
+def test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since():
+    simulation = a_branch(())
+    ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
+    simulation.store.apply(ender.next)
+    ender.lose()
+    alone(simulation, makes(), "again")
+    assert ender.finish() is None
+    assert alone(simulation, shows(), "looker")[0] == 100
+
+
+def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
+    """The maker loses its race to gc, which then deletes what it has listed."""
+    simulation = lake()
+    maker = Process(simulation, makes(), "maker").until("_lakevilla/HEAD.json")
+    simulation.now += 10 * DAY
+    collector = Process(simulation, collects, "collector").until("_lakevilla/HEAD.json")
+    collector.step()
+    _, entry = maker.finish()
+    collector.finish()
+    assert alone(simulation, adds(), "writer") == "committed"
+    sweep(simulation)
+    assert alone(simulation, shows(), "looker")[0] == 101
+    assert made_of_life(entry.life) == entry.base.made
+    assert lives_left(simulation) == {entry.life}
+
+
+def _life(simulation):
+    (life,) = lives_left(simulation)
+    return life
+
+
+def finds_a_commit_after_the_end():
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        simulation.add("one", adds())
+        simulation.add("ender", ends())
+        return simulation
+
+    def check(simulation):
+        assert not commits_after_the_end(simulation)
+
+    interleavings(build, check, limit=200)
+
+
+def finds_what_the_log_has_got_since():
+    simulation = a_branch(())
+    alone(simulation, updates, "other")
+    is_whole(simulation)
+
+
+def finds_what_gc_has_swept():
+    simulation = a_branch(())
+    is_whole(simulation)
+
+
+#: The planted bugs of branches, and what finds each.
+RULES = {
+    "dereg_first": finds_a_commit_after_the_end,
+    "closed_is_not_looked_at": finds_a_commit_after_the_end,
+    "branch_follows_logs": finds_what_the_log_has_got_since,
+    "gc_knows_no_lives": finds_what_gc_has_swept,
+    "vacuum_knows_no_lives": finds_what_gc_has_swept,
+    "samelife": test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one,
+    "createlost": test_a_branch_that_was_made_and_deleted_before_its_maker_heard_was_made,
+    "goneno": test_of_a_commit_whose_answer_is_lost_nobody_can_tell_once_its_branch_is_swept,
+    "tagged_commits_go_with_their_branch": (
+        test_what_is_tagged_of_a_branch_stays_when_that_is_gone
+    ),
+    "nameagain": test_a_deletion_whose_answer_is_lost_leaves_a_branch_of_its_name_made_since,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()

@@ -1,0 +1,92 @@
+"""Branches in the simulator: made, written, read and ended by clients of their own."""
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.lake.refs.frozen import Frozen
+from lakevilla.refs.change import delete_ref
+from lakevilla.refs.create import create_ref, open_ref
+from lakevilla.store.home import at_home
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.past import bind_to_ref
+from tests.support.simulated.commits import add_to, begin, read
+
+
+def makes(name="etl", at=None, kind="branch"):
+    """A client that makes a ref: its name and entry, or the kind of the error."""
+
+    def program(client):
+        try:
+            entry = yield from create_ref(
+                context_of(client),
+                name,
+                kind,
+                at,
+                tables=None,
+                absorb=None,
+                protected=False,
+                metadata={},
+                created_by="",
+            )
+        except LakeVillaError as error:
+            return error.kind
+        return name, entry
+
+    return program
+
+
+def on_branch(client, name, work):
+    """What ``work(context)`` gives, which runs at the branch's home; of a tag it is told too."""
+    context = context_of(client)
+    found = yield from open_ref(context, name)
+    if isinstance(found, Frozen):
+        return (yield from work(context, found))
+    own = context.of_branch(found.held)
+    return (yield from at_home(found.entry.life, work(own)))
+
+
+def adds(amount=1, name="etl", table="a"):
+    """A client that commits on a branch: "committed", or the kind of the error."""
+
+    def program(client):
+        def work(context):
+            txn = begin(client, context=context)
+            yield from add_to(txn, table, amount)
+            yield from commit(txn)
+            return "committed"
+
+        try:
+            return (yield from on_branch(client, name, work))
+        except LakeVillaError as error:
+            return error.kind
+
+    return program
+
+
+def shows(name="etl", table="a"):
+    """A client that reads a ref."""
+
+    def program(client):
+        def work(context, frozen=None):
+            txn = begin(client, context=context, read_only=True)
+            if frozen is not None:
+                bind_to_ref(txn, frozen)
+            found = yield from read(txn, table)
+            yield from commit(txn)
+            return found
+
+        return (yield from on_branch(client, name, work))
+
+    return program
+
+
+def ends(name="etl"):
+    """A client that deletes a ref: None, or the kind of the error."""
+
+    def program(client):
+        try:
+            yield from delete_ref(context_of(client), name)
+        except LakeVillaError as error:
+            return error.kind
+        return None
+
+    return program
