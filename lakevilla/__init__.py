@@ -45,6 +45,7 @@ from lakevilla.results import (
     TableHistoryEntry,
     TableQueue,
     TransactionInfo,
+    Version,
 )
 from lakevilla.settings import Settings
 
@@ -103,6 +104,7 @@ __all__ = [
     "UnsafeStore",
     "UnsupportedFormat",
     "UnsupportedTableFeature",
+    "Version",
     "VersionNotFound",
     "connect",
     "register_data_source",

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lakevilla.display import HtmlFields, fields_html, table_html
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "CommitResult",
@@ -26,6 +29,7 @@ __all__ = [
     "TableHistoryEntry",
     "TableQueue",
     "TransactionInfo",
+    "Version",
 ]
 
 
@@ -528,3 +532,57 @@ class Ref(HtmlFields):
     created_by: str
     protected: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Version(HtmlFields):
+    """One global version in the change feed: a commit, and what it did to all of its tables.
+
+    Attributes
+    ----------
+    version : int
+        The global version; also where ``lake.follow`` and ``lake.changes`` go on.
+    since : int
+        The version before it. What came in between came in one, as with ``reconcile``.
+    timestamp : datetime
+        Aware, in UTC.
+    txn_id : str or None
+        None for ``foreign`` and ``net``.
+    kind : str
+        As in ``HistoryEntry``; ``net`` is the difference of a range.
+    metadata : Mapping
+        As given to the transaction.
+    tables : Mapping of str to pyarrow.Table
+        The changed rows of each table that it touched, by name, as ``txn.changes`` returns them,
+        in the columns that the table had at this version. Rows are read when a table is looked
+        up.
+    entered : tuple of str
+        Tables that came into the lake: ``tables`` has all their rows.
+    left : tuple of str
+        Tables that went out of it. One that was dropped and made again is in both: drop it
+        first.
+    uris : Mapping of str to str
+        Where each of these tables lies, which no rename changes.
+    merged : str or None
+        The branch that it merged; None as long as there are no branches.
+
+    Examples
+    --------
+    >>> for version in lake.changes(0):
+    ...     for name, rows in version.tables.items():
+    ...         version.version, name, rows["_change_type"].to_pylist()
+    (1, 'stock', ['insert'])
+    (2, 'orders', ['insert'])
+    """
+
+    version: int
+    since: int
+    timestamp: datetime
+    txn_id: str | None
+    kind: Literal["transaction", "foreign", "reconcile", "register", "net"]
+    metadata: Mapping[str, str]
+    tables: Mapping[str, pa.Table] = field(compare=False)
+    entered: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    uris: Mapping[str, str] = field(default_factory=dict)
+    merged: str | None = None

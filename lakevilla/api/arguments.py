@@ -27,6 +27,7 @@ __all__ = [
     "check_texts",
     "check_views",
     "check_z_order",
+    "tables_to_register",
     "verbs_elsewhere",
 ]
 
@@ -327,3 +328,21 @@ def check_patterns(
     if isinstance(patterns, str) or not isinstance(patterns, Sequence) or is_empty:
         raise InvalidOperation(f"{name} is a list of names, not {shown(patterns)}")
     return tuple(check_text(name, pattern) for pattern in patterns)
+
+
+def tables_to_register(name: object, uri: object) -> dict[str, str]:
+    """Names to URIs, as the three forms of ``register`` give them."""
+    if name is None:
+        raise InvalidOperation(
+            "register was given no table: name at least one, or take in what lies under the root "
+            "with discover=True"
+        )
+    if isinstance(name, Mapping):
+        if uri is not None:
+            raise InvalidOperation("register takes a mapping of names to URIs, or a name and a URI")
+        given = dict(name)
+        if not given:
+            raise InvalidOperation("register was given no table: name at least one")
+    else:
+        given = {check_text("name", name): name if uri is None else uri}
+    return {check_text("name", key): check_place("uri", value) for key, value in given.items()}

@@ -13,9 +13,16 @@ from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, T
 
 import pyarrow as pa
 
-from lakevilla.api.arguments import Hinted, check_flag, check_place, check_text, verbs_elsewhere
+from lakevilla.api.arguments import (
+    Hinted,
+    check_flag,
+    check_place,
+    tables_to_register,
+    verbs_elsewhere,
+)
 from lakevilla.api.begin import begin_transaction
 from lakevilla.api.execution.executor import Executor
+from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
@@ -62,7 +69,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Lake(NamedTables, Refs[Frame], Hinted, Generic[Frame]):
+class Lake(NamedTables, Refs[Frame], ChangeFeed, Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     It is safe across threads and can be pickled. As a context manager it waits for background
@@ -648,7 +655,7 @@ class Lake(NamedTables, Refs[Frame], Hinted, Generic[Frame]):
         if isinstance(name, os.PathLike):
             # Under the root it is the table's own path that is its name.
             name = resolve(self.root, {}, check_place("name", name))
-        given = _registered(name, uri)
+        given = tables_to_register(name, uri)
         return register_named(self._client, given)
 
     def unregister(self, name: str) -> None:
@@ -953,24 +960,6 @@ class Lake(NamedTables, Refs[Frame], Hinted, Generic[Frame]):
         with self._client.measured("doctor"):
             report = self._client.run(doctor.doctor(self._client.context, files=read))
         return named_report(report, catalog_names(self._client.context))
-
-
-def _registered(name: object, uri: object) -> dict[str, str]:
-    """Names to URIs, as the three forms of ``register`` give them."""
-    if name is None:
-        raise InvalidOperation(
-            "register was given no table: name at least one, or take in what lies under the root "
-            "with discover=True"
-        )
-    if isinstance(name, Mapping):
-        if uri is not None:
-            raise InvalidOperation("register takes a mapping of names to URIs, or a name and a URI")
-        given = dict(name)
-        if not given:
-            raise InvalidOperation("register was given no table: name at least one")
-    else:
-        given = {check_text("name", name): name if uri is None else uri}
-    return {check_text("name", key): check_place("uri", value) for key, value in given.items()}
 
 
 _TRANSACTION_OPTIONS = tuple(inspect.signature(Lake.transaction).parameters)[1:-1]

@@ -10,7 +10,7 @@ laid over it from the commit objects. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -54,8 +54,10 @@ class Past:
         return self.head.sequence
 
 
-def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
-    """The lake at ``sequence``.
+def past_at(
+    timeline: Timeline, sequence: int, only: Collection[str] | None = None
+) -> Program[Past]:
+    """The lake at ``sequence``; with ``only``, what concerns these tables of it.
 
     Raises
     ------
@@ -78,11 +80,11 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
         )
     own = yield from timeline.at(sequence)
     later = yield from timeline.after(sequence)
-    yield from load_tables(now)
+    yield from load_tables(now, only)
     head = msgspec.structs.replace(
         now,
         sequence=sequence,
-        tables=TableMap(_tables_before(now, later)),
+        tables=TableMap(_tables_before(now, later, only)),
         commits=() if own is None else (own,),
         page=None,
         reserved=(),
@@ -90,16 +92,23 @@ def past_at(timeline: Timeline, sequence: int) -> Program[Past]:
     return Past(timeline, head)
 
 
-def _tables_before(now: Head, later: Sequence[CommitSummary]) -> dict[str, TableState]:
+def _tables_before(
+    now: Head, later: Sequence[CommitSummary], only: Collection[str] | None
+) -> dict[str, TableState]:
     """The tables that were in the lake before the commits in ``later``, the oldest first."""
     logged: dict[str, int] = {}
     ids: dict[str, str | None] = {}
     for commit in later:
         for location, touch in commit.tables.items():
+            if only is not None and location not in only:
+                continue
             logged.setdefault(location, _logged_before(touch))
             if touch.left is not None or touch.entered is not None:
                 ids.setdefault(location, touch.left)
-    for location, state in now.tables.items():
+    for location in now.tables if only is None else only:
+        state = now.tables.get(location)
+        if state is None:
+            continue
         logged.setdefault(location, state.published)
         ids.setdefault(location, None if state.dropped else state.table_id)
     return {

@@ -20,6 +20,7 @@ from lakevilla.expressions.bind import bind
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import DataFile, RemovedFile, data_files, file_refs, removal
+from lakevilla.formats.layout import Layout
 from lakevilla.global_log.head import CommitSummary, Head, application_id
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context
@@ -31,8 +32,8 @@ from lakevilla.store.effects import Program
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """Commits that are told as one: mostly a single one, ``commits[-1]``.
+class TableStep:
+    """Commits to one table that are told as one: mostly a single one, ``commits[-1]``.
 
     A ``reconcile`` commit is told with what it has replaced: between them there are
     states that no log ever showed, and whose files may be gone. One by which the table came
@@ -83,13 +84,7 @@ def changes(
     since = (yield from past_at(timeline, since)).sequence
     view = yield from view_at(context, past, location)
     layout = view.snapshot.layout
-    taken = [name for name in layout.schema.names if name.lower() in CHANGE_COLUMNS.names]
-    if taken:
-        raise InvalidOperation(
-            f"table {location} has a column {taken[0]} of its own, so its changes can't be told: "
-            "rename the column",
-            table=location,
-        )
+    refuse_own_columns(location, layout)
     predicate = None if where is None else bind(where, layout.schema)
     reading = Reading(context, location, layout, columns, predicate)
     commits = yield from timeline.after(since)
@@ -97,7 +92,7 @@ def changes(
     tail = yield from open_tail(context, location, missing_ok=True)
     parts = []
     for step in _steps(mine, location, since):
-        changed = yield from _changed(context, timeline, tail, location, step)
+        changed = yield from changes_of(context, timeline, tail, location, step)
         for change in changed:
             rows = yield from changed_rows(reading, change)
             parts.extend(stamped(rows, step.commit))
@@ -105,7 +100,7 @@ def changes(
     return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
 
 
-def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[_Step]:
+def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[TableStep]:
     """The commits in order, each ``reconcile`` together with what it stands for."""
     start = 0
     parted: CommitSummary | None = None
@@ -120,7 +115,7 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
                 start = index  # what was under that name before is another table
         if touch.left is not None:
             parted = commit if touch.entered is None else None
-    steps: list[_Step] = []
+    steps: list[TableStep] = []
     left = list(commits[start:])
     while left:
         lowest = left[-1].sequence
@@ -132,23 +127,32 @@ def _steps(commits: Sequence[CommitSummary], location: str, since: int) -> list[
             if commit.kind == "reconcile":
                 kept = [sequence for sequence in commit.replaces if sequence > since]
                 lowest = min(lowest, commit.sequence - 1, *kept)
-        steps.append(_Step(tuple(reversed(known))))
+        steps.append(TableStep(tuple(reversed(known))))
     return list(reversed(steps))
 
 
-def _changed(
-    context: Context, timeline: Timeline, tail: Tail, location: str, step: _Step
+def refuse_own_columns(location: str, layout: Layout) -> None:
+    """Refuse a table with a column that is called as those that tell of a change."""
+    taken = [name for name in layout.schema.names if name.lower() in CHANGE_COLUMNS.names]
+    if taken:
+        raise InvalidOperation(
+            f"table {location} has a column {taken[0]} of its own, so its changes can't be told: "
+            "rename the column",
+            table=location,
+        )
+
+
+def changes_of(
+    context: Context, timeline: Timeline, tail: Tail, location: str, step: TableStep
 ) -> Program[list[Change]]:
     """What a step did to the table, each file that it removed told in full."""
     commit = step.commit
     touch = commit.tables[location]
     if step.is_net:
-        before = yield from past_at(timeline, step.commits[0].sequence - 1)
+        before = yield from past_at(timeline, step.commits[0].sequence - 1, [location])
         if location not in before.head.tables:
             # It came in with the first of them.
-            after = yield from past_at(timeline, commit.sequence)
-            view = yield from view_at(context, after, location)
-            return [(yield from _whole(view.snapshot))]
+            return [(yield from all_rows(context, timeline, location, commit.sequence))]
         return [(yield from _net(context, timeline, location, before, commit))]
     found = []
     if touch.entered is not None and touch.left is None and touch.published >= 0:
@@ -160,6 +164,13 @@ def _changed(
         if part is not None:
             found.append(part.change)
     return found
+
+
+def all_rows(context: Context, timeline: Timeline, location: str, sequence: int) -> Program[Change]:
+    """All that the table has at a version, as one change."""
+    past = yield from past_at(timeline, sequence, [location])
+    view = yield from view_at(context, past, location)
+    return (yield from _whole(view.snapshot))
 
 
 def _whole(snapshot: TableSnapshot) -> Program[Change]:
@@ -176,7 +187,7 @@ def _net(
     whole, and not of the part of it that is left where what the commit had removed is taken
     out of the sum. Rows that are in both states cancel when the rows are compared.
     """
-    after = yield from past_at(timeline, commit.sequence)
+    after = yield from past_at(timeline, commit.sequence, [location])
     old = yield from view_at(context, before, location)
     new = yield from view_at(context, after, location)
     was = yield from old.snapshot.files()

@@ -21,12 +21,13 @@ NAMES = {
         OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings Snapshot
         StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue TableVersion
         Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
-        UnsupportedFormat UnsupportedTableFeature VersionNotFound connect register_data_source
+        UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
+        register_data_source
     """,
     "lake": """
-        abort attach branch capabilities close create_table delete_ref discover doctor drop_table
-        exists foreach_batch gc guard history on outcome protect read recover refs register
-        rename_table resume root run scan settings snapshot sql table tables tag transaction
+        abort attach branch capabilities changes close create_table delete_ref discover doctor
+        drop_table exists follow foreach_batch gc guard history on outcome protect read recover refs
+        register rename_table resume root run scan settings snapshot sql table tables tag transaction
         transactional transactions unguard unregister
     """,
     "transaction": """

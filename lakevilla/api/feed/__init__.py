@@ -1,0 +1,5 @@
+"""The change feed of a lake, as its users ask for it."""
+
+from lakevilla.api.feed.lake_feed import ChangeFeed
+
+__all__ = ["ChangeFeed"]

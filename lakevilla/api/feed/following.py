@@ -1,0 +1,58 @@
+"""Going on for ever: polls HEAD, tells what is new, and takes in what others have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lakevilla.api.feed.asked import StopSignal
+from lakevilla.api.feed.versions import Teller
+from lakevilla.feed.absorbing import Absorber
+from lakevilla.feed.walk import stretch
+from lakevilla.results import Version
+from lakevilla.store.effects import sleep
+
+
+@dataclass(slots=True)
+class Follower:
+    """How one feed is followed."""
+
+    teller: Teller
+    poll_seconds: float
+    absorb_seconds: float | None
+    stop: StopSignal | None
+
+    def versions(self, position: int) -> Iterator[Version]:
+        """The versions after ``position``, and all that come."""
+        client = self.teller.client
+        clock = client.context.clock
+        absorber = Absorber(client.context, self.teller.chosen)
+        absorb_at = clock.elapsed()
+        while not self._is_stopped():
+            looked = clock.elapsed()
+            if self.absorb_seconds is not None and looked >= absorb_at:
+                absorb_at = looked + self.absorb_seconds
+                client.run_safely(absorber.absorb())  # has looked at HEAD, too
+                held = client.context.held
+            else:
+                held = client.run(client.context.head())
+            if held is not None and held.head.sequence > position:
+                until = held.head.sequence
+                found = client.run(stretch(client.context, held.head, position, until))
+                for version in self.teller.versions(found):
+                    yield version
+                    if self._is_stopped():
+                        return
+                position = until
+            self._wait(looked + self.poll_seconds - clock.elapsed())
+
+    def _is_stopped(self) -> bool:
+        return self.stop is not None and self.stop.is_set()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        if self.stop is not None:
+            self.stop.wait(seconds)
+        else:
+            self.teller.client.run(sleep(seconds))

@@ -1,0 +1,166 @@
+"""``lake.changes`` and ``lake.follow``: what happened to all tables, version by version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from lakevilla.api.arguments import check_flag
+from lakevilla.api.feed.asked import (
+    StopSignal,
+    check_seconds,
+    check_stop,
+    chosen_of,
+    columns_of,
+    main_client,
+    number_of,
+)
+from lakevilla.api.feed.following import Follower
+from lakevilla.api.feed.versions import Teller
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import InvalidOperation
+from lakevilla.feed.chosen import refuse_idle
+from lakevilla.feed.walk import check_kept, stretch
+from lakevilla.results import Version
+
+__all__ = ["ChangeFeed"]
+
+
+class ChangeFeed:
+    """What a lake tells of its commits, and of the rows that they changed."""
+
+    _client: LakeClient
+
+    def changes(
+        self,
+        since: int | datetime,
+        until: int | datetime | None = None,
+        *,
+        tables: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        net: bool = False,
+    ) -> Iterator[Version]:
+        """The versions after ``since``, up to ``until``: each once, in order, with all its tables.
+
+        It is bound to the lake as it is when this is called. If the rows of the tables at
+        ``since`` are known, and each version's ``left`` and ``tables`` are applied, they become
+        those at ``until``. The changes of one table alone: ``txn.changes``.
+
+        Parameters
+        ----------
+        since : int or datetime
+            A global version; it is not told itself. 0 for all that is kept. A time stands for
+            the newest version that is not later.
+        until : int or datetime, optional
+            The last version; the newest if not given.
+        tables : sequence of str, optional
+            Names, or patterns of names and paths with ``*`` and ``?``. Versions that touched
+            none of them are left out. All tables if not given.
+        columns : sequence of str, or Mapping of str to sequence of str, optional
+            For all tables alike, or by table. All columns if not given.
+        net : bool
+            One version for the whole range, of kind ``net``: what is different at its end.
+
+        Raises
+        ------
+        VersionNotFound
+            There is no such version, or it is not kept any more: the message says since when
+            changes can be had. Also when a table of a version is looked at whose files were
+            removed.
+        TableNotFound
+            A name in ``tables`` or ``columns`` is none.
+        InvalidOperation
+            The range is none, or the lake is that of a tag, which is a single state.
+
+        Examples
+        --------
+        >>> lake.run(lambda txn: txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'"))
+        >>> [version] = lake.changes(2)
+        >>> version.version, version.kind, list(version.tables)
+        (3, 'transaction', ['stock'])
+        >>> rows = version.tables["stock"].select(["_change_type", "qty"]).to_pylist()
+        >>> sorted(row["qty"] for row in rows)
+        [4, 5]
+        """
+        client = main_client(self._client, "changes")
+        net = check_flag("net", net)
+        head = client.head()
+        first = number_of(client, head, "changes", "since", since)
+        newest = 0 if head is None else head.sequence
+        last = newest if until is None else number_of(client, head, "changes", "until", until)
+        if first > last:
+            raise InvalidOperation(
+                f"changes: since is global version {first}, and until the older {last}: "
+                "exchange them"
+            )
+        chosen = chosen_of(client, head, tables)
+        teller = Teller(client, chosen, columns_of(client, head, columns))
+        if head is None:
+            return iter(())
+        found = client.run(stretch(client.context, head, first, last))
+        client.run(refuse_idle(head, chosen, found.names))
+        return teller.versions(found, net=net)
+
+    def follow(
+        self,
+        start: int | datetime,
+        *,
+        tables: Sequence[str] | None = None,
+        columns: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+        poll_seconds: float = 1.0,
+        absorb_seconds: float | None = None,
+        stop: StopSignal | None = None,
+    ) -> Iterator[Version]:
+        """As ``changes``, without an end: waits for new versions and yields them.
+
+        Keep the ``version`` of the last one that was dealt with, where its effects are kept: it
+        is ``start`` after a restart, and nothing is missed or told twice. While nothing happens
+        a poll is one request.
+
+        Commits of other clients are told when the next transaction that writes their table, or
+        ``absorb_seconds``, has given them a place in the lake's order.
+
+        Parameters
+        ----------
+        start : int or datetime
+            A global version; those after it are told. A time stands for the newest version that
+            is not later.
+        tables, columns : optional
+            As for ``changes``. A pattern also stands for tables to come.
+        poll_seconds : float
+            How often it looks whether there is something new.
+        absorb_seconds : float, optional
+            How often it takes in what other clients have committed to the tables that it follows:
+            a look at the log of each (at most 256 at a time), and one write if there is something.
+            Never if not given: then it writes nothing.
+        stop : threading.Event, optional
+            Ends the iteration once it is set.
+
+        Raises
+        ------
+        VersionNotFound, TableNotFound, InvalidOperation
+            As ``changes``; also while it runs, if it has fallen behind what is kept.
+
+        Examples
+        --------
+        >>> import threading
+        >>> enough = threading.Event()
+        >>> for version in lake.follow(0, stop=enough):
+        ...     print(version.version, list(version.tables))
+        ...     if version.version == 2:
+        ...         enough.set()
+        1 ['stock']
+        2 ['orders']
+        """
+        client = main_client(self._client, "follow")
+        poll_seconds = check_seconds("poll_seconds", poll_seconds)
+        if absorb_seconds is not None:
+            absorb_seconds = check_seconds("absorb_seconds", absorb_seconds)
+        check_stop(stop)
+        head = client.head()
+        first = number_of(client, head, "follow", "start", start)
+        if head is not None:
+            check_kept(head, first)
+        chosen = chosen_of(client, head, tables)
+        teller = Teller(client, chosen, columns_of(client, head, columns))
+        return Follower(teller, poll_seconds, absorb_seconds, stop).versions(first)

@@ -1,0 +1,111 @@
+"""Versions of the feed, made of the steps of a walk: rows are read when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+import pyarrow as pa
+
+from lakevilla.api.feed.asked import AskedColumns
+from lakevilla.api.history import moment
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import LakeVillaError
+from lakevilla.feed.chosen import Chosen
+from lakevilla.feed.rows import Shapes, rows_of
+from lakevilla.feed.steps import Step, TouchedTable
+from lakevilla.feed.walk import AT_ONCE, Stretch, metadata_of
+from lakevilla.results import Version
+
+
+class ChangedTables(Mapping[str, pa.Table]):
+    """The changed rows of a version by table; read at the first look at each, and then kept."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], pa.Table]]) -> None:
+        self._readers = readers
+        self._read: dict[str, pa.Table] = {}
+
+    def __getitem__(self, name: str) -> pa.Table:
+        found = self._read.get(name)
+        if found is None:
+            found = self._read[name] = self._readers[name]()
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __repr__(self) -> str:
+        """The names alone: whoever prints a version reads no rows."""
+        return f"<changes of {', '.join(self._readers) or 'no table'}>"
+
+
+class Teller:
+    """Makes versions of steps.
+
+    Parameters
+    ----------
+    client : LakeClient
+    chosen : Chosen
+        The tables that are followed.
+    columns : AskedColumns
+    """
+
+    def __init__(self, client: LakeClient, chosen: Chosen, columns: AskedColumns) -> None:
+        self.client = client
+        self.chosen = chosen
+        self.columns = columns
+        self._shapes = Shapes()
+
+    def versions(self, stretch: Stretch, *, net: bool = False) -> Iterator[Version]:
+        """The versions of a stretch, oldest first.
+
+        Raises
+        ------
+        VersionNotFound
+            gc has been quicker.
+        """
+        steps = stretch.steps(self.chosen, self._shapes.changed, net=net)
+        while some := list(islice(steps, AT_ONCE)):
+            found = self.client.run(metadata_of(self.client.context, some))
+            for step, metadata in zip(some, found, strict=True):
+                if isinstance(metadata, LakeVillaError):
+                    raise metadata
+                yield self._version(stretch, step, metadata)
+
+    def _version(self, stretch: Stretch, step: Step, metadata: Mapping[str, str]) -> Version:
+        commit, names = step.commit, stretch.names
+        tables = sorted(step.tables, key=lambda table: names[table.location])
+        readers = {
+            names[table.location]: self._reader(stretch, step, table)
+            for table in tables
+            if table.is_there
+        }
+        return Version(
+            version=commit.sequence,
+            since=step.since,
+            timestamp=moment(commit.timestamp_ms),
+            txn_id=None if step.net or commit.kind == "foreign" else commit.txn,
+            kind="net" if step.net else commit.kind,
+            metadata={} if step.net else metadata,
+            tables=ChangedTables(readers),
+            entered=tuple(names[table.location] for table in tables if table.enters),
+            left=tuple(names[table.location] for table in tables if table.leaves),
+            uris={names[t.location]: self.client.uri_of(t.location) for t in tables},
+        )
+
+    def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], pa.Table]:
+        client, shapes = self.client, self._shapes
+        columns = self.columns.of(table.location)
+
+        def read() -> pa.Table:
+            return client.run(
+                rows_of(client.context, stretch.timeline, shapes, step, table, columns)
+            )
+
+        return read

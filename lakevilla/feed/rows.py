@@ -1,0 +1,118 @@
+"""The rows that a step of the feed changed in one table, in the columns of that very version."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.engines.base import projection
+from lakevilla.errors import VersionNotFound
+from lakevilla.feed.steps import Step, TouchedTable
+from lakevilla.formats.base import Change
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.history import Timeline
+from lakevilla.lake.context import Context
+from lakevilla.lake.past import past_at, recorded, view_at
+from lakevilla.lake.table_log import open_tail, probe
+from lakevilla.operations.changed_rows import CHANGE_COLUMNS, Reading, changed_rows, stamped
+from lakevilla.operations.changes import all_rows, changes_of, refuse_own_columns
+from lakevilla.store.effects import Program
+
+#: Layouts that are kept; a table's costs its log.
+_MOST_LAYOUTS = 256
+
+
+@dataclass(slots=True)
+class Shapes:
+    """What is known of the tables' columns, from step to step of one walk.
+
+    ``changed`` is by location the last commit that may have changed them; ``layouts`` are kept
+    with that number. Threads may share it: a lost update costs a look at a log.
+    """
+
+    changed: dict[str, int] = field(default_factory=dict)
+    layouts: OrderedDict[str, tuple[int, Layout]] = field(default_factory=OrderedDict)
+
+    def keep(self, table: TouchedTable, layout: Layout) -> None:
+        self.layouts[table.location] = table.shape, layout
+        while len(self.layouts) > _MOST_LAYOUTS:
+            self.layouts.popitem(last=False)
+
+
+def rows_of(
+    context: Context,
+    timeline: Timeline,
+    shapes: Shapes,
+    step: Step,
+    table: TouchedTable,
+    columns: Sequence[str] | None,
+) -> Program[pa.Table]:
+    """The changed rows, with the columns that tell of the change.
+
+    Raises
+    ------
+    VersionNotFound
+        What tells them was removed.
+    InvalidOperation
+        The table has other columns.
+    """
+    location, sequence = table.location, step.commit.sequence
+    try:
+        layout = yield from _layout(context, timeline, shapes, step, table)
+        changes = yield from _changes(context, timeline, step, table)
+        reading = Reading(context, location, layout, columns, None)
+        parts: list[pa.Table] = []
+        for change in changes:
+            rows = yield from changed_rows(reading, change)
+            parts.extend(stamped(rows, step.commit))
+    except VersionNotFound as error:
+        why = error.message.partition("; ask for")[0]
+        raise VersionNotFound(
+            f"what global version {sequence} changed in table {location} can't be had any more: "
+            f"{why}; later versions may be: read the table, and go on from the version read",
+            table=location,
+        ) from error
+    schema = pa.schema([*projection(layout, columns), *CHANGE_COLUMNS])
+    return pa.Table.from_batches([], schema) if not parts else pa.concat_tables(parts)
+
+
+def _layout(
+    context: Context, timeline: Timeline, shapes: Shapes, step: Step, table: TouchedTable
+) -> Program[Layout]:
+    """The table's columns at the step's version."""
+    shape, layout = shapes.layouts.get(table.location, (None, None))
+    if layout is None or shape != table.shape:
+        past = yield from past_at(timeline, step.commit.sequence, [table.location])
+        view = yield from view_at(context, past, table.location)
+        layout = view.snapshot.layout
+        refuse_own_columns(table.location, layout)
+        shapes.keep(table, layout)
+    return layout
+
+
+def _changes(
+    context: Context, timeline: Timeline, step: Step, table: TouchedTable
+) -> Program[list[Change]]:
+    location, commit = table.location, step.commit
+    if len(table.commits) > 1:
+        if table.enters:
+            return [(yield from all_rows(context, timeline, location, commit.sequence))]
+        tail = yield from open_tail(context, location, missing_ok=True)
+        return (yield from changes_of(context, timeline, tail, location, table.as_step))
+    [own] = table.commits
+    if own.kind == "transaction" and not table.enters:
+        part = (yield from recorded(context, own)).tables.get(location)  # and no look at the log
+        found = [] if part is None else [part.change]
+    else:
+        tail = yield from open_tail(context, location, missing_ok=True)
+        if tail.tip < own.tables[location].published:
+            tail = yield from probe(context, tail)
+        found = yield from changes_of(context, timeline, tail, location, table.as_step)
+    if step.net:
+        # A difference has no row that was changed twice: all come and go.
+        found = [msgspec.structs.replace(change, change_files=()) for change in found]
+    return found

@@ -1,0 +1,142 @@
+"""The feed after vacuum and gc: the right rows, or an error that says where to go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.global_log import head
+from tests.contract.feed.mirror import Mirror, state_at
+from tests.support.places import Place
+
+SETTINGS = lv.Settings(outcome_retention_seconds=600, max_age_seconds=600)
+
+
+@pytest.fixture
+def lake(shared_place: Place) -> Iterator[lv.Lake]:
+    with shared_place.connect(settings=SETTINGS) as lake:
+        lake.create_table("a", [{"id": i, "n": 0} for i in range(3)])
+        lake.create_table("b", [{"id": 0, "n": 0}])
+        yield lake
+
+
+def vacuum(place: Place, lake: lv.Lake, table: str) -> None:
+    """All that the newest state does not need is deleted."""
+    then = time.time() - 30 * 24 * 3600
+    for path in (Path(place.root) / table).rglob("*.parquet"):
+        os.utime(path, (then, then))
+    lake.table(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def test_files_that_were_vacuumed_are_an_error_of_their_table_and_version_alone(
+    lake: lv.Lake, shared_place: Place
+) -> None:
+    def both(txn: lv.Transaction) -> None:
+        txn.update("a", {"n": "n + 1"}, where="true")
+        txn.append("b", [{"id": 1, "n": 0}])
+
+    lake.run(both)
+    lake.run(lambda txn: txn.append("b", [{"id": 2, "n": 0}]))
+    expected = state_at(lake)
+    vacuum(shared_place, lake, "a")
+    with shared_place.connect(settings=SETTINGS) as other:
+        versions = list(other.changes(0))
+        assert [v.version for v in versions] == [1, 2, 3, 4]
+        for version in (versions[0], versions[2]):
+            with pytest.raises(lv.VersionNotFound, match=f"version {version.version} changed in"):
+                version.tables["a"]
+        # The other table of the very version, and what came later, are there.
+        assert versions[2].tables["b"]["id"].to_pylist() == [1]
+        assert Mirror(3, state_at(other, 3)).apply_all(other.changes(3)).tables == expected
+
+
+class LaterClock:
+    """A clock that can be set forward."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def now(self) -> float:
+        return datetime.now(UTC).timestamp() + self.ahead_seconds
+
+    def elapsed(self) -> float:
+        return self.now()
+
+
+def test_history_that_was_let_go_is_an_error_that_names_the_first_version(
+    lake: lv.Lake, shared_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head, "PAGE_LENGTH", 4)
+    monkeypatch.setattr(head, "COMMITS_IN_HEAD", 8)
+    clock = LaterClock()
+    lake._client.context.clock = clock
+
+    def append(count: int) -> None:
+        for number in range(count):
+            lake.run(lambda txn, n: txn.append("b", [{"id": n, "n": 0}]), number)
+
+    append(10)
+    with shared_place.connect() as slow:
+        feed = slow.follow(0, poll_seconds=0.01)
+        mirror = Mirror()
+        mirror.apply(next(feed))
+        first = lake.history(1)[0].version
+        clock.ahead_seconds = 3600
+        append(12)
+        lake.gc()  # takes what is published out of HEAD's pending
+        lake.gc()  # and then its history may go
+        for client in (lake, slow):
+            for ask in (client.changes, client.follow):
+                with pytest.raises(lv.VersionNotFound, match=f"had since version {first};"):
+                    ask(first - 1)
+            assert [v.version for v in client.changes(first)] == list(range(13, 25))
+        assert (first, lake.history(1)[0].version) == (12, 24)
+        # The one that was asleep knows of them, and is told what is there, or that it is not.
+        try:
+            for version in feed:
+                mirror.apply(version)
+                if version.version == 24:
+                    break
+        except lv.VersionNotFound:
+            assert mirror.version < first
+        assert mirror.versions == list(range(1, mirror.version + 1))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_was_cleaned_up_the_result_is_right_or_an_error(
+    lake: lv.Lake, shared_place: Place, seed: int
+) -> None:
+    clock = LaterClock()
+    lake._client.context.clock = clock
+    states = {2: state_at(lake)}
+    for number in range(8):
+
+        def change(txn: lv.Transaction, number: int = number) -> None:
+            txn.update("a", {"n": "n + 1"}, where=f"id = {(number + seed) % 3}")
+            txn.append("b", [{"id": number, "n": 0}])
+
+        lake.run(change)
+        states[lake.history(1)[0].version] = state_at(lake)
+        if number % 3 == seed:
+            vacuum(shared_place, lake, "a")
+        if number == 5:
+            clock.ahead_seconds = 3600
+            lake.gc()
+    right = 0
+    with shared_place.connect(settings=SETTINGS) as other:
+        for since, before in states.items():
+            for net in (False, True):
+                mirror = Mirror(since, dict(before))
+                try:
+                    mirror.apply_all(other.changes(since, net=net))
+                except lv.VersionNotFound:
+                    continue
+                assert mirror.tables == states[max(states)]
+                right += 1
+    assert right >= 2

@@ -1,0 +1,193 @@
+"""``lake.follow``: goes on for ever, and from where it has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+import lakevilla as lv
+from tests.contract.feed.mirror import Mirror, check
+from tests.support.places import Place
+from tests.support.stores import interrupted, is_head, unpublished
+
+
+@pytest.fixture
+def lake(shared_place: Place) -> Iterator[lv.Lake]:
+    with shared_place.connect() as lake:
+        yield lake
+
+
+def until(versions: Iterator[lv.Version], last: int) -> list[lv.Version]:
+    found = []
+    for version in versions:
+        found.append(version)
+        if version.version >= last:
+            return found
+    raise AssertionError("it has ended")
+
+
+def append(lake: lv.Lake, table: str, number: int) -> None:
+    lake.run(lambda txn: txn.append(table, [{"id": number}]))
+
+
+def test_it_waits_for_what_comes_and_goes_on_where_it_ended(lake: lv.Lake) -> None:
+    lake.create_table("a", [{"id": 0}])
+    feed = lake.follow(0, poll_seconds=0.01)
+    assert [v.version for v in islice(feed, 1)] == [1]
+    later = threading.Timer(0.1, append, (lake, "a", 1))
+    later.start()
+    assert next(feed).version == 2
+    append(lake, "a", 2)
+    append(lake, "a", 3)
+    assert next(feed).version == 3
+    feed.close()
+    again = lake.follow(3, poll_seconds=0.01)
+    assert next(again).tables["a"]["id"].to_pylist() == [3]
+
+
+def test_it_begins_before_the_lake_does(lake: lv.Lake) -> None:
+    feed = lake.follow(0, poll_seconds=0.01)
+    stop = threading.Event()
+    found: list[int] = []
+
+    def read() -> None:
+        found.extend(version.version for version in islice(feed, 1))
+        stop.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    lake.create_table("a", [{"id": 0}])
+    reader.join(60)
+    assert (found, stop.is_set()) == ([1], True)
+
+
+def test_it_stops_when_it_is_told_to_at_once(lake: lv.Lake) -> None:
+    lake.create_table("a", [{"id": 0}])
+    append(lake, "a", 1)
+    stop = threading.Event()
+    seen = []
+    for version in lake.follow(0, poll_seconds=3600, stop=stop):
+        seen.append(version.version)
+        stop.set()
+    assert seen == [1]
+    # While it waits for a version, too.
+    stop.clear()
+    threading.Timer(0.1, stop.set).start()
+    began = time.monotonic()
+    assert list(lake.follow(2, poll_seconds=3600, stop=stop)) == []
+    assert time.monotonic() - began < 60
+
+
+def test_only_some_tables_and_those_to_come(lake: lv.Lake) -> None:
+    lake.create_table("a", [{"id": 0}])
+    feed = lake.follow(0, tables=["s/*"], poll_seconds=0.01)
+    lake.create_table("s/b", [{"id": 0}])
+    append(lake, "a", 1)
+    assert [(v.version, list(v.tables)) for v in until(feed, 2)] == [(2, ["s/b"])]
+    append(lake, "s/b", 1)
+    assert next(feed).version == 4
+    lake.rename_table("a", "s/a")
+    append(lake, "s/a", 2)
+    found = until(feed, 6)
+    assert [(v.version, list(v.tables)) for v in found] == [(5, ["s/a"]), (6, ["s/a"])]
+
+
+def test_a_followed_table_is_the_same_under_another_name(lake: lv.Lake) -> None:
+    lake.create_table("a", [{"id": 0}])
+    feed = lake.follow(0, tables=["a"], poll_seconds=0.01)
+    assert next(feed).version == 1
+    lake.rename_table("a", "b")
+    append(lake, "b", 1)
+    assert [(v.version, list(v.tables)) for v in until(feed, 3)] == [(2, ["b"]), (3, ["b"])]
+
+
+def test_other_clients_commits_are_taken_in_by_the_follower_itself(
+    lake: lv.Lake, shared_place: Place
+) -> None:
+    lake.create_table("a", [{"id": 0}])
+    lake.create_table("b", [{"id": 0}])
+    shared_place.write("a", [{"id": 7}])
+    shared_place.write("b", [{"id": 8}])
+    feed = lake.follow(2, tables=["a"], poll_seconds=0.01, absorb_seconds=0.01)
+    first = next(feed)
+    assert (first.kind, first.tables["a"]["id"].to_pylist()) == ("foreign", [7])
+    shared_place.write("a", [{"id": 9}])
+    assert next(feed).tables["a"]["id"].to_pylist() == [9]
+    # What is not followed is left for the next transaction.
+    assert [entry.tables for entry in lake.history(2)] == [("a",), ("a",)]
+    check(lake, Mirror().apply_all(lake.changes(0)))
+
+
+def test_absorbing_leaves_what_makes_a_decided_commit_unfit_to_its_replay(
+    local_place: Place,
+) -> None:
+    """Nothing is lost or told twice: the follower takes in what fits, publishing the rest."""
+    with local_place.connect() as lake, local_place.connect() as other:
+        lake.create_table("bank", [{"id": 0, "balance": 1}])
+        with unpublished(lake), lake.transaction() as txn:
+            txn.update("bank", {"balance": "balance * 10"}, where="id = 0")
+        local_place.delta("bank").update({"balance": "balance + 1"}, predicate="id = 0")
+        mirror = Mirror()
+        feed = other.follow(0, poll_seconds=0.01, absorb_seconds=0.01)
+        for version in islice(feed, 2):
+            mirror.apply(version)
+        assert mirror.versions == [1, 2]
+        stop = threading.Timer(0.05, lambda: other.recover())
+        stop.start()
+        mirror.apply(next(feed))
+        stop.join()
+        check(lake, mirror)
+        assert lake.read("bank")["balance"].to_pylist() == [20]
+        assert lake.history(1)[0].kind == "reconcile"
+
+
+def test_a_lost_race_of_absorbing_is_tried_again(lake: lv.Lake, shared_place: Place) -> None:
+    lake.create_table("a", [{"id": 0}])
+    lake.create_table("b", [{"id": 0}])
+    shared_place.write("a", [{"id": 7}])
+    with shared_place.connect() as other:
+        feed = other.follow(2, poll_seconds=0.01, absorb_seconds=3600)
+        with interrupted(other, is_head, lambda: append(lake, "b", 1)):
+            found = until(feed, 4)
+    assert [(v.version, v.kind, list(v.tables)) for v in found] == [
+        (3, "transaction", ["b"]),
+        (4, "foreign", ["a"]),
+    ]
+
+
+def test_guarded_tables_and_tables_that_cannot_be_read_do_not_stop_it(
+    local_place: Place,
+) -> None:
+    with local_place.connect() as lake:
+        for name in ("a", "b", "guarded"):
+            lake.create_table(name, [{"id": 0}])
+        lake.guard("guarded")
+        start = lake.history(1)[0].version
+        entry = lake.root + f"/b/_delta_log/{1:020}.json"
+        with open(entry, "w") as torn:
+            torn.write('{"add": {"path"')
+        local_place.write("a", [{"id": 7}])
+        with local_place.connect() as other:
+            feed = other.follow(start, poll_seconds=0.01, absorb_seconds=0.01)
+            assert next(feed).tables["a"]["id"].to_pylist() == [7]
+
+
+def test_eight_followers_of_one_lake_agree(lake: lv.Lake) -> None:
+    lake.create_table("a", [{"id": 0}])
+    seen: dict[int, list[int]] = {number: [] for number in range(8)}
+
+    def follow(number: int) -> None:
+        seen[number] = [v.version for v in until(lake.follow(0, poll_seconds=0.01), 6)]
+
+    readers = [threading.Thread(target=follow, args=(number,)) for number in seen]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 6):
+        append(lake, "a", number)
+    for reader in readers:
+        reader.join(120)
+    assert all(versions == list(range(1, 7)) for versions in seen.values())
