@@ -49,7 +49,7 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
 from lakevilla.lake.refs.kept import KeptByRefs, kept_of
-from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.table_log import entry_at, refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.base import ObjectInfo
@@ -229,7 +229,7 @@ def _not_named(
     head: Head | None,
 ) -> Program[list[ObjectInfo]]:
     """The files of the table that no state of it names."""
-    lives = yield from Lives.of(head)
+    lives = yield from BranchLives.of(head)
     # What is named and not listed may lie here all the same, under another spelling.
     bases = {key.rsplit("/", 1)[-1] for key in named - there}
     return [
@@ -296,7 +296,7 @@ def _began(head: Head | None, records: Iterable[ObjectInfo]) -> list[float]:
     return [started_at(txn) for txn in ids if head is None or not head.is_fenced(txn)]
 
 
-def _is_hidden(path: str, lives: Lives) -> bool:
+def _is_hidden(path: str, lives: BranchLives) -> bool:
     """Whether a file is in a directory that others keep their own things in.
 
     Those begin with ``_`` or ``.``; but a partition column may too. A part without a name

@@ -18,7 +18,7 @@ from lakevilla.global_log.head import NOWHERE, Head, TableState, successor
 from lakevilla.global_log.repo import check_lake, load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.kept import refuse_kept
-from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.publishing.publish import publish_table
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, delete, list_objects, parallel
@@ -44,7 +44,7 @@ def delete_data(context: Context, location: str) -> Program[None]:
     yield from load_tables(head)
     nested = nested_tables(location, [info.key for info in listed], head)
     # A branch may have made a table of its own there: its files are not this one's.
-    lives = yield from Lives.of(head)
+    lives = yield from BranchLives.of(head)
     keys = [
         info.key
         for info in listed

@@ -41,7 +41,7 @@ class AskedColumns:
 def main_client(client: LakeClient, verb: str) -> LakeClient:
     """The client, if it is bound to no ref. Raises ``InvalidOperation``."""
     if client.at is None:
-        return client
+        return client.main(verb)  # refused on a branch
     raise InvalidOperation(
         f"{verb}: {client.at.base.kind} {client.at.name!r} is one state of the lake and has no "
         f'later versions: lake.on("main").{verb}({client.at.base.sequence}) has those that came '

@@ -12,14 +12,14 @@ from lakevilla.store.effects import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class BranchLives:
     """The lives that the refs of a HEAD own, and how far HEAD has come."""
 
     owned: frozenset[str]
     replacement: int
 
     @classmethod
-    def of(cls, head: Head | None) -> Program[Lives]:
+    def of(cls, head: Head | None) -> Program[BranchLives]:
         """Those of a HEAD, whose refs are fetched for it; of no HEAD, none that are known."""
         yield from load_refs(head)
         if head is None:

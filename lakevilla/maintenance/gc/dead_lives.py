@@ -17,7 +17,7 @@ from lakevilla.global_log.repo import load_head, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_directory
 from lakevilla.lake.refs.kept import kept_by
-from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.store.effects import Program, list_objects
 from lakevilla.store.home import HOMES_PREFIX, at_home
 
@@ -35,7 +35,7 @@ def left_of_branches(
     HEADs, which go after them.
     """
     of: dict[str, list[str]] = {}
-    lives = yield from Lives.of(head)
+    lives = yield from BranchLives.of(head)
     for key in listed:
         life = key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0]
         if lives.is_dead(life):

@@ -14,7 +14,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.file_names import branch_of
 from lakevilla.lake.fitness import needed_files, unpublished
 from lakevilla.lake.refs.kept import kept_by
-from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.maintenance.gc.dead_lives import left_of_branches
 from lakevilla.maintenance.gc.listing import Listing, named_pages
@@ -90,7 +90,7 @@ def _orphans(
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
     nested = nested_tables(location, (), head)
-    lives = yield from Lives.of(head)
+    lives = yield from BranchLives.of(head)
     candidates = {
         path
         for path, txn in files
@@ -120,7 +120,7 @@ def _orphans(
     return [] if kept.lost else sorted(orphans - kept.keys)
 
 
-def _is_nobodys(head: Head, lives: Lives, path: str, txn: str) -> bool:
+def _is_nobodys(head: Head, lives: BranchLives, path: str, txn: str) -> bool:
     """Whether nobody will commit a file any more. All that a branch has written is its own."""
     life = branch_of(path)
     return head.is_fenced(txn) if life is None else lives.is_dead(life)

@@ -8,7 +8,7 @@ from typing import Any
 from lakevilla.errors import RefNotFound
 from lakevilla.global_log import refs, repo
 from lakevilla.lake import table_log
-from lakevilla.lake.refs.lives import Lives
+from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.tail import Tail
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import dead_lives
@@ -61,15 +61,15 @@ def branch_follows_logs() -> Iterator[None]:
         yield
 
 
-def _none_owned(_: Any, head: Any) -> Program[Lives]:
+def _none_owned(_: Any, head: Any) -> Program[BranchLives]:
     yield from ()
-    return Lives(frozenset(), -1 if head is None else head.replacement)
+    return BranchLives(frozenset(), -1 if head is None else head.replacement)
 
 
 @planted(for_histories=False)
 def gc_knows_no_lives() -> Iterator[None]:
     """Gc takes the directories of all branches for those of branches that have ended."""
-    with attribute(Lives, "of", classmethod(_none_owned)):
+    with attribute(BranchLives, "of", classmethod(_none_owned)):
         yield
 
 

@@ -26,9 +26,9 @@ NAMES = {
     """,
     "lake": """
         abort attach branch capabilities changes close create_table delete_ref discover doctor
-        drop_table exists follow foreach_batch gc guard history on outcome protect read recover refs
-        register rename_table resume root run scan settings snapshot sql table tables tag transaction
-        transactional transactions unguard unregister
+        drop_table exists follow foreach_batch gc guard history on outcome protect read recover
+        refs register rename_table resume root run scan settings snapshot sql table tables tag
+        transaction transactional transactions unguard unregister
     """,
     "transaction": """
         abort alter append changes commit create_table delete drop_table id merge operations
