@@ -32,7 +32,7 @@ from lakevilla.global_log.repo import HeldHead, load_tables
 from lakevilla.global_log.rules import Rule
 from lakevilla.lake.net_change import NetChange, net_change
 from lakevilla.lake.row_changes import Verdict, judge, still_fits
-from lakevilla.lake.table_log import open_tail, probe, refresh
+from lakevilla.lake.table_log import open_tail, opened_again, probe, refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
 from lakevilla.phases import during
@@ -159,7 +159,15 @@ def _table(
     if state is not None and state.published > tail.tip:
         tail = yield from open_tail(txn.context, location, missing_ok=True)
         tail = yield from probe(txn.context, tail)
+        if state.published > tail.tip:
+            # What comes next is gone, and HEAD knows of more: nobody but the store can tell.
+            tail = yield from opened_again(txn.context, tail)
         found.tails[location] = tail
+        if state.published > tail.tip:
+            found.conflict = conflict(
+                txn, location, "its log ends before what HEAD tells of: another client removes it"
+            )
+            return None
     new = yield from _new_view(txn, head, location, tail, found)
     if new is None:
         return None

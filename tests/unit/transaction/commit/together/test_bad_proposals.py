@@ -182,10 +182,10 @@ def test_ten_thousand_that_say_nothing_hide_others_and_stop_nobody(lake: MemoryL
     assert late.asked_for(Get, INBOX_PREFIX) == [], "HEAD has passed them"
 
 
-# ------------------------------------------------------- of what it names something is missing
+# ------------------------------------------------------- of what it names something is gone
 
 
-def missing(lake: MemoryLake, prefix: str) -> None:
+def delete(lake: MemoryLake, prefix: str) -> None:
     for key in lake.keys(prefix):
         del lake.store.objects[key]
 
@@ -201,7 +201,7 @@ def test_a_commit_object_that_is_gone_is_published_by_whoever_has_read_the_propo
     lake: MemoryLake,
 ) -> None:
     owner = proposing(lake.peer(), 7)
-    missing(lake, commit_object_of(lake))
+    delete(lake, commit_object_of(lake))
     proposing(lake.peer(), 8).finish()
     assert owner.finish().versions == {"a": lake.version("a")}
     assert lake.ids("a") == [0, 1, 7, 8]
@@ -211,7 +211,7 @@ def test_a_commit_object_that_is_gone_is_void_where_its_leader_has_died(
     lake: MemoryLake,
 ) -> None:
     owner = proposing(lake.peer(), 7)
-    missing(lake, commit_object_of(lake))
+    delete(lake, commit_object_of(lake))
     proposing(lake.peer(), 8).until(HEAD).step()
     assert lake.head.crowd == 2
     report = lake.recover()
