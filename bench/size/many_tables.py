@@ -3,7 +3,7 @@
 Ten tables are real; HEAD lists the others with an id and a version, as ``register`` would, and
 nothing in their directories is ever asked for. After so many commits of two tables each: the size
 of HEAD and of its leaves, the requests of a new client that opens a transaction, reads one table
-and commits to two, and those of one that has just committed there.
+and commits to two, those of one that has just committed there, and of one that tags all tables.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ COMMITS = 140
 #: What a step is called in a result.
 OPEN, FIRST_READ = "open a transaction", "then read a table, cold"
 FIRST_COMMIT, COMMIT = "first commit to 2 tables", "commit to 2 tables"
+TAG = "tag the lake"
 
 
 def location(number: int) -> str:
@@ -127,6 +128,11 @@ def measure(run: Run) -> None:
             for repeat in range(run.number("repeats")):
                 run.advance(f"{count:,} tables, new client {repeat + 1}")
                 _new_client(run, count, root, real[5], pair)
+            lake.tag("first", absorb=[])  # which gives HEAD its format
+            for repeat in range(run.number("repeats")):
+                run.advance(f"{count:,} tables, tag {repeat + 1}")
+                # The logs of most tables are not there: none is looked at.
+                _step(run, count, TAG, lake, partial(lake.tag, f"tag-{repeat}", absorb=[]))
             commits = 2 * (1 + run.number("commits") + 2 * run.number("repeats"))
             rows = sum(rows_in(f"{root}/{table}", options) for table in real)
             run.check(

@@ -76,9 +76,9 @@ class Refs(Generic[Frame]):
 
         Examples
         --------
-        >>> lake.tag("closing", metadata={"by": "finance"}).version
-        2
-        >>> lake.run(lambda txn: txn.delete("stock")).rows_deleted
+        >>> lake.tag("closing", metadata={"by": "finance"}).metadata
+        {'by': 'finance'}
+        >>> lake.run(lambda txn: txn.delete("stock", where="true")).rows_deleted
         1
         >>> lake.on("closing").read("stock").to_pylist()
         [{'sku': 'tea', 'qty': 5}]

@@ -123,7 +123,7 @@ def _hint(context: Context, location: str, siblings: Sequence[str]) -> str:
         return _connect(catalog)
     known += [name for name in in_catalogs if name.partition(".")[0] in context.connected]
     noted = set() if context.held is None else set(context.held.head.tables.at_hand())
-    near = _near(location, [*known, *(place for place in siblings if place not in noted)])
+    near = near_names(location, [*known, *(place for place in siblings if place not in noted)])
     return f"did you mean {', '.join(near)}? {LISTED}" if near else LISTED
 
 
@@ -155,7 +155,7 @@ def _in_catalogs(context: Context) -> Iterator[str]:
             yield name_in_catalog(state.catalog)
 
 
-def _near(location: str, known: Sequence[str]) -> list[str]:
+def near_names(location: str, known: Sequence[str]) -> list[str]:
     """What is called so but for slashes and dots, or ends so, or is spelt nearly so."""
     plain = {name: name.strip("/").replace("/", ".").lower() for name in known}
     wanted = location.strip("/").replace("/", ".").lower()

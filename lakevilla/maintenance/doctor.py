@@ -65,7 +65,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     known = {finding.key for finding in findings if finding.key is not None}
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
-    findings.extend((yield from look_at_refs(context, head)))
+    findings.extend((yield from look_at_refs(context, head, files=files is not None)))
     if files is not None:
         reported = {(finding.table, finding.kind, finding.key) for finding in findings}
         findings.extend(

@@ -67,6 +67,8 @@ def _looked_at(
 ) -> Program[list[str]]:
     """The tables whose logs are looked at."""
     if absorb is not None:
+        if not absorb:
+            return []  # however many tables there are
         return sorted((yield from fitting(head.tables, head.names, "absorb", absorb)))
     if tables is not None:
         found = sorted((yield from fitting(head.tables, head.names, "tables", tables)))

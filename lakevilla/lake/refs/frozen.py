@@ -16,7 +16,9 @@ from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.bases import Base, head_of, load_base_tables
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
 from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
+from lakevilla.lake.missing_tables import near_names
 from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, pending_parts
@@ -59,10 +61,10 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
     yield from load_base_tables(base, [location])
     state = base.tables.get(location)
     if state is None or state.dropped:
-        yield from open_tail(context, location)  # a wrong name is told what may be meant
         raise TableNotFound(
             f"table {location} is not in {base.kind} {base.name!r}: it was not in the lake at "
-            f"global version {base.sequence}, or was left out of the {base.kind}",
+            f"global version {base.sequence}, or was left out of the {base.kind}"
+            f"{_meant(base, location)}",
             table=location,
         )
     try:
@@ -79,6 +81,33 @@ def not_kept(base: Base, location: str, why: str) -> VersionNotFound:
         "clients' clean-up knows no tags (docs/tags.md tells what each of them leaves)",
         table=location,
     )
+
+
+def not_kept_now(
+    context: Context, frozen: Frozen, error: VersionNotFound
+) -> Program[VersionNotFound]:
+    """That error, or that the ref was deleted since it was looked up: then nothing keeps it."""
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head, [frozen.name])
+    entry = None if head is None else head.refs.get(frozen.name)
+    if entry is not None and entry.base.sequence == frozen.base.sequence:
+        return error
+    kind = frozen.base.kind
+    return VersionNotFound(
+        f"table {error.table} can't be read in {kind} {frozen.name!r} any more: the {kind} was "
+        "deleted since it was opened, and nothing keeps its state",
+        table=error.table,
+    )
+
+
+def _meant(base: Base, location: str) -> str:
+    """What may be meant by a name that a base does not have."""
+    tables = base.tables.at_hand()
+    there = {place for place, state in tables.items() if not state.dropped}
+    names = [name for name, place in base.names.at_hand().items() if place in there]
+    near = near_names(location, [*names, *sorted(there)])
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 def frozen_views(

@@ -24,7 +24,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.ids import is_by_entry
 from lakevilla.lake.own_versions import own_view
 from lakevilla.lake.past import view_at
-from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.lake.refs.frozen import frozen_view, not_kept_now
 from lakevilla.lake.table_log import known_tail, open_tail, probe
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import View, build_view
@@ -326,7 +326,10 @@ def _past_view(txn: TransactionState, location: str) -> Program[View]:
         return (yield from view_at(txn.context, txn.bound.past, location))
     own, frozen, until = txn.bound.own, txn.bound.frozen, None
     if frozen is not None:
-        until = yield from frozen_view(txn.context, frozen.base, location)
+        try:
+            until = yield from frozen_view(txn.context, frozen.base, location)
+        except VersionNotFound as error:
+            raise (yield from not_kept_now(txn.context, frozen, error)) from error
         if own is None:
             return until
     assert own is not None

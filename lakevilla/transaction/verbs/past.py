@@ -91,4 +91,5 @@ def refuse_missing_files(txn: TransactionState) -> Program[None]:
                 if past is not None:
                     raise not_kept(past, location, why)
                 assert frozen is not None
-                raise refs.not_kept(frozen.base, location, why)
+                error = refs.not_kept(frozen.base, location, why)
+                raise (yield from refs.not_kept_now(txn.context, frozen, error))

@@ -316,11 +316,28 @@ def test_a_tag_is_two_writes_however_many_tables_there_are(tmp_path: Path) -> No
     with lake_of(10, str(tmp_path / "ten"), commits=1) as few:
         few.tag("warm")
         ten = cost(few, lambda: few.tag("one"))
-    with lake_of(20_000, str(tmp_path / "many"), commits=1) as many:
+        assert (ten.put, ten.list) == (2, 0)
+        assert ten.get <= 11  # HEAD, and each log
+        assert cost(few, lambda: few.tag("none", absorb=[])) == Requests(put=2, get=1)
+    with lake_of(100_000, str(tmp_path / "many"), commits=1) as many, lv.connect(many.root) as new:
         many.tag("warm")
+        before = sizes_of(many)
         assert cost(many, lambda: many.tag("one")) == Requests(put=2, get=1)
-    assert (ten.put, ten.list) == (2, 0)
-    assert ten.get <= 11  # HEAD, and each log
+        assert cost(many, lambda: many.tag("none", absorb=[])) == Requests(put=2, get=1)
+        # One that knows nothing but HEAD fetches no leaf for it either.
+        assert cost(new, lambda: new.tag("two")) == Requests(put=2, get=1)
+        written = {key: size for key, size in sizes_of(many).items() if before.get(key) != size}
+        assert {Path(key).parts[:2] for key in written} == {
+            ("_lakevilla", "HEAD.json"),
+            ("_lakevilla", "bases"),
+        }
+        assert max(written.values()) < 64 * 1024  # of lists of leaves, not of tables
+
+
+def sizes_of(lake: lv.Lake) -> dict[str, int]:
+    root = Path(lake.root)
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.stat().st_size for path in files}
 
 
 def test_reading_at_a_tag_costs_no_look_at_what_came_later(lake: lv.Lake) -> None:
@@ -376,3 +393,50 @@ def test_what_is_no_name_of_a_ref_is_refused(lake: lv.Lake, name: Any) -> None:
     lake.tag("closing")
     with pytest.raises(lv.InvalidOperation, match="on takes the name of a ref"):
         lake.on(name)
+
+
+def test_a_name_of_later_is_not_offered_for_one_of_then(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("closing")
+    lake.rename_table("stock", "goods")
+    lake.run(lambda txn: txn.append("goods", [{"sku": "jam", "qty": 1}]))
+    then = lake.on("closing")
+    assert quantities(then) == [5]
+    with pytest.raises(lv.TableNotFound, match=r"goods is not in tag 'closing'.* of the tag$"):
+        then.read("goods")
+    with pytest.raises(lv.TableNotFound, match="did you mean sales/orders"):
+        then.read("orders")
+
+
+def test_who_reads_at_a_tag_that_was_deleted_is_told_so(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.tag("closing")
+    then = lake.on("closing")
+    change(lake)
+    lake.delete_ref("closing")
+    assert quantities(then) == [5]  # nobody has cleaned up yet
+    clean_up(lake)
+    with pytest.raises(lv.VersionNotFound, match="'closing' any more: the tag was deleted"):
+        then.read("stock")
+    lake.tag("closing")  # another one, under the same name
+    with pytest.raises(lv.VersionNotFound, match="'closing' any more: the tag was deleted"):
+        then.read("stock")
+
+
+def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    shop(lake)
+    lake.tag("closing")
+    change(lake)
+    table = local_place.delta("stock")
+    assert table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert lake.doctor().ok  # to look for each file costs a request each
+    (found,) = lake.doctor(files=True).findings
+    assert (found.kind, found.table) == ("ref_lost", "stock")
+    assert "in tag 'closing' any more: data file stock/" in found.message
+    with pytest.raises(lv.VersionNotFound, match="other clients' clean-up knows no tags"):
+        lake.on("closing").read("stock")
+    assert lake.on("closing").read("sales/orders").num_rows == 1
+    clean_up(lake)
+    assert quantities(lake) == [6]
