@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.describe import describe, summed
 from lakevilla.sublogs.operations import Create, Drop, is_blind, tables_read
+from lakevilla.transaction.commit.squash import Squash, squashes
 from lakevilla.transaction.redo.entry import entry_change
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
@@ -16,12 +18,16 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A commit object as it is stored: its name is made of the transaction and the digest."""
+    """A commit object as it is stored: its name is made of the transaction and the digest.
+
+    ``squashes``: on a branch, what goes in the place of older commits with it, by table.
+    """
 
     commit: CommitObject
     digest: str
     body: bytes
     life: str = ""
+    squashes: Mapping[str, Squash] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -33,7 +39,8 @@ def seal_commit(txn: TransactionState) -> Program[Sealed]:
     commit = yield from _commit_object(txn)
     digest, body = seal(commit)
     txn.ending.digests.add(digest)
-    return Sealed(commit, digest, body, txn.context.life)
+    found = yield from squashes(txn, commit.tables)
+    return Sealed(commit, digest, body, txn.context.life, found)
 
 
 def tables_written(txn: TransactionState) -> list[str]:

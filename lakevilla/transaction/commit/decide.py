@@ -84,7 +84,13 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
             continue
         before = txn.ending.head_tried
         candidate = Candidate(
-            txn, sealed.commit, sealed.digest, held, held.head.reserved, sealed.body
+            txn,
+            sealed.commit,
+            sealed.digest,
+            held,
+            held.head.reserved,
+            sealed.body,
+            sealed.squashes,
         )
         # The leader works for other threads, so what it has found is raised here, in our own.
         with during("decide"):

@@ -41,6 +41,8 @@ def upload(txn: TransactionState, sealed: Sealed) -> Program[None]:
     named = [*files, sealed.key]
     stores: list[Any] = [Put(file, txn.work.bodies[file], NEW) for file in files]
     stores.append(Put(sealed.key, sealed.body, ABSENT))
+    named += [squash.put.key for squash in sealed.squashes.values()]
+    stores += [squash.put for squash in sealed.squashes.values()]
     unguarded = [place for place, working in txn.work.tables.items() if not working.view.guarded]
     looks = [look_above(context, location) for location in unguarded]
     if unguarded and _may_be_proposed(txn):

@@ -476,3 +476,35 @@ def test_a_commit_on_a_branch_is_its_files_and_two_writes_more(lake: lv.Lake, ki
     etl.run(both)
     assert cost(etl, lambda: etl.run(put_in("ale", 1))) == Requests(put=1 + 2, get=1)
     assert cost(etl, lambda: etl.run(both)) == Requests(put=2 + 2, get=1)
+
+
+def test_a_branch_of_many_commits_stays_small(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.run(put_in("jam", 1))
+    lake.branch("etl")
+    etl = lake.on("etl")
+    early = etl.transaction()
+    early.append("stock", [{"sku": "early", "qty": 1}])
+    most = 0
+    for number in range(40):
+        etl.run(lambda txn: txn.update("stock", {"qty": "qty + 1"}, where="sku = 'tea'"))
+        if number % 3 == 0:
+            etl.run(put_in(f"x{number}", number))
+        most = max(most, _pending(etl, "stock"))
+    expected = {"tea": 45, "jam": 1, **{f"x{n}": n for n in range(0, 40, 3)}}
+    assert most <= 17
+    assert stock(etl) == stock(lv.connect(lake.root).on("etl")) == expected
+    early.commit()
+    clean_up(lake)
+    assert stock(lv.connect(lake.root).on("etl")) == {**expected, "early": 1}
+    lake.tag("then", at="etl")
+    lake.delete_ref("etl")
+    clean_up(lake)
+    assert stock(lake.on("then")) == {**expected, "early": 1}
+    assert stock(lake) == {"tea": 5, "jam": 1}
+
+
+def _pending(etl: lv.Lake, table: str) -> int:
+    head = etl._client.head()
+    assert head is not None
+    return len(head.tables[table].pending)

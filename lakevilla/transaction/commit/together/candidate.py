@@ -20,6 +20,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.lake.context import Context
 from lakevilla.lake.lanes import Member
 from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.squash import Squash
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -64,7 +65,7 @@ class Candidate(Member[Answer]):
 
     ``held`` is the newest HEAD that is known not to hold a commit of it, ``let_pass``
     are the reservations that it has waited for as long as it will. ``body`` is the commit object
-    as it is stored.
+    as it is stored. ``squashes`` are of the branch that it is committed on.
     """
 
     txn: TransactionState
@@ -73,6 +74,7 @@ class Candidate(Member[Answer]):
     held: HeldHead
     let_pass: tuple[Reservation, ...] = ()
     body: bytes = b""
+    squashes: Mapping[str, Squash] = field(default_factory=dict)
     races: int = field(default=0, init=False)
 
 

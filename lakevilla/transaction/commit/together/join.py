@@ -9,7 +9,7 @@ import msgspec
 
 from lakevilla.errors import ConflictError, TableExists, TableNotFound
 from lakevilla.formats.layout import Layout
-from lakevilla.global_log.commits import CommitObject, TablePart
+from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
     Head,
@@ -33,6 +33,7 @@ from lakevilla.lake.view import is_another
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
 from lakevilla.tables.renaming import names_after
+from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.candidate import (
     Answer,
     Candidate,
@@ -128,7 +129,7 @@ def joined_to(
 ) -> Program[Head]:
     """``head`` with the commit of a candidate that fits it."""
     txn = candidate.txn
-    commits, tables = yield from _entries(txn, head, fits.found, candidate.commit, candidate.digest)
+    commits, tables = yield from _entries(head, fits.found, candidate)
     return successor(
         head,
         nonce=txn.context.ids.nonce(),
@@ -179,17 +180,14 @@ def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[R
 
 
 def _entries(
-    txn: TransactionState,
-    head: Head,
-    found: Examination,
-    commit: CommitObject,
-    digest: str,
+    head: Head, found: Examination, candidate: Candidate
 ) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
     """The commits and table states that the transaction adds to ``head``.
 
     The tails are those that were examined, and nothing newer: a foreign commit
     above them was not validated, so it must count as one that came after.
     """
+    txn, commit = candidate.txn, candidate.commit
     absorbed = yield from absorb(txn.context, head, found.tails)
     sequence = head.sequence + len(absorbed.commits) + 1
     tables: dict[str, TableState] = {}
@@ -198,8 +196,9 @@ def _entries(
         part = commit.tables.get(location)
         pending = placement.overlay
         if part is not None and not part.change.is_empty:
-            own = PendingRef(sequence, commit.txn, digest, placement.logged, txn.context.life)
-            pending = (*pending, own)
+            life = txn.context.life
+            own = PendingRef(sequence, commit.txn, candidate.digest, placement.logged, life)
+            pending = (*squashed(candidate.squashes, location, pending), own)
         if part is not None:
             layout = txn.work.tables[location].snapshot.layout
             share = SUMMARY_BYTES // len(commit.tables)
@@ -219,7 +218,7 @@ def _entries(
         )
         if state != head.tables.get(location):
             tables[location] = state
-    summary = CommitSummary(sequence, 0, "transaction", commit.txn, digest, touches)
+    summary = CommitSummary(sequence, 0, "transaction", commit.txn, candidate.digest, touches)
     return [*absorbed.commits, summary], tables
 
 

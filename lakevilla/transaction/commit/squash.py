@@ -1,0 +1,90 @@
+"""Squashing: what many commits on a branch did to a table, as one object in their place.
+
+Nothing is published on a branch, so what is pending there would grow for as long as it lives
+(docs/design/0031-branches.md). A reader lays all of it over the base, and HEAD tells of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lakevilla.global_log.commits import CommitObject, TablePart, commit_key, seal
+from lakevilla.global_log.head import PendingRef
+from lakevilla.lake.net_change import compose
+from lakevilla.store.base import ABSENT
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program, Put
+from lakevilla.transaction.state.transaction import TransactionState
+
+#: Of its own commits a branch keeps so many of a table apart.
+MOST_APART = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Squash:
+    """One object that stands for commits of one table, in their order."""
+
+    replaced: tuple[PendingRef, ...]
+    ref: PendingRef
+    body: bytes
+
+    @property
+    def put(self) -> Put:
+        """It is stored before HEAD names it. Who loses his race leaves it to the branch's end."""
+        return Put(commit_key(self.ref.txn, self.ref.hash, self.ref.life), self.body, ABSENT)
+
+    def within(self, pending: tuple[PendingRef, ...]) -> tuple[PendingRef, ...]:
+        """What is pending with the one in the place of the many; as it is where they are not."""
+        for start in range(len(pending)):
+            end = start + len(self.replaced)
+            if pending[start:end] == self.replaced:
+                return (*pending[:start], self.ref, *pending[end:])
+        return pending
+
+
+def squashes(txn: TransactionState, tables: Iterable[str]) -> Program[dict[str, Squash]]:
+    """What a commit on a branch is to put in the place of others, by table; none on the lake."""
+    life, head = txn.context.life, txn.head
+    if not life or head is None:
+        return {}
+    found = {}
+    for location in tables:
+        state = head.tables.get(location)
+        own = () if state is None else tuple(ref for ref in state.pending if ref.life == life)
+        if len(own) > MOST_APART:
+            found[location] = yield from _squash(txn, location, own)
+    return found
+
+
+def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) -> Program[Squash]:
+    commits = yield from txn.context.commit_objects(refs)
+    parts = [commit.tables[location] for commit in commits]
+    part = TablePart(
+        table_id=parts[-1].table_id,
+        change=compose([part.change for part in parts]),
+        created=any(part.created for part in parts),
+        operation="SQUASH",
+        contract=parts[-1].contract,
+    )
+    applications: dict[str, int] = {}
+    for commit in commits:
+        for name, version in commit.applications.items():
+            applications[name] = max(version, applications.get(name, version))
+    ids = txn.context.ids
+    commit = CommitObject(
+        FORMAT, ids.nonce(), ids.txn_id(), {location: part}, applications=applications
+    )
+    digest, body = seal(commit)
+    txn.context.keep_commit(digest, commit)
+    last = refs[-1]
+    ref = PendingRef(last.sequence, commit.txn, digest, last.base, last.life)
+    return Squash(refs, ref, body)
+
+
+def squashed(
+    found: Mapping[str, Squash], location: str, pending: tuple[PendingRef, ...]
+) -> tuple[PendingRef, ...]:
+    """What is pending on a table once the commit is in HEAD."""
+    squash = found.get(location)
+    return pending if squash is None else squash.within(pending)
