@@ -15,7 +15,7 @@ from lakevilla.maintenance.gc import dead_lives
 from lakevilla.refs import branches, change
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
-from lakevilla.transaction.commit import doubt
+from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import replacing
 from lakevilla.transaction.commit.together.candidate import Failed
 
@@ -64,6 +64,17 @@ def branch_follows_logs() -> Iterator[None]:
 def _none_owned(_: Any, head: Any) -> Program[BranchLives]:
     yield from ()
     return BranchLives(frozenset(), -1 if head is None else head.replacement)
+
+
+@planted(for_histories=False)
+def squash_takes_what_came_since() -> Iterator[None]:
+    """A squash stands for all that is pending, also for what was committed since it was made."""
+
+    def within(found: Any, pending: Any) -> Any:
+        return (*(ref for ref in pending if not ref.life), found.ref)
+
+    with attribute(squash.Squash, "within", within):
+        yield
 
 
 @planted(for_histories=False)

@@ -17,7 +17,8 @@ from lakevilla.store.home import HOMES_PREFIX
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
-from tests.support.simulated.branches import adds, ends, makes, shows
+from lakevilla.transaction.commit import squash
+from tests.support.simulated.branches import adds, appends, ends, makes, shows
 from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
 
 DAY = 24 * 3600
@@ -95,6 +96,27 @@ def test_two_commit_on_a_branch_in_any_order(iceberg):
         is_whole(simulation, "one", "two")
 
     assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+def squashing(faults, schedule):
+    """Two who commit where each commit squashes what is there."""
+    simulation = a_branch((), faults, schedule)
+    assert alone(simulation, adds(), "second") == "committed"
+    simulation.add("one", appends(7))
+    simulation.add("two", appends(8))
+    return simulation
+
+
+def squashes_whole(simulation):
+    sweep(simulation)
+    shown = alone(simulation, shows(), "looker")
+    assert results(simulation) == {"one": "committed", "two": "committed"}
+    assert shown == {0: 102, 1: 100, 7: 1, 8: 1}
+
+
+def test_two_commit_in_any_order_where_each_squashes(monkeypatch):
+    monkeypatch.setattr(squash, "MOST_APART", 1)
+    assert interleavings(squashing, squashes_whole, limit=SCHEDULES) == SCHEDULES
 
 
 @LAKES
@@ -315,6 +337,12 @@ def finds_what_the_log_has_got_since():
     is_whole(simulation)
 
 
+def finds_what_a_squash_has_lost():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(squash, "MOST_APART", 1)
+        interleavings(squashing, squashes_whole, limit=200)
+
+
 def finds_what_gc_has_swept():
     simulation = a_branch(())
     is_whole(simulation)
@@ -325,6 +353,7 @@ RULES = {
     "dereg_first": finds_a_commit_after_the_end,
     "closed_is_not_looked_at": finds_a_commit_after_the_end,
     "branch_follows_logs": finds_what_the_log_has_got_since,
+    "squash_takes_what_came_since": finds_what_a_squash_has_lost,
     "gc_knows_no_lives": finds_what_gc_has_swept,
     "vacuum_knows_no_lives": finds_what_gc_has_swept,
     "samelife": test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one,

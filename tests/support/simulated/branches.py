@@ -1,5 +1,7 @@
 """Branches in the simulator: made, written, read and ended by clients of their own."""
 
+import pyarrow as pa
+
 from lakevilla.errors import LakeVillaError
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.refs.change import delete_ref
@@ -8,6 +10,7 @@ from lakevilla.store.home import at_home
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.past import bind_to_ref
+from lakevilla.transaction.verbs.read_write import append
 from tests.support.simulated.commits import add_to, begin, read
 
 
@@ -51,6 +54,25 @@ def adds(amount=1, name="etl", table="a"):
         def work(context):
             txn = begin(client, context=context)
             yield from add_to(txn, table, amount)
+            yield from commit(txn)
+            return "committed"
+
+        try:
+            return (yield from on_branch(client, name, work))
+        except LakeVillaError as error:
+            return error.kind
+
+    return program
+
+
+def appends(number, name="etl", table="a"):
+    """A client that adds a row on a branch: "committed", or the kind of the error."""
+    rows = pa.Table.from_pylist([{"id": number, "balance": 1, "items": ""}])
+
+    def program(client):
+        def work(context):
+            txn = begin(client, context=context)
+            yield from append(txn, table, rows.to_reader())
             yield from commit(txn)
             return "committed"
 
