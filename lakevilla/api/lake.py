@@ -801,7 +801,7 @@ class Lake(NamedTables, Refs[Frame], ChangeFeed, Hinted, Generic[Frame]):
         ------
         AlreadyCommitted, TransactionAborted, TransactionNotFound
         """
-        client = self._client.main("resume")
+        client = self._client.writing("resume")
         client.ensure_safe_store()
         state = client.run(save.resume(client.context, txn_id, client.owner))
         return Transaction(self._executor(client, state))
@@ -822,7 +822,7 @@ class Lake(NamedTables, Refs[Frame], ChangeFeed, Hinted, Generic[Frame]):
             It has committed or may have: it ended before the kept history begins, or it commits
             by its table's own log entry, which can't be fenced.
         """
-        client = self._client.main("abort")
+        client = self._client.writing("abort")
         client.run_safely(recovery.abort(client.context, txn_id))
 
     def guard(self, table: str) -> None:

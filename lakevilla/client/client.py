@@ -209,6 +209,10 @@ class LakeClient:
                 f"{verb}: this is branch {self.branch!r}, and {verb} is for the lake itself, which "
                 f'`lake.on("{MAIN}")` gives'
             )
+        return self.writing(verb)
+
+    def writing(self, verb: str) -> Self:
+        """This client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
         if self.at is None:
             return self
         raise InvalidOperation(

@@ -287,6 +287,31 @@ def test_it_can_be_of_an_older_version_and_pickled(lake: lv.Lake, kind: Format) 
     assert list(again.on("main")) == list(lake)
 
 
+def test_a_transaction_on_a_branch_is_saved_and_resumed_there(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.branch("etl")
+    etl, other = lake.on("etl"), lv.connect(lake.root).on("etl")
+    saved = etl.transaction()
+    saved.append("stock", [{"sku": "jam", "qty": 1}])
+    saved.update("stock", {"qty": "qty + 1"}, where="true")
+    saved.save()
+    assert [info.id for info in other.transactions()] == [saved.id]
+    assert lake.transactions() == []
+    other.resume(saved.id).commit()
+    assert stock(other) == {"tea": 6, "jam": 2}
+    assert other.outcome(saved.id).state == "committed"
+    with pytest.raises(lv.TransactionAborted, match="committed by another process"):
+        saved.commit()
+    late = etl.transaction()
+    late.append("stock", [{"sku": "rum", "qty": 1}])
+    late.save()
+    other.abort(late.id)
+    with pytest.raises(lv.TransactionAborted):
+        late.commit()
+    assert stock(etl) == {"tea": 6, "jam": 2}
+    assert stock(lake) == {"tea": 5}
+
+
 @pytest.mark.parametrize(
     "asks",
     [
