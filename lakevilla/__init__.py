@@ -17,6 +17,7 @@ from lakevilla.errors import (
     InvalidOperation,
     LakeVillaError,
     LakeVillaWarning,
+    MergeConflict,
     RefExists,
     RefNotFound,
     StoreError,
@@ -36,6 +37,7 @@ from lakevilla.results import (
     HistoryEntry,
     KeptVersion,
     LoggedOperation,
+    MergeResult,
     OperationResult,
     OptimizeResult,
     Outcome,
@@ -50,6 +52,7 @@ from lakevilla.results import (
 from lakevilla.settings import Settings
 
 if TYPE_CHECKING:
+    from lakevilla.api.applying.diff import Diff
     from lakevilla.api.lake import Lake
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
@@ -68,6 +71,7 @@ __all__ = [
     "CommitResult",
     "ConflictError",
     "CorruptObject",
+    "Diff",
     "DiscoveredTable",
     "Event",
     "Feature",
@@ -80,6 +84,8 @@ __all__ = [
     "LakeVillaError",
     "LakeVillaWarning",
     "LoggedOperation",
+    "MergeConflict",
+    "MergeResult",
     "OperationResult",
     "OptimizeResult",
     "Outcome",
@@ -114,6 +120,7 @@ __all__ = [
 #: that is asked for: to import the library, and to ask the command line for help, takes a moment.
 _HOMES = {
     "Capabilities": "lakevilla.api.table",
+    "Diff": "lakevilla.api.applying.diff",
     "Event": "lakevilla.lake.context",
     "Feature": "lakevilla.transaction.state.features",
     "Lake": "lakevilla.api.lake",

@@ -7,9 +7,13 @@ next step.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from lakevilla.results import CommitResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "AlreadyCommitted",
@@ -20,6 +24,7 @@ __all__ = [
     "InvalidOperation",
     "LakeVillaError",
     "LakeVillaWarning",
+    "MergeConflict",
     "RefExists",
     "RefNotFound",
     "StoreError",
@@ -321,6 +326,70 @@ class VersionNotFound(LakeVillaError):
     """
 
     kind = "version_not_found"
+
+
+class MergeConflict(LakeVillaError):
+    """What changed between two states does not fit the tables as they are: decide what counts.
+
+    Nothing was changed. Ask again with ``keys=`` for a table, so that single rows are compared, or
+    with ``on_conflict="ours"`` or ``"theirs"``.
+
+    Attributes
+    ----------
+    tables : list of str
+        The tables in conflict.
+
+    Examples
+    --------
+    >>> _ = lake.run(lambda txn: txn.update("stock", {"qty": 6}, where="sku = 'tea'"))
+    >>> _ = lake.run(lambda txn: txn.update("stock", {"qty": 7}, where="sku = 'tea'"))
+    >>> try:
+    ...     lake.revert(3)
+    ... except lv.MergeConflict as error:
+    ...     error.tables
+    ['stock']
+    """
+
+    kind = "merge_conflict"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rows: Mapping[str, pa.Table | None] | None = None,
+        table: str | None = None,
+        txn_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, txn_id=txn_id)
+        self.by_table = dict(rows or {})
+
+    @property
+    def tables(self) -> list[str]:
+        """Those in conflict."""
+        return sorted(self.by_table)
+
+    def rows(self, table: str) -> pa.Table:
+        """The rows in conflict, with the columns ``key``, ``base``, ``ours`` and ``theirs``.
+
+        Parameters
+        ----------
+        table : str
+            One of ``tables``. Its rows were compared only if ``keys`` named it.
+
+        Raises
+        ------
+        InvalidOperation
+            The conflict is not one of rows.
+        """
+        found = self.by_table.get(table)
+        if found is None:
+            why = "is in conflict as a whole" if table in self.by_table else "is not in conflict"
+            raise InvalidOperation(
+                f"table {table} {why}, so there are no rows to show: give keys= for it to have "
+                "its rows compared",
+                table=table,
+            )
+        return found
 
 
 class RefNotFound(LakeVillaError):

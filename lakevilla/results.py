@@ -20,6 +20,7 @@ __all__ = [
     "HistoryEntry",
     "KeptVersion",
     "LoggedOperation",
+    "MergeResult",
     "OperationResult",
     "OptimizeResult",
     "Outcome",
@@ -508,6 +509,32 @@ class DiscoveredTable(HtmlFields):
     version: int | None
     state: Literal["new", "dropped", "refused"]
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult(HtmlFields):
+    """What became of the tables to which changes were applied.
+
+    Attributes
+    ----------
+    version : int or None
+        The global version of the commit; None before the commit, and if there was nothing to do.
+    merged : str
+        What was applied.
+    tables : Mapping of str to str
+        By name: ``physical`` (files came and went, no row was read), ``rows`` (rows were written),
+        ``created``, ``dropped``, or ``kept`` (left as it is).
+
+    Examples
+    --------
+    >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+    >>> lake.rollback(2).tables
+    {'stock': 'physical'}
+    """
+
+    version: int | None
+    merged: str
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, T
 
 import pyarrow as pa
 
+from lakevilla.api.applying.lake import Applying
 from lakevilla.api.arguments import (
     Hinted,
     check_flag,
@@ -69,7 +70,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Lake(NamedTables, Refs[Frame], ChangeFeed, Hinted, Generic[Frame]):
+class Lake(NamedTables, Refs[Frame], ChangeFeed, Applying[Frame], Hinted, Generic[Frame]):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     It is safe across threads and can be pickled. As a context manager it waits for background

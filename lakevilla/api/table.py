@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, overload
 
 import pyarrow as pa
 
+from lakevilla.api.applying.table import Restores
 from lakevilla.api.arguments import (
     Hinted,
     check_flag,
@@ -43,7 +44,7 @@ __all__ = ["Capabilities", "Table", "capabilities_of", "table_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table(LiveRows, Hinted, Generic[Frame]):
+class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     """A table at one moment; operations work on the table's state at the time of the call.
 
     ``version`` is the log version with which any other reader sees the same state; None if no
@@ -62,8 +63,6 @@ class Table(LiveRows, Hinted, Generic[Frame]):
         "changes": "a snapshot has them: lake.snapshot().changes(name, since)",
         "drop": "the lake does that: lake.drop_table(name)",
         "rename": "the lake does that: lake.rename_table(name, new)",
-        "restore": "an older state is a new write: "
-        "lake.run(lambda txn: txn.overwrite(name, table.read(version=...)))",
         "scan": "the lake reads in batches: lake.scan(name); read() reads at once",
         "to_arrow": "read() gives an Arrow table",
         "to_pyarrow_table": "read() gives an Arrow table",

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NoReturn, Self
 import pyarrow as pa
 
 from lakevilla.api.alteration import alteration
+from lakevilla.api.applying.transaction import AppliesStates
 from lakevilla.api.arguments import (
     Hinted,
     check_choice,
@@ -37,7 +38,7 @@ from lakevilla.transaction.verbs.take_turn import take_turn
 __all__ = ["Transaction"]
 
 
-class Transaction(Reads[Frame], Hinted):
+class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     """Several reads and writes that take effect together, or not at all.
 
     ``lake.transaction()`` returns one. It commits when its ``with`` block ends normally, and

@@ -16,7 +16,13 @@ import typer
 
 import lakevilla as lv
 from lakevilla import __version__
-from lakevilla.cli import benchmarks, creating, reading, refs  # noqa: F401 (they register commands)
+from lakevilla.cli import (  # noqa: F401 (they register commands)
+    applying,
+    benchmarks,
+    creating,
+    reading,
+    refs,
+)
 from lakevilla.cli.command import (
     ERROR,
     FINDINGS,

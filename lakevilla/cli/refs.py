@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Iterator
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -17,12 +13,12 @@ from lakevilla.cli.command import (
     Profile,
     Root,
     command,
-    moment,
     pair,
 )
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
-from lakevilla.errors import InvalidOperation, RefNotFound
+from lakevilla.cli.states import state, time_hint
+from lakevilla.errors import InvalidOperation
 
 RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
 
@@ -86,10 +82,10 @@ def tag(
             output.value({"deleted": name}, f"tag {name} is deleted")
             return
         given = dict(pair(text, "--metadata", "=") for text in metadata or ())
-        with _time_hint(at):
+        with time_hint(at):
             made = lake.tag(
                 name,
-                _state(at),
+                None if at is None else state(at, "--at"),
                 tables=tables or None,
                 absorb=absorb or None,
                 protected=protected,
@@ -138,26 +134,6 @@ def unprotect(
     with open_lake(root, option, profile) as lake:
         lake.protect(name, on=False)
     Output(as_json).value({"unprotected": name}, f"{name} can be deleted")
-
-
-def _state(text: str | None) -> int | datetime | str | None:
-    """What ``--at`` names. No ref is called like a number, and none has a colon in its name."""
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit():
-        return int(text)
-    return moment(text, "--at") if ":" in text else text
-
-
-@contextlib.contextmanager
-def _time_hint(at: str | None) -> Iterator[None]:
-    """Where a day was taken for the name of a ref, say how a time is written."""
-    try:
-        yield
-    except RefNotFound as error:
-        if at is not None and re.fullmatch(r"\d{4}-?\d\d.*", at):
-            error.message += f"; if {at!r} is meant as a time, write it as 2026-01-31T12:00:00Z"
-        raise
 
 
 def _shown(ref: lv.Ref) -> dict[str, object]:

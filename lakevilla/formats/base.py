@@ -34,6 +34,19 @@ def replaced_once_more(properties: Mapping[str, str]) -> str:
     return str(int(times) + 1) if times.isdecimal() else "1"
 
 
+def replaced_between(now: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
+    """The value of ``REPLACED`` where a table gets the properties ``wanted``; None for none.
+
+    It never comes to a value again that it had with other columns.
+    """
+    before, after = now.get(REPLACED), wanted.get(REPLACED)
+    if before == after:
+        return after
+    counts = [int(text) for text in (before, after) if text is not None and text.isdecimal()]
+    highest = max(counts, default=0)
+    return after if after == str(highest) else str(highest + 1)
+
+
 FormatName = Literal["delta", "iceberg"]
 
 
@@ -315,6 +328,20 @@ class TableFormat(Protocol):
         ------
         InvalidOperation
             Something of the table goes by a column that would be gone.
+        """
+
+    def redefine(
+        self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+    ) -> Change:
+        """The change after which the table is defined as another state of it is; empty if it is.
+
+        What only counts up stays as high as it is, a protocol loses no feature, and a guard is
+        left alone.
+
+        Raises
+        ------
+        InvalidOperation
+            The two can't be brought together.
         """
 
     def guard_change(self, snapshot: TableSnapshot) -> Change:

@@ -11,7 +11,7 @@ What is here does no I/O: ``repo`` fetches what ``missing`` names, and stores wh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -187,6 +187,16 @@ class LeafMap(Mapping[str, V]):
         known: dict[str, V | None] = {}
         for ref in refs:
             known.update(self._leaves.get(ref.hash, {}))
+        known.update(changed)
+        return {name: value for name, value in known.items() if value is not None}
+
+    def beyond(self, common: Collection[str]) -> dict[str, V]:
+        """What it says but for the leaves of these hashes, which another map has too."""
+        changed, refs = self._lying()
+        known: dict[str, V | None] = {}
+        for ref in refs:
+            if ref.hash not in common:
+                known.update(self._leaf(ref))
         known.update(changed)
         return {name: value for name, value in known.items() if value is not None}
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from lakevilla.formats.files import file_key
+from lakevilla.formats.delta.deletion_vectors import vector_key
+from lakevilla.formats.files import DataFile, file_key
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import Head, PendingRef, application_id
 from lakevilla.ids import started_at
@@ -19,7 +20,7 @@ from lakevilla.lake.view import breaks, breaks_unseen, changes_contract, is_anot
 from lakevilla.store.base import Missing, ObjectInfo
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.effects import Stat as HeadOf
-from lakevilla.sublogs.operations import given_files
+from lakevilla.sublogs.operations import given_files, source_files
 
 #: The errors (``LakeVillaError.kind``) that reading a file which is gone may end in.
 UNREADABLE = ("store", "corrupt_object", "unsupported_format")
@@ -91,7 +92,8 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
     """The paths of the files that pending commits need, to be published or to be replayed.
 
     A replay begins from what the operations were given: also from files that a later
-    operation of the same transaction has rewritten, which its change does not name.
+    operation of the same transaction has rewritten, which its change does not name. One that
+    does again what changed between two states may read the files that went, too.
     """
     paths: set[str] = set()
     for ref in refs:
@@ -102,6 +104,17 @@ def needed_files(context: Context, location: str, refs: Sequence[PendingRef]) ->
         for operation in commit.operations:
             if operation.table == location:
                 paths.update(file.path for file in given_files(operation))
+                for file in source_files(operation):
+                    paths.update(paths_of(location, file))
+    return paths
+
+
+def paths_of(location: str, file: DataFile) -> set[str]:
+    """The paths, relative to the table, of a file and of the objects that tell of its deletes."""
+    paths = {file.path, *(delete.path for delete in file.deletes)}
+    vector = file.deletion_vector
+    if vector is not None and vector.storage_type != "i":
+        paths.add(vector_key(location, vector).removeprefix(f"{location}/"))
     return paths
 
 

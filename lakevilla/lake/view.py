@@ -108,8 +108,8 @@ def changes_contract(context: Context, tail: Tail, entry: Entry, part: TablePart
 def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     """Why a foreign entry makes a pending commit unfit, or None.
 
-    Only a physical conflict counts once a commit is decided (design, section 8): a file
-    that it removes is gone, or the metadata no longer fits. A new deletion
+    Only a physical conflict counts once a commit is decided (design, section 8): a file that
+    it removes is gone, one that it adds is there, or the metadata no longer fits. A new deletion
     vector on such a file removes the file as the commit knew it.
     """
     if part.created:
@@ -124,6 +124,12 @@ def breaks(entry: Entry, contract: bool, part: TablePart) -> str | None:
     for removed in entry.change.removes:
         if removed.ref in ours:
             return f"version {entry.version} removed {removed.path}"
+    # Only what brings files of the table back can meet another who does (note 32): in Iceberg
+    # the file would be there twice.
+    again = {file.ref for file in part.change.adds}
+    for added in entry.change.adds:
+        if added.ref in again:
+            return f"version {entry.version} added {added.path}"
     return None
 
 
@@ -148,7 +154,11 @@ def breaks_unseen(
     if part.contract and settled and snapshot.contract != part.contract:
         return True
     missing = yield from snapshot.missing([file.ref for file in part.change.removes])
-    return bool(missing)
+    if missing:
+        return True
+    adds = [file.ref for file in part.change.adds]
+    absent = yield from snapshot.missing(adds)
+    return len(absent) < len(adds)
 
 
 def pending_parts(

@@ -35,6 +35,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.operations.transplant import Transplanted, transplanted
 from lakevilla.phases import during
 from lakevilla.results import Counts
 from lakevilla.store.base import Found
@@ -57,6 +58,7 @@ from lakevilla.sublogs.operations import (
     Rename,
     Source,
     StagedSource,
+    Transplant,
     Update,
 )
 
@@ -129,6 +131,9 @@ def perform(
             change = yield from moved(operation, snapshot)
             counts = Counts(files_added=len(change.adds), files_removed=len(change.removes))
             return Performed(change, counts, {}, moving_metrics(operation, change))
+        case Transplant():
+            done = yield from transplanted(context, operation, snapshot, name)
+            return _transplanted(layout.location, done)
 
 
 def _files(snapshot: TableSnapshot, where: Expr | None = None) -> Program[pa.Table]:
@@ -356,6 +361,17 @@ def _rewritten(location: str, rewrite: Rewrite) -> Performed:
         len(change.removes),
     )
     return Performed(change, counts, bodies, _metrics(counts))
+
+
+def _transplanted(location: str, done: Transplanted) -> Performed:
+    bodies = _bodies(location, done.written)
+    for file, body in done.change_files:
+        if body is not None:
+            bodies[f"{location}/{file.path}"] = body
+    counts = dataclasses.replace(
+        done.rows, files_added=len(done.change.adds), files_removed=len(done.change.removes)
+    )
+    return Performed(done.change, counts, bodies, _metrics(counts))
 
 
 def _bodies(location: str, written: tuple[Written, ...]) -> dict[str, bytes]:

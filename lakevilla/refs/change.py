@@ -11,8 +11,9 @@ from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close, is_closed
-from lakevilla.refs.create import find_ref, finish, not_found, replace
+from lakevilla.refs.create import find_ref, finish, replace
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home

@@ -10,7 +10,6 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     RefExists,
-    RefNotFound,
     StoreError,
 )
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
@@ -26,6 +25,7 @@ from lakevilla.global_log.repo import (
 )
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.frozen import Frozen
+from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import (
     Branch,
     ended,
@@ -148,14 +148,6 @@ def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
     if head is None or entry is None:
         raise (yield from not_found(head, name))
     return head, entry
-
-
-def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
-    """The error for a name that no ref has."""
-    yield from load_refs(head)
-    names = [] if head is None else sorted(head.refs)
-    there = f"there are {', '.join(map(repr, names[:20]))}" if names else "there are none yet"
-    return RefNotFound(f"this lake has no ref {name!r}: {there}")
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:

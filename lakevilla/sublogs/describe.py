@@ -19,6 +19,7 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     Rename,
+    Transplant,
     Update,
 )
 
@@ -75,4 +76,6 @@ def _one(operation: Operation) -> tuple[str, dict[str, str]]:
             return "RENAME TABLE", {"from": old, "to": new}
         case Optimize(parameters=parameters):
             return "OPTIMIZE", parameters
+        case Transplant(verb=verb, parameters=parameters):
+            return verb, parameters
     raise AssertionError(operation)

@@ -7,7 +7,7 @@ filled in, and its source is stored, or small enough to be carried inline.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -218,8 +218,52 @@ class Optimize(msgspec.Struct, frozen=True, tag="optimize", omit_defaults=True):
     considered: int = 0
 
 
+class Defined(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a state of a table is defined as, in the format's own form."""
+
+    metadata: dict[str, Any]
+    protocol: dict[str, Any] = {}
+
+
+OnConflict = Literal["error", "ours", "theirs"]
+
+
+class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=True):
+    """Do to the table what changed in it between two states (docs/design/0032-apply.md).
+
+    ``removes`` and ``adds`` are the files that went and came, in full. ``after`` is None where the
+    table is defined alike in both. ``keys`` and ``on_conflict`` say what becomes of rows that
+    others have touched. ``exact``: the table becomes what it was then, whatever that takes; its
+    rows have been read, so where the files do not fit somebody was quicker. ``verb`` is how
+    it is called in the log.
+    """
+
+    table: str
+    removes: tuple[DataFile, ...]
+    adds: tuple[DataFile, ...]
+    before: Defined
+    after: Defined | None = None
+    keys: tuple[str, ...] = ()
+    on_conflict: OnConflict = "error"
+    exact: bool = False
+    verb: str = "APPLY"
+    parameters: dict[str, str] = {}
+
+
 Operation = Union[
-    Append, Insert, Overwrite, Update, Delete, Merge, Create, Drop, Rename, Alter, Guard, Optimize
+    Append,
+    Insert,
+    Overwrite,
+    Update,
+    Delete,
+    Merge,
+    Create,
+    Drop,
+    Rename,
+    Alter,
+    Guard,
+    Optimize,
+    Transplant,
 ]
 
 
@@ -260,6 +304,8 @@ def tables_read(operation: Operation) -> dict[str, Expr | None]:
             return {table: None}
         case Alter(table=table, request=request) if request.get("add_constraints"):
             return {table: None}
+        case Transplant(table=table, exact=exact, keys=keys) if exact or keys:
+            return {table: None}
         case _:
             return {}
 
@@ -271,11 +317,16 @@ def _of_source(source: Source) -> dict[str, Expr | None]:
 def given_files(operation: Operation) -> tuple[DataFile, ...]:
     """The files that were made for the operation: a redo needs them, and can't make them again."""
     match operation:
-        case Append(files=files) | Overwrite(files=files):
+        case Append(files=files) | Overwrite(files=files) | Transplant(adds=files):
             return files
         case Optimize(bins=bins):
             return tuple(file for one in bins for file in one.files)
     return ()
+
+
+def source_files(operation: Operation) -> tuple[DataFile, ...]:
+    """The files that it may read in a redo, though it was not given them to keep."""
+    return operation.removes if isinstance(operation, Transplant) else ()
 
 
 def staged_keys(operation: Operation) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ KINDS = {
     "VersionNotFound": "version_not_found",
     "RefNotFound": "ref_not_found",
     "RefExists": "ref_exists",
+    "MergeConflict": "merge_conflict",
 }
 
 WITH_RESULT = {"AlreadyCommitted", "ForeignConflict"}

@@ -25,6 +25,7 @@ from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
+    MergeConflict,
     TableNotFound,
     VersionNotFound,
 )
@@ -38,6 +39,7 @@ from lakevilla.meter import note
 from lakevilla.operations.perform import read_source
 from lakevilla.phases import during, streamed
 from lakevilla.results import OperationResult
+from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import (
     Delete,
     Guard,
@@ -49,6 +51,7 @@ from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.verbs import optimize
+from lakevilla.transaction.verbs.apply import Outcome
 from lakevilla.transaction.verbs.changes import changes_seen
 from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, query, scan
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced
@@ -335,6 +338,21 @@ class Executor(Sources[Frame]):
                     z_order_by=z_order_by,
                 )
             )
+
+    def applied(self, program: Program[dict[str, Outcome]]) -> dict[str, str]:
+        """What became of the tables, by name, of what applies one state to another."""
+        with self.alone("apply"):
+            self.client.ensure_safe_store()
+            try:
+                outcomes = self.run(program)
+            except MergeConflict as error:
+                names = self.shown_names()
+                rows = error.by_table
+                error.by_table = {names.get(table, table): found for table, found in rows.items()}
+                raise
+            self.save_if_due()
+            names = self.shown_names()
+            return {names.get(location, location): str(one) for location, one in outcomes.items()}
 
     def set_guard(self, table: str, on: bool) -> None:
         """Turn the writer feature ``lakevilla`` on or off."""

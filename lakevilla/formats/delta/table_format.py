@@ -32,6 +32,7 @@ from lakevilla.formats.delta.metadata.protocol import guard_change, unguard_chan
 from lakevilla.formats.delta.named_objects import live_objects, named_objects
 from lakevilla.formats.delta.past_versions import kept_range, kept_versions, version_by
 from lakevilla.formats.delta.paths import entry_key, log_directory
+from lakevilla.formats.delta.redefine import redefined
 from lakevilla.formats.delta.snapshot import DeltaSnapshot, blank_snapshot
 from lakevilla.store.base import ABSENT, Found
 from lakevilla.store.effects import Program
@@ -153,6 +154,11 @@ class DeltaFormat:
 
     def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return replace_schema(_delta(snapshot).definition, schema)
+
+    def redefine(
+        self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+    ) -> Change:
+        return redefined(_delta(snapshot).definition, metadata, protocol)
 
     def guard_change(self, snapshot: TableSnapshot) -> Change:
         state = _delta(snapshot)

@@ -54,6 +54,7 @@ from lakevilla.formats.iceberg.metadata.paths import (
     place_of,
 )
 from lakevilla.formats.iceberg.metadata.properties import whole_number
+from lakevilla.formats.iceberg.metadata.redefine import redefined
 from lakevilla.formats.iceberg.refs import at_ref
 from lakevilla.formats.iceberg.snapshot import (
     IcebergSnapshot,
@@ -247,6 +248,11 @@ class IcebergFormat:
 
     def replace_schema(self, snapshot: TableSnapshot, schema: pa.Schema) -> Change:
         return replace_schema(_iceberg(snapshot).definition, schema)
+
+    def redefine(
+        self, snapshot: TableSnapshot, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
+    ) -> Change:
+        return redefined(_iceberg(snapshot).definition, metadata)
 
     def guard_change(self, snapshot: TableSnapshot) -> Change:
         raise UnsupportedTableFeature(

@@ -1,6 +1,7 @@
 """Every planted bug by its name: each file of this folder adds its own when it is imported."""
 
 from lakevilla.testing.planted import (
+    applied,
     branches,
     commit_again,
     iceberg,
@@ -16,6 +17,7 @@ from lakevilla.testing.planted.bugs import PLANTED
 __all__ = [
     "PLANTED",
     "branches",
+    "applied",
     "commit_again",
     "iceberg",
     "inbox",

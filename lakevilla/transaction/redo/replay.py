@@ -51,6 +51,15 @@ def lay_over(txn: TransactionState) -> None:
         working.snapshot = working.snapshot.apply(done.change)
 
 
+def undo_since(txn: TransactionState, count: int) -> None:
+    """Let go of the operations after the first ``count``, as if they had never been asked for."""
+    for done in txn.work.done[count:]:
+        for key in made_files(done):
+            txn.work.bodies.pop(key, None)
+    del txn.work.done[count:]
+    lay_over(txn)
+
+
 def redo(txn: TransactionState, done: Done, name: FileNamer) -> Program[None]:
     """Perform an operation on the present snapshots, in place of what it did before, if it did.
 

@@ -104,7 +104,8 @@ class Done:
 
     ``deferred``: it is put off, so it has no physical side yet. ``fitted``: it has
     fitted a state that others have changed since, so if it does not fit when it
-    is performed, that is a conflict with them and no mistake of the caller's.
+    is performed, that is a conflict with them and no mistake of the caller's. ``kept_under``: the
+    marks of the HEAD at which the files that it brings back were found to be kept.
     """
 
     operation: Operation
@@ -114,6 +115,7 @@ class Done:
     observed: bool = False
     deferred: bool = False
     fitted: bool = False
+    kept_under: tuple[object, ...] | None = None
 
     @property
     def table(self) -> str:

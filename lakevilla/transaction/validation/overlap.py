@@ -24,7 +24,7 @@ from lakevilla.global_log.summaries import Summary, fingerprint, together
 from lakevilla.lake.row_changes import only
 from lakevilla.lake.tail import Tail
 from lakevilla.store.effects import Program, parallel
-from lakevilla.sublogs.operations import is_append, tables_read
+from lakevilla.sublogs.operations import Transplant, is_append, tables_read
 from lakevilla.transaction.state.parts import Working
 from lakevilla.transaction.state.transaction import TransactionState
 
@@ -57,6 +57,8 @@ def is_cleared(txn: TransactionState, head: Head, location: str, tail: Tail) -> 
         return False  # by these, versions count, or older states
     if any(done.deferred for done in txn.work.done):
         return False  # what is performed yet is performed on what came
+    if any(isinstance(d.operation, Transplant) and d.table == location for d in txn.work.done):
+        return False  # a file that it adds may have come: no summary tells which ones did
     asked = _asked(txn, location)
     for change in entries:
         if (yield from _touches(txn, location, asked, change)):

@@ -46,6 +46,7 @@ from lakevilla.sublogs.operations import (
     Insert,
     Operation,
     Optimize,
+    Transplant,
     is_blind,
     tables_read,
 )
@@ -310,6 +311,8 @@ def _in_conflict(
         )
     if isinstance(operation, Alter | Guard) and target is not None and target.metadata:
         return True
+    if isinstance(operation, Transplant) and target is not None and _crosses(operation, target):
+        return True
     if isinstance(operation, Insert | Optimize) and target is not None and target.contract:
         # Its files were made for what the table was, whatever rows they hold.
         return True
@@ -321,6 +324,17 @@ def _in_conflict(
     return target is not None and any(
         removed.ref in target.removes for removed in done.change.removes
     )
+
+
+def _crosses(operation: Transplant, net: NetChange) -> bool:
+    """Whether others have touched what it is defined as, or a file that it removes or adds.
+
+    One that is added may have come meanwhile, or, there before, have gone.
+    """
+    if net.metadata or net.contract:
+        return True
+    paths = {file.path for file in (*operation.adds, *operation.removes)}
+    return any(path in paths for path, _ in (*net.adds, *net.removes))
 
 
 def _only_reads(operation: Operation, table: str) -> bool:

@@ -16,27 +16,27 @@ import lakevilla as lv
 NAMES = {
     "lakevilla": """
         AlreadyCommitted Capabilities CommitOutcomeUnknown CommitResult ConflictError CorruptObject
-        DiscoveredTable Event Feature Finding ForeignConflict HistoryEntry InvalidOperation
-        KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation OperationResult
-        OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings Snapshot
-        StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue TableVersion
-        Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
+        Diff DiscoveredTable Event Feature Finding ForeignConflict HistoryEntry InvalidOperation
+        KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation MergeConflict MergeResult
+        OperationResult OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings
+        Snapshot StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue
+        TableVersion Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
         register_data_source
     """,
     "lake": """
-        abort attach branch capabilities changes close create_table delete_ref discover doctor
-        drop_table exists follow foreach_batch gc guard history on outcome protect read recover
-        refs register rename_table resume root run scan settings snapshot sql table tables tag
-        transaction transactional transactions unguard unregister
+        abort attach branch capabilities changes cherry_pick close create_table delete_ref diff
+        discover doctor drop_table exists follow foreach_batch gc guard history on outcome protect
+        read recover refs register rename_table resume revert rollback root run scan settings
+        snapshot sql table tables tag transaction transactional transactions unguard unregister
     """,
     "transaction": """
-        abort alter append changes commit create_table delete drop_table id merge operations
+        abort alter append apply changes commit create_table delete drop_table id merge operations
         overwrite read rename_table result save scan sql state take_turn update upsert
     """,
     "snapshot": "attach changes read scan sql timestamp version versions",
     "table": """
-        format guarded history name optimize partition_by properties read schema snapshot_id
+        format guarded history name optimize partition_by properties read restore schema snapshot_id
         to_duckdb to_pandas to_polars uri vacuum version versions
     """,
     "capabilities": "guarantees guarded other_writers",

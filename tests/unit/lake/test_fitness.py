@@ -19,6 +19,7 @@ from tests.support import by_hand
 from tests.support.by_hand import data_file, first_asked, outcome, rewritten
 
 OLD, NEW = data_file("old", 0, 9), data_file("new", 0, 9)
+THEIRS = data_file("theirs", 0, 9)
 THERE = ObjectInfo("key", 1, Token("one"), 0.0)
 
 
@@ -131,7 +132,7 @@ def test_behind_a_change_of_columns_that_is_yet_to_come_the_state_does_not_tell(
 ) -> None:
     head = pending(context)
     before = context.tails["t"]
-    after = by_hand.with_entry(context, before, Change(adds=(NEW,)))
+    after = by_hand.with_entry(context, before, Change(adds=(THEIRS,)))
     tail = dataclasses.replace(after, entries={}, snapshots={after.tip: after.snapshot})
     change = Change(metadata=dict(before.snapshot.metadata))
     changing = TablePart("one", change, contract="after")
@@ -152,3 +153,13 @@ def test_a_log_that_was_made_anew_is_lost(context: Context, table_id: str, lost:
     del context.tails["t"]
     tail = by_hand.make_tail(context, (OLD,), table_id=table_id)
     assert outcome(is_lost(context, head, "t", tail)) == lost
+
+
+def test_a_commit_is_unfit_once_another_client_has_added_its_file(context: Context) -> None:
+    """One that brings a file back: an entry tells it, and so does the state that it led to."""
+    head = pending(context)
+    after = by_hand.with_entry(context, context.tails["t"], Change(adds=(NEW,)))
+    refs, parts = head.tables["t"].pending[:1], [TablePart("one", Change(adds=(NEW,)))]
+    unseen = dataclasses.replace(after, entries={}, snapshots={after.tip: after.snapshot})
+    assert outcome(first_unfit(context, head, "t", after, refs, parts)) == 0
+    assert outcome(first_unfit(context, head, "t", unseen, refs, parts), Missing()) == 0

@@ -11,6 +11,7 @@ from lakevilla.errors import ConflictError, TableExists, TableNotFound
 from lakevilla.formats.layout import Layout
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import (
+    FORMAT_WITH_REFS,
     CommitSummary,
     Head,
     PageRef,
@@ -32,6 +33,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.view import is_another
 from lakevilla.phases import during, of
 from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Transplant
 from lakevilla.tables.renaming import names_after
 from lakevilla.transaction.commit.squash import squashed
 from lakevilla.transaction.commit.together.candidate import (
@@ -45,6 +47,7 @@ from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.kept import unkept
 from lakevilla.transaction.validation.validate import examine
 
 
@@ -110,6 +113,8 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
     found = yield from examine(txn, head)
     if found.conflict is None and found.redo_from is None:
         found.conflict = yield from _of_another(txn, head, found)
+    if found.conflict is None and found.redo_from is None:
+        found.conflict = yield from unkept(txn, head)
     names: dict[str, str | None] = {}
     if found.conflict is None and found.redo_from is None:
         # In the very HEAD that is replaced: of two that give one name away the second is refused.
@@ -130,7 +135,7 @@ def joined_to(
     """``head`` with the commit of a candidate that fits it."""
     txn = candidate.txn
     commits, tables = yield from _entries(head, fits.found, candidate)
-    return successor(
+    following = successor(
         head,
         nonce=txn.context.ids.nonce(),
         now_ms=txn.context.now_ms(),
@@ -140,6 +145,11 @@ def joined_to(
         page=page,
         reserved=remaining(txn, head),
     )
+    if any(isinstance(done.operation, Transplant) for done in txn.work.done):
+        # Who knows nothing of such operations could not publish it, and is refused by name.
+        newer = max(following.format, FORMAT_WITH_REFS)
+        following = msgspec.structs.replace(following, format=newer)
+    return following
 
 
 def _of_another(

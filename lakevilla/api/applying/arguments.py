@@ -1,0 +1,74 @@
+"""What callers give to the verbs that apply one state to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from lakevilla.api.arguments import check_columns_by, check_number
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.history import milliseconds
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN
+from lakevilla.lake.refs.states import StateName
+from lakevilla.settings import shown
+
+#: A state of the lake as its caller names it.
+StateLike = int | datetime | str
+
+
+def state_name(client: LakeClient, argument: str, state: object) -> StateName:
+    """A state by what a caller gives: a global version, an aware time, or a ref.
+
+    Raises ``InvalidOperation``.
+    """
+    match state:
+        case datetime():
+            stamp = milliseconds(state)
+            if stamp > client.context.now_ms():
+                raise InvalidOperation(
+                    f"{argument} is {state.isoformat()}, which is in the future: give a time at "
+                    "which the lake was"
+                )
+            return "time", stamp
+        case str():
+            return None if state == MAIN else ("ref", state)
+        case bool():
+            pass
+        case int():
+            return "version", check_number(argument, state)
+    raise InvalidOperation(
+        f"{argument} is a global version, an aware datetime or the name of a ref, not "
+        f"{shown(state)}"
+    )
+
+
+def check_version(state: object) -> int:
+    """A commit of the lake, by the global version that it made. Raises ``InvalidOperation``."""
+    version = check_number("version", state)
+    if version < 1:
+        raise InvalidOperation(
+            "version is that of a commit in lake.history(), from 1 on: before it there was nothing"
+        )
+    return version
+
+
+def keys_by_location(executor: Executor, keys: object) -> dict[str, tuple[str, ...]]:
+    """The key columns of each table, by its location. Raises ``InvalidOperation``."""
+    if keys is None:
+        return {}
+    if not isinstance(keys, Mapping):
+        raise InvalidOperation(
+            f"keys is a mapping of tables to the columns that tell their rows apart, such as "
+            f"{{'stock': ['sku']}}, not {shown(keys)}"
+        )
+    found = {}
+    for table, columns in keys.items():
+        if not isinstance(table, str):
+            raise InvalidOperation(f"keys: {shown(table)} is no name of a table")
+        names = check_columns_by(f"keys of {table}", columns)
+        if not names or len(set(names)) < len(names):
+            raise InvalidOperation(f"keys of {table}: name at least one column, and each once")
+        found[executor.resolve(table)] = tuple(names)
+    return found

@@ -1,0 +1,114 @@
+"""What two states of a lake have other than each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from lakevilla.api.arguments import check_columns_by
+from lakevilla.client.client import LakeClient
+from lakevilla.display import table_html
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.files import size_of
+from lakevilla.global_log.head import shown_names
+from lakevilla.operations.state_difference import TableDifference
+from lakevilla.operations.state_rows import rows_between
+
+__all__ = ["Diff"]
+
+_TABLES = pa.schema(
+    [
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("files_added", pa.int64(), nullable=False),
+        pa.field("files_removed", pa.int64(), nullable=False),
+        pa.field("rows_added", pa.int64()),
+        pa.field("rows_removed", pa.int64()),
+        pa.field("schema_changed", pa.bool_(), nullable=False),
+    ]
+)
+
+
+class Diff:
+    """What changed between two states; ``lake.diff`` returns one.
+
+    Attributes
+    ----------
+    tables : pyarrow.Table
+        One row for each table that differs: ``table``, ``change`` (``created``, ``joined`` with a
+        log of its own, ``dropped``, ``changed``), ``files_added``, ``files_removed``,
+        ``rows_added`` and ``rows_removed`` (of these files, as they say themselves; null if they
+        do not), and ``schema_changed`` (columns, constraints or properties).
+
+    Examples
+    --------
+    >>> _ = lake.run(lambda txn: txn.update("stock", {"qty": 4}, where="sku = 'tea'"))
+    >>> found = lake.diff(2)
+    >>> found
+    <lakevilla.Diff: 1 table>
+    >>> [row["qty"] for row in found.rows("stock", keys="sku").to_pylist()]
+    [5, 4]
+    """
+
+    def __init__(self, client: LakeClient, found: Sequence[TableDifference]) -> None:
+        self._client = client
+        held = client.context.held
+        names: Mapping[str, str] = {} if held is None else shown_names(held.head)
+        self._found = {names.get(one.location, one.location): one for one in found}
+
+    @property
+    def tables(self) -> pa.Table:
+        rows = []
+        for name, one in self._found.items():
+            added, removed = size_of(one.found.adds), size_of(one.found.removes)
+            rows.append(
+                {
+                    "table": name,
+                    "change": one.change,
+                    "files_added": added.files,
+                    "files_removed": removed.files,
+                    "rows_added": added.rows,
+                    "rows_removed": removed.rows,
+                    "schema_changed": one.change == "changed" and one.found.after is not None,
+                }
+            )
+        return pa.Table.from_pylist(rows, _TABLES)
+
+    def rows(self, table: str, keys: str | Sequence[str] | None = None) -> pa.Table:
+        """The rows that differ, in the table's later columns and ``_change_type``.
+
+        ``_change_type`` is ``insert`` or ``delete``. With ``keys`` a row that is there in both
+        states, and not the same, is told as ``update_preimage`` and ``update_postimage``.
+
+        Parameters
+        ----------
+        table : str
+            As in ``tables``.
+        keys : str or sequence of str, optional
+            Columns that tell the table's rows apart.
+
+        Raises
+        ------
+        InvalidOperation
+            The table does not differ, or has no such column.
+        VersionNotFound
+            A file of one of the states is gone.
+        """
+        one = self._found.get(table)
+        if one is None:
+            differing = ", ".join(self._found) or "none"
+            raise InvalidOperation(
+                f"table {table} is the same in both states: those that differ are {differing}",
+                table=table,
+            )
+        names = None if keys is None else check_columns_by("keys", keys)
+        return self._client.run(rows_between(self._client.context, one, names))
+
+    def __repr__(self) -> str:
+        count = len(self._found)
+        return f"<lakevilla.Diff: {count} table{'' if count == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [tuple(row.values()) for row in self.tables.to_pylist()]
+        return table_html(repr(self).strip("<>"), tuple(_TABLES.names), rows)

@@ -1,0 +1,235 @@
+"""Taking back, doing again and comparing what changed in a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, Literal, get_args
+
+from lakevilla.api.applying.alone import Applies, in_one_transaction
+from lakevilla.api.applying.arguments import (
+    StateLike,
+    check_version,
+    keys_by_location,
+    state_name,
+)
+from lakevilla.api.applying.diff import Diff
+from lakevilla.api.arguments import check_choice, check_patterns
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.api.run import Begin
+from lakevilla.client.client import LakeClient
+from lakevilla.lake.refs.states import StateName
+from lakevilla.operations.state_difference import states_differ
+from lakevilla.results import MergeResult
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import OnConflict
+from lakevilla.transaction.verbs.apply import Outcome, apply, roll_back
+
+__all__ = ["Applying"]
+
+
+class Applying(Generic[Frame]):
+    """What a lake does with two of its states."""
+
+    _client: LakeClient
+    _begin: Callable[..., Executor[Frame]]
+
+    def rollback(
+        self,
+        to: StateLike,
+        *,
+        tables: Sequence[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Make the tables what they were, by a new commit over all of them.
+
+        No data is read or copied: the files of that state come back, and others go. History stays
+        as it is, so a rollback can be taken back too. A table that was made since is dropped
+        from the lake; one that came into the lake with rows of its own since is left alone.
+
+        Parameters
+        ----------
+        to : int, datetime or str
+            A global version, an aware time, or a ref.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
+        metadata : Mapping of str to str, optional
+            What is to be told of it in the history.
+
+        Raises
+        ------
+        VersionNotFound
+            The state is not kept any more, or a vacuum may be deleting files of it.
+        RefNotFound
+        ConflictError
+            Others wrote the tables each time that it was tried.
+        InvalidOperation
+            A pattern fits no table, or a table was dropped since.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> lake.rollback(2).version
+        4
+        >>> lake.read("stock").to_pylist()
+        [{'sku': 'tea', 'qty': 5}]
+        """
+        client = self._client.main("rollback")
+        target = state_name(client, "to", to)
+        patterns = check_patterns("tables", tables)
+        return self._apply(
+            f"rollback to {_shown(to)}",
+            lambda executor: roll_back(executor.state, target, tables=patterns),
+            metadata,
+        )
+
+    def revert(
+        self,
+        version: int,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Take back what one commit did, and leave what came after it.
+
+        Parameters
+        ----------
+        version : int
+            The commit, by the global version that it made: see ``history``.
+        tables, keys, on_conflict
+            As for ``Transaction.apply``.
+        metadata : Mapping of str to str, optional
+            What is to be told of it in the history.
+
+        Raises
+        ------
+        MergeConflict
+            What the commit did was changed since. Nothing was changed.
+        VersionNotFound, InvalidOperation
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 3}]))
+        >>> lake.revert(3).tables
+        {'stock': 'physical'}
+        >>> lake.sql("SELECT sku FROM stock ORDER BY sku").to_pylist()
+        [{'sku': 'oil'}, {'sku': 'tea'}]
+        """
+        number = check_version(version)
+        states = ("version", number), ("version", number - 1)
+        return self._moved(f"revert of {number}", states, tables, keys, on_conflict, metadata)
+
+    def cherry_pick(
+        self,
+        version: int,
+        *,
+        tables: Sequence[str] | None = None,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        on_conflict: Literal["error", "ours", "theirs"] = "error",
+        metadata: Mapping[str, str] | None = None,
+    ) -> MergeResult:
+        """Do again what one commit did, for example after a rollback to a version before it.
+
+        Files of that commit that are there are not added twice.
+
+        Parameters
+        ----------
+        version : int
+            The commit, by the global version that it made: see ``history``.
+        tables, keys, on_conflict
+            As for ``Transaction.apply``.
+        metadata : Mapping of str to str, optional
+            What is to be told of it in the history.
+
+        Raises
+        ------
+        MergeConflict
+            What the commit changed was changed otherwise. Nothing was changed.
+        VersionNotFound, InvalidOperation
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+        >>> _ = lake.rollback(2)
+        >>> lake.cherry_pick(3).tables
+        {'stock': 'physical'}
+        """
+        number = check_version(version)
+        states = ("version", number - 1), ("version", number)
+        return self._moved(f"cherry-pick of {number}", states, tables, keys, on_conflict, metadata)
+
+    def diff(
+        self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
+    ) -> Diff:
+        """What state ``b`` of the lake has other than state ``a``.
+
+        Only tables that a commit in between has touched are looked at, and no row is read before
+        ``rows`` is called.
+
+        Parameters
+        ----------
+        a, b : int, datetime or str
+            A global version, an aware time, or a ref. ``"main"`` is the lake as it is now.
+        tables : sequence of str, optional
+            Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
+
+        Raises
+        ------
+        VersionNotFound, RefNotFound
+        InvalidOperation
+            A pattern fits no table.
+
+        Examples
+        --------
+        >>> _ = lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+        >>> found = lake.diff(2)
+        >>> found.tables.select(["table", "change", "rows_added"]).to_pylist()
+        [{'table': 'stock', 'change': 'changed', 'rows_added': 1}]
+        >>> found.rows("stock").to_pylist()
+        [{'sku': 'jam', 'qty': 1, '_change_type': 'insert'}]
+        """
+        client = self._client.main("diff")
+        old, new = state_name(client, "a", a), state_name(client, "b", b)
+        patterns = check_patterns("tables", tables)
+        return Diff(client, client.run(states_differ(client.context, old, new, patterns)))
+
+    def _moved(
+        self,
+        merged: str,
+        states: tuple[StateName, StateName],
+        tables: Sequence[str] | None,
+        keys: Mapping[str, str | Sequence[str]] | None,
+        on_conflict: OnConflict,
+        metadata: Mapping[str, str] | None,
+    ) -> MergeResult:
+        check_choice("on_conflict", on_conflict, *get_args(OnConflict))
+        patterns = check_patterns("tables", tables)
+        self._client.main(merged.partition(" ")[0])
+
+        def program(executor: Executor[Any]) -> Program[dict[str, Outcome]]:
+            return apply(
+                executor.state,
+                *states,
+                tables=patterns,
+                keys=keys_by_location(executor, keys),
+                on_conflict=on_conflict,
+                verb=merged.partition(" ")[0].upper(),
+            )
+
+        return self._apply(merged, program, metadata)
+
+    def _apply(
+        self, merged: str, program: Applies, metadata: Mapping[str, str] | None
+    ) -> MergeResult:
+        """Run it in a transaction of its own, again where others were quicker."""
+        begin: Begin = partial(self._begin, {"metadata": metadata})
+        return in_one_transaction(self._client, begin, merged, program)
+
+
+def _shown(state: StateLike) -> str:
+    return state.isoformat() if isinstance(state, datetime) else str(state)

@@ -1,0 +1,114 @@
+"""Commands that hold two states of a lake against each other, and go back to one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from lakevilla.cli.command import Json, Limit, Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.cli.states import state, time_hint
+from lakevilla.errors import InvalidOperation
+from lakevilla.results import MergeResult
+
+_STATE = "A global version, a time such as 2026-01-31T12:00:00Z, or the name of a tag."
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; several."),
+]
+Keys = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="TABLE=COLUMN[,COLUMN]",
+        help="The columns that tell a table's rows apart: then single rows are compared.",
+    ),
+]
+OnConflict = Annotated[
+    Literal["error", "ours", "theirs"],
+    typer.Option("--on-conflict", help="What counts where others have changed the same."),
+]
+
+
+@command
+def diff(
+    root: Root,
+    before: Annotated[str, typer.Argument(help=_STATE)],
+    after: Annotated[
+        str, typer.Argument(help="The same. Default: the lake as it is now.")
+    ] = "main",
+    table: Tables = None,
+    rows: Annotated[
+        str | None, typer.Option("--rows", metavar="TABLE", help="Show the rows of this table.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="A column that tells its rows apart; several.")
+    ] = None,
+    limit: Limit = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Show which tables differ in two states of the lake; with --rows, which rows."""
+    output = Output(as_json)
+    with open_lake(root, option, profile) as lake, time_hint(before, after):
+        found = lake.diff(state(before, "A"), state(after, "B"), tables=table)
+        frame = found.tables if rows is None else found.rows(rows, key)
+    output.frame(frame, limit)
+
+
+@command
+def rollback(
+    root: Root,
+    to: Annotated[str, typer.Argument(help=_STATE)],
+    table: Tables = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Make the tables what they were, by a new commit; no data is copied."""
+    with open_lake(root, option, profile) as lake, time_hint(to):
+        _show(lake.rollback(state(to, "TO"), tables=table), as_json)
+
+
+@command
+def revert(
+    root: Root,
+    version: Annotated[int, typer.Argument(help="The commit, by its global version.")],
+    table: Tables = None,
+    key: Keys = None,
+    on_conflict: OnConflict = "error",
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Take back what one commit did, and leave what came after it."""
+    with open_lake(root, option, profile) as lake:
+        found = lake.revert(
+            version,
+            tables=table,
+            keys=_keys(key),
+            on_conflict=on_conflict,
+        )
+    _show(found, as_json)
+
+
+def _show(result: MergeResult, as_json: bool) -> None:
+    number = "nothing to do" if result.version is None else f"global version {result.version}"
+    tables = ", ".join(f"{name} {outcome}" for name, outcome in sorted(result.tables.items()))
+    Output(as_json).value(result, f"{result.merged}: {number}{f' ({tables})' if tables else ''}")
+
+
+def _keys(given: list[str] | None) -> dict[str, list[str]] | None:
+    if given is None:
+        return None
+    keys = {}
+    for text in given:
+        table, equals, columns = text.partition("=")
+        if not (table and equals and columns):
+            raise InvalidOperation(f"--key {text!r}: write it as TABLE=COLUMN, or TABLE=ONE,OTHER")
+        keys[table] = columns.split(",")
+    return keys

@@ -1,0 +1,75 @@
+"""Whether tables were made what they had been: each rollback, held against all HEADs there were.
+
+What a rollback came to is what its own HEAD shows of a table; what it was to come to, what the
+HEAD of that older version showed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.head_log import is_head
+from lakevilla.store.codec import decode
+from lakevilla.sublogs.operations import Transplant
+from lakevilla.testing.checks.invariants import Violated
+from lakevilla.testing.checks.past import state_of
+from lakevilla.testing.world.store import SimulatedStore
+
+_TARGET = re.compile(r"global version (\d+)")
+
+
+def rollbacks_came_to_what_was(store: SimulatedStore) -> int:
+    """Hold the files of each table that was rolled back against those that it had then.
+
+    Returns how many were compared.
+    """
+    heads = _heads(store)
+    objects = _commit_objects(store)
+    compared = 0
+    for sequence, head in heads.items():
+        last = head.commits[-1]
+        commit = objects.get(f"{COMMITS_PREFIX}/{last.txn}-{last.hash}.json")
+        if last.kind != "transaction" or last.sequence != sequence or commit is None:
+            continue
+        for operation in commit.operations:
+            target = _target(operation)
+            if target is None or target not in heads:
+                continue
+            table = operation.table
+            now = state_of(store, head, ())[table]
+            then = state_of(store, heads[target], ()).get(table)
+            if now != then:
+                raise Violated(
+                    f"{table} was rolled back to version {target} by version {sequence}, and has "
+                    f"{sorted(now)}, where it had {sorted(then or ())}"
+                )
+            compared += 1
+    return compared
+
+
+def _target(operation: object) -> int | None:
+    if not isinstance(operation, Transplant) or not operation.exact:
+        return None
+    found = _TARGET.fullmatch(operation.parameters.get("to", ""))
+    return None if found is None else int(found[1])
+
+
+def _heads(store: SimulatedStore) -> dict[int, Head]:
+    """The last HEAD of each global version that ever was."""
+    found: dict[int, Head] = {}
+    for mutation in store.journal:
+        if is_head(mutation.key) and mutation.after is not None:
+            head = decode(mutation.key, mutation.after.body, Head)
+            if head.commits:
+                found[head.sequence] = head
+    return found
+
+
+def _commit_objects(store: SimulatedStore) -> dict[str, CommitObject]:
+    return {
+        mutation.key: decode(mutation.key, mutation.after.body, CommitObject)
+        for mutation in store.journal
+        if mutation.key.startswith(COMMITS_PREFIX) and mutation.after is not None
+    }

@@ -1,0 +1,362 @@
+"""Applying what changed between two states of the lake (docs/design/0032-apply.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+from lakevilla.errors import InvalidOperation, MergeConflict, VersionNotFound
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_tables
+from lakevilla.lake.own_versions import OwnVersion, own_view
+from lakevilla.lake.refs.states import StateName, between, chosen_places, state_of
+from lakevilla.lake.view import View
+from lakevilla.operations.difference import Difference, difference
+from lakevilla.phases import during
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import OnConflict, Transplant
+from lakevilla.transaction.redo.replay import undo_since
+from lakevilla.transaction.state.files import store_files
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.kept import note_kept
+from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
+from lakevilla.transaction.verbs.read_write import drop, execute, lookup, observe
+
+#: What became of a table: files came and went, rows were compared, or nothing was to do.
+Outcome = Literal["physical", "rows", "created", "dropped", "kept"]
+
+
+def apply(
+    txn: TransactionState,
+    before: StateName,
+    after: StateName,
+    *,
+    tables: Sequence[str] | None = None,
+    keys: Mapping[str, tuple[str, ...]],
+    on_conflict: OnConflict = "error",
+    verb: str = "APPLY",
+) -> Program[dict[str, Outcome]]:
+    """Do to the transaction's state what changed from ``before`` to ``after``.
+
+    Parameters
+    ----------
+    tables : sequence of str, optional
+        Patterns of names or paths; all tables if not given.
+    keys : Mapping
+        By location, the columns that tell rows apart.
+
+    Returns
+    -------
+    dict of str to Outcome
+        By location, of the tables that differ in the two.
+
+    Raises
+    ------
+    MergeConflict
+        Others have changed what it changes; the transaction is as it was.
+    VersionNotFound, RefNotFound
+        A state, or a file that is to come back, is not kept any more.
+    InvalidOperation
+        A pattern fits no table, or ``keys`` names what a table lacks.
+    """
+    head = yield from _bound(txn)
+    old = yield from state_of(head, before)
+    new = yield from state_of(head, after)
+    for location, columns in keys.items():
+        yield from touch(txn, [location], probing=True)
+        _check_keys(txn.work.tables[location].snapshot, columns)
+    places = yield from between(txn.context, head, old, new)
+    wanted = yield from chosen_places(head, places.tables, tables)
+    was = yield from old.views(txn.context, wanted)
+    now = yield from new.views(txn.context, wanted)
+    outcomes: dict[str, Outcome] = {}
+    conflicts: list[MergeConflict] = []
+    with _whole_or_not_at_all(txn):
+        for location in wanted:
+            pair = was[location], now[location]
+            if None in pair and location not in places.made:
+                continue  # it came in with a log of its own: nobody knows what it was before
+            names = {"before": old.name, "after": new.name}
+            request = _Request(location, keys.get(location, ()), on_conflict, verb, names)
+            try:
+                outcome = yield from _applied(txn, head, request, *pair)
+            except MergeConflict as error:
+                conflicts.append(error)
+            else:
+                if outcome is not None:
+                    outcomes[location] = outcome
+        if conflicts:
+            raise _together(conflicts)
+    return outcomes
+
+
+def roll_back(
+    txn: TransactionState, to: StateName, *, tables: Sequence[str] | None = None
+) -> Program[dict[str, Outcome]]:
+    """Make the tables what they were. All their rows count as read.
+
+    Raises
+    ------
+    VersionNotFound, RefNotFound
+        The state, or a file of it, is not kept any more.
+    InvalidOperation
+        A pattern fits no table, or a table was dropped since.
+    """
+    head = yield from _bound(txn)
+    target = yield from state_of(head, to)
+    now = yield from state_of(head, None)
+    places = yield from between(txn.context, head, now, target)
+    wanted = yield from chosen_places(head, places.tables, tables)
+    views = yield from target.views(txn.context, wanted)
+    yield from load_tables(head, wanted)
+    outcomes: dict[str, Outcome] = {}
+    with _whole_or_not_at_all(txn):
+        for location in wanted:
+            view = views[location]
+            state = head.tables.get(location)
+            is_there = state is not None and not state.dropped
+            if view is None:
+                if is_there and location in places.made:
+                    yield from drop(txn, location)
+                    outcomes[location] = "dropped"
+                elif is_there:
+                    outcomes[location] = "kept"
+                continue
+            parameters = {"to": target.name}
+            outcomes[location] = yield from become(
+                txn, location, view.snapshot, parameters=parameters
+            )
+    return outcomes
+
+
+def restore(
+    txn: TransactionState, location: str, to: OwnVersion | StateName
+) -> Program[dict[str, Outcome]]:
+    """Make one table what it was: at a version of its own log, or as a ref keeps it.
+
+    Errors as ``roll_back``.
+    """
+    head = yield from _bound(txn)
+    if isinstance(to, OwnVersion):
+        view = yield from own_view(txn.context, head, location, to)
+        parameters = {"to": str(to)}
+    else:
+        state = yield from state_of(head, to)
+        found = (yield from state.views(txn.context, [location]))[location]
+        if found is None:
+            raise VersionNotFound(f"table {location} is not in {state.name}", table=location)
+        view, parameters = found, {"to": state.name}
+    with _whole_or_not_at_all(txn):
+        return {location: (yield from become(txn, location, view.snapshot, parameters=parameters))}
+
+
+def become(
+    txn: TransactionState,
+    location: str,
+    target: TableSnapshot,
+    *,
+    verb: str = "RESTORE",
+    parameters: dict[str, str],
+) -> Program[Outcome]:
+    """Make one table what it was in a state of its own. All its rows count as read.
+
+    Raises
+    ------
+    VersionNotFound
+        A file is not kept any more.
+    InvalidOperation
+        What it is now can't be brought together with what it was defined as.
+    """
+    snapshot = yield from lookup(txn, location)
+    observe(txn, location, None)
+    with during("metadata", location):
+        found = yield from difference(snapshot, target)
+    if found.is_empty:
+        return "kept"
+    operation = Transplant(
+        location,
+        found.removes,
+        found.adds,
+        found.before,
+        found.after,
+        exact=True,
+        verb=verb,
+        parameters=parameters,
+    )
+    return (yield from _done(txn, operation))
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """What is asked of one table."""
+
+    location: str
+    keys: tuple[str, ...]
+    on_conflict: OnConflict
+    verb: str
+    parameters: dict[str, str]
+
+
+def _bound(txn: TransactionState) -> Program[Head]:
+    txn.check_write("", "apply")
+    if not txn.through_head:
+        yield from join_head(txn)
+    yield from bind_to_head(txn)
+    head = txn.head
+    if head is not None and head.life is not None:
+        raise InvalidOperation(
+            "states are applied to the lake itself, and not yet to a branch: begin the transaction "
+            'on `lake.on("main")`',
+            txn_id=txn.id,
+        )
+    if head is None:
+        raise VersionNotFound("the lake has no global version yet: its first transaction makes one")
+    return head
+
+
+def _applied(
+    txn: TransactionState, head: Head, request: _Request, old: View | None, new: View | None
+) -> Program[Outcome | None]:
+    """One table; None if it is the same in both states."""
+    location = request.location
+    yield from load_tables(head, [location])
+    state = head.tables.get(location)
+    is_there = state is not None and not state.dropped
+    if old is None or new is None:
+        return (yield from _made_or_dropped(txn, request, old, new, is_there=is_there))
+    if old.snapshot.table_id != new.snapshot.table_id:
+        raise _conflict(request, "it was dropped and created again between the two states")
+    with during("metadata", location):
+        found = yield from difference(old.snapshot, new.snapshot)
+    if found.is_empty:
+        return None
+    yield from touch(txn, [location], probing=True, access="write")
+    try:
+        return (yield from _done(txn, _transplant(request, found)))
+    except MergeConflict:
+        if request.on_conflict == "ours":
+            return "kept"
+        if request.on_conflict == "theirs":
+            parameters = {**request.parameters, "onConflict": "theirs"}
+            return (
+                yield from become(
+                    txn, location, new.snapshot, verb=request.verb, parameters=parameters
+                )
+            )
+        raise
+
+
+def _transplant(request: _Request, found: Difference) -> Transplant:
+    return Transplant(
+        request.location,
+        found.removes,
+        found.adds,
+        found.before,
+        found.after,
+        keys=request.keys,
+        on_conflict=request.on_conflict,
+        verb=request.verb,
+        parameters=request.parameters,
+    )
+
+
+def _made_or_dropped(
+    txn: TransactionState,
+    request: _Request,
+    old: View | None,
+    new: View | None,
+    *,
+    is_there: bool,
+) -> Program[Outcome | None]:
+    """A table that only one of the states has (rule 2)."""
+    location = request.location
+    if old is None and new is None:
+        return None
+    if new is not None:
+        if request.on_conflict == "ours" and is_there:
+            return "kept"
+        if is_there:
+            raise _conflict(request, "it is to be created, and is there")
+        raise InvalidOperation(
+            f"table {location} was dropped since: `register({location!r})` revives it while its "
+            "log exists; then apply this again, or leave it out by tables=",
+            table=location,
+        )
+    assert old is not None
+    if not is_there:
+        return None
+    snapshot = yield from lookup(txn, location)
+    changed = yield from difference(old.snapshot, snapshot)
+    if not changed.is_empty and request.on_conflict != "theirs":
+        if request.on_conflict == "ours":
+            return "kept"
+        raise _conflict(request, "it is to be dropped, and was changed by others")
+    yield from drop(txn, location)
+    return "dropped"
+
+
+def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
+    """Perform it, once it is sure that what it brings back is there and stays."""
+    head = txn.head
+    assert head is not None
+    count = len(txn.work.done)
+    yield from store_files(txn, operation.table)  # rows of its own may be compared
+    done = yield from execute(txn, operation, "apply")
+    if done.change.is_empty:
+        undo_since(txn, count)
+        return "kept"
+    yield from load_tables(head, [operation.table])
+    yield from note_kept(txn, head, done)
+    given = {file.path for file in operation.adds}
+    made = any(file.path not in given for file in done.change.adds)
+    return "rows" if made else "physical"
+
+
+def _check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
+    schema = snapshot.layout.schema
+    for key in keys:
+        if key not in schema.names:
+            raise InvalidOperation(
+                f"keys: table {snapshot.layout.table} has no column {key!r}; it has "
+                f"{', '.join(schema.names)}",
+                table=snapshot.layout.table,
+            )
+        if pa.types.is_nested(schema.field(key).type):
+            raise InvalidOperation(
+                f"keys: column {key!r} of table {snapshot.layout.table} is a "
+                f"{schema.field(key).type}, which tells no rows apart: name others",
+                table=snapshot.layout.table,
+            )
+
+
+def _conflict(request: _Request, why: str) -> MergeConflict:
+    return MergeConflict(
+        f"table {request.location}: {why}; leave it out by tables=, or give on_conflict='ours' or "
+        "'theirs'",
+        rows={request.location: None},
+        table=request.location,
+    )
+
+
+def _together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
+    if len(conflicts) == 1:
+        return conflicts[0]
+    rows = {table: found for one in conflicts for table, found in one.by_table.items()}
+    message = "; ".join(one.message for one in conflicts)
+    return MergeConflict(f"{len(conflicts)} tables are in conflict: {message}", rows=rows)
+
+
+@contextmanager
+def _whole_or_not_at_all(txn: TransactionState) -> Iterator[None]:
+    """A verb that raises has had no effect."""
+    count, reads = len(txn.work.done), dict(txn.work.reads)
+    try:
+        yield
+    except BaseException:
+        undo_since(txn, count)
+        txn.work.reads = reads
+        raise

@@ -1,0 +1,458 @@
+"""Rollback, revert, cherry-pick, restore and diff, over tables that other clients use too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
+from lakevilla.store.base import Condition, Failure, Refused, Stored
+from lakevilla.store.wrapped import WrappedStore
+from tests.contract.foreign_readers import read_by_others
+from tests.property.position_deletes import delete_positions
+from tests.support.places import Place
+
+Format = Literal["delta", "iceberg"]
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        yield lake
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> Format:
+    return request.param
+
+
+def shop(lake: lv.Lake, kind: Format = "delta") -> None:
+    """Versions 1 and 2."""
+    lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
+    lake.create_table("sales/orders", [{"id": 1}], format=kind)
+
+
+def sell(lake: lv.Lake, number: int = 2) -> int:
+    """One commit over both tables; returns its version."""
+
+    def both(txn: lv.Transaction) -> None:
+        txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'")
+        txn.append("sales/orders", [{"id": number}])
+
+    lake.run(both)
+    return lake.history(1)[0].version
+
+
+def state(lake: lv.Lake) -> dict[str, list[Any]]:
+    """The rows of both tables, as LakeVilla and all others see them."""
+    shown = {
+        "stock": sorted(lake.read("stock").to_pylist(), key=repr),
+        "sales/orders": sorted(lake.read("sales/orders").to_pylist(), key=repr),
+    }
+    for name, rows in shown.items():
+        table = lake.table(name)
+        for who, others in read_by_others(table.uri, table.format).items():
+            assert sorted(others.to_pylist(), key=repr) == rows, (who, name)
+    return shown
+
+
+def test_a_rollback_makes_all_tables_what_they_were(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    before = state(lake)
+    sell(lake)
+    sell(lake, 3)
+    done = lake.rollback(2, metadata={"why": "a bad batch"})
+    assert state(lake) == before
+    assert done.version == 5
+    assert done.tables == {"stock": "physical", "sales/orders": "physical"}
+    entry = lake.history(1)[0]
+    assert (entry.version, entry.metadata) == (5, {"why": "a bad batch"})
+    assert {one.operation for one in entry.operations} == {"RESTORE"}
+    assert lake.rollback(4).tables == done.tables  # and it is taken back
+    assert [row["qty"] for row in lake.read("stock").to_pylist()] == [3]
+    assert lake.rollback("main").version is None
+
+
+def test_it_goes_by_a_time_or_a_tag_and_for_some_tables(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.tag("opening")
+    sell(lake)
+    moment = lake.history(1)[0].timestamp
+    sell(lake, 3)
+    assert lake.rollback(moment).tables.keys() == {"stock", "sales/orders"}
+    assert lake.rollback("opening", tables=["sales/*"]).tables == {"sales/orders": "physical"}
+    assert lake.read("stock")["qty"].to_pylist() == [4]
+    assert lake.read("sales/orders")["id"].to_pylist() == [1]
+
+
+def test_a_revert_leaves_what_came_after(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+    lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 2}]))
+    assert lake.revert(3).tables == {"stock": "physical"}
+    assert [row["sku"] for row in state(lake)["stock"]] == ["oil", "tea"]
+    assert lake.cherry_pick(3).tables == {"stock": "physical"}
+    assert [row["sku"] for row in state(lake)["stock"]] == ["jam", "oil", "tea"]
+    assert lake.cherry_pick(3) == lv.MergeResult(None, "cherry-pick of 3", {"stock": "kept"})
+
+
+def test_what_others_have_changed_since_is_a_conflict(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    third = sell(lake)
+    sell(lake, 3)
+    before = state(lake)
+    with pytest.raises(
+        lv.MergeConflict, match=r"table stock: a row that is to go was changed"
+    ) as raised:
+        lake.revert(third)
+    assert raised.value.tables == ["stock"]
+    with pytest.raises(lv.InvalidOperation, match="is in conflict as a whole"):
+        raised.value.rows("stock")
+    assert state(lake) == before  # the orders, which fit, are as they were too
+    assert lake.revert(third, on_conflict="ours").tables == {
+        "stock": "kept",
+        "sales/orders": "physical",
+    }
+    assert state(lake)["sales/orders"] == [{"id": 1}, {"id": 3}]
+    assert lake.revert(third, on_conflict="theirs", tables=["stock"]).tables == {
+        "stock": "physical"
+    }
+    assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
+
+
+def test_it_is_part_of_a_transaction_with_others(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    third = sell(lake)
+    with lake.transaction() as txn:
+        txn.append("stock", [{"sku": "jam", "qty": 1}])
+        assert txn.apply(third, third - 1).tables == {
+            "stock": "physical",
+            "sales/orders": "physical",
+        }
+        assert txn.read("sales/orders")["id"].to_pylist() == [1]
+        txn.update("stock", {"qty": "qty + 1"}, where="sku = 'tea'")
+    assert state(lake)["stock"] == [{"qty": 1, "sku": "jam"}, {"qty": 6, "sku": "tea"}]
+    with lake.transaction() as txn:
+        txn.apply(third - 1, third, tables=["sales/*"])
+        txn.abort()
+    assert state(lake)["sales/orders"] == [{"id": 1}]
+
+
+def test_a_verb_that_finds_a_conflict_has_had_no_effect(lake: lv.Lake) -> None:
+    shop(lake)
+    third = sell(lake)
+    sell(lake, 3)
+    with lake.transaction() as txn:
+        txn.append("sales/orders", [{"id": 9}])
+        with pytest.raises(lv.MergeConflict):
+            txn.apply(third, third - 1)
+        assert len(txn.operations) == 1
+    assert sorted(lake.read("sales/orders")["id"].to_pylist()) == [1, 2, 3, 9]
+
+
+def test_the_schema_comes_back_too(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
+    lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1, "place": "b"}]))
+    lake.run(lambda txn: txn.append("sales/orders", [{"id": 2}]))
+    lake.rollback(2)
+    assert lake.table("stock").schema.names == ["sku", "qty"]
+    assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
+    # A column of that name is another one: no old value shows.
+    lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
+    assert state(lake)["stock"] == [{"place": None, "qty": 5, "sku": "tea"}]
+    lake.rollback(5)
+    assert state(lake)["stock"] == [
+        {"place": "b", "qty": 1, "sku": "jam"},
+        {"place": None, "qty": 5, "sku": "tea"},
+    ]
+
+
+def test_a_commit_is_reverted_though_others_have_added_a_column(
+    lake: lv.Lake, kind: Format
+) -> None:
+    shop(lake, kind)
+    lake.run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+    lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
+    lake.revert(3)
+    assert state(lake)["stock"] == [{"place": None, "qty": 5, "sku": "tea"}]
+    lake.revert(4)
+    assert lake.table("stock").schema.names == ["sku", "qty"]
+    lake.run(lambda txn: txn.alter("stock", add_columns={"shelf": "string"}))
+    with pytest.raises(lv.MergeConflict, match="changed on both sides"):
+        lake.cherry_pick(4)
+
+
+def test_what_other_clients_commit_is_taken_back_too(lake: lv.Lake, kind: Format) -> None:
+    """It is in the log, and no transaction of the lake has seen it."""
+    shop(lake, kind)
+    write_beside(lake, kind)
+    assert len(lake.read("stock")) == 2
+    assert lake.diff(2).tables["rows_added"].to_pylist() == [1]
+    assert lake.rollback(2).tables == {"stock": "physical"}
+    assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
+
+
+def write_beside(lake: lv.Lake, kind: Format) -> None:
+    rows = pa.table({"sku": ["foreign"], "qty": pa.array([1], pa.int64())})
+    if kind == "delta":
+        deltalake.write_deltalake(f"{lake.root}/stock", rows, mode="append")
+    else:
+        ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",)).append(rows)
+
+
+def test_tables_that_were_made_or_dropped_in_between(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.create_table("later", [{"n": 1}], format=kind)
+    assert lake.rollback(2).tables == {"later": "dropped"}
+    assert "later" not in lake
+    lake.register("later", f"{lake.root}/later")
+    with pytest.raises(lv.MergeConflict, match="was changed by others"):
+        lake.run(lambda txn: (txn.append("later", [{"n": 2}]), txn.apply(3, 2)))
+    assert lake.revert(3).tables == {"later": "dropped"}
+    with pytest.raises(lv.LakeVillaError, match="`register` revives it"):
+        lake.rollback(3)
+    assert lake.rollback(3, tables=["stock"]).tables == {}
+
+
+def test_a_table_that_joined_with_a_log_of_its_own_is_left_alone(lake: lv.Lake) -> None:
+    shop(lake)
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    deltalake.write_deltalake(f"{lake.root}/guest", rows)
+    deltalake.write_deltalake(f"{lake.root}/guest", rows, mode="append")
+    lake.run(lambda txn: txn.append("guest", rows))
+    assert lake.diff(2).tables.select(["table", "change"]).to_pylist() == [
+        {"table": "guest", "change": "joined"}
+    ]
+    assert lake.rollback(2).tables == {"guest": "kept"}
+    assert lake.read("guest").num_rows == 3
+    # Its own log reaches further back than the lake knows it.
+    assert lake.table("guest").restore(0).tables == {"guest": "physical"}
+    assert deltalake.DeltaTable(f"{lake.root}/guest").to_pyarrow_table().num_rows == 1
+
+
+def test_a_table_is_restored_by_its_own_version_time_or_tag(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.tag("opening")
+    first = lake.table("stock").version
+    sell(lake)
+    moment = datetime.now(UTC)
+    sell(lake, 3)
+    table = lake.table("stock")
+    assert table.restore(first).tables == {"stock": "physical"}
+    assert lake.read("stock")["qty"].to_pylist() == [5]
+    table.restore(moment)
+    assert lake.read("stock")["qty"].to_pylist() == [4]
+    assert table.restore("opening").merged == "restore to opening"
+    assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
+    assert len(lake.read("sales/orders")) == 3
+
+
+def test_what_was_vacuumed_does_not_come_back(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    sell(lake)
+    sell(lake, 3)
+    lake["stock"].vacuum(dry_run=False)  # within its retention it takes nothing
+    assert lake.rollback(2).version == 5
+    lake.rollback(4)
+    for name in ("stock", "sales/orders"):
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    before = state(lake)
+    with pytest.raises(lv.VersionNotFound, match=r"is not kept|was removed|was vacuumed"):
+        lake.rollback(2)
+    assert state(lake) == before
+
+
+def test_a_tag_brings_back_what_everybody_else_has_let_go(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.tag("opening")
+    sell(lake)
+    for name in ("stock", "sales/orders"):
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    lake.gc()
+    lake.rollback("opening")
+    lake.delete_ref("opening")
+    for name in ("stock", "sales/orders"):
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert state(lake) == {"stock": [{"qty": 5, "sku": "tea"}], "sales/orders": [{"id": 1}]}
+
+
+def test_what_deltalake_has_vacuumed_is_named(lake: lv.Lake) -> None:
+    shop(lake)
+    sell(lake)
+    table = deltalake.DeltaTable(f"{lake.root}/stock")
+    removed = table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert removed
+    with pytest.raises(lv.VersionNotFound, match="was removed"):
+        lake.rollback(2)
+    with pytest.raises(lv.VersionNotFound, match="was removed"):
+        lake.revert(3)
+    # What it did not touch comes back.
+    assert lake.rollback(2, tables=["sales/orders"]).tables == {"sales/orders": "physical"}
+
+
+def test_deltalake_vacuums_between_rollbacks_and_harms_nothing(lake: lv.Lake) -> None:
+    shop(lake)
+    sell(lake)
+    lake.rollback(2)
+    table = deltalake.DeltaTable(f"{lake.root}/stock")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert state(lake)["stock"] == [{"qty": 5, "sku": "tea"}]
+    table.create_checkpoint()
+    deltalake.DeltaTable(f"{lake.root}/stock").cleanup_metadata()
+    sell(lake, 3)
+    assert state(lake)["stock"] == [{"qty": 4, "sku": "tea"}]
+
+
+def test_a_diff_tells_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    sell(lake)
+    lake.create_table("later", [{"n": 1}], format=kind)
+    lake.run(lambda txn: txn.alter("stock", add_columns={"place": "string"}))
+    found = lake.diff(2)
+    rows_of = {row["table"]: row for row in found.tables.to_pylist()}
+    assert {name: row["change"] for name, row in rows_of.items()} == {
+        "later": "created",
+        "sales/orders": "changed",
+        "stock": "changed",
+    }
+    assert rows_of["stock"]["schema_changed"]
+    assert not rows_of["sales/orders"]["schema_changed"]
+    assert [rows_of["stock"][name] for name in ("files_added", "rows_removed")] == [1, 1]
+    assert found.rows("sales/orders").to_pylist() == [{"id": 2, "_change_type": "insert"}]
+    assert found.rows("stock", keys="sku").select(["qty", "_change_type"]).to_pylist() == [
+        {"qty": 5, "_change_type": "update_preimage"},
+        {"qty": 4, "_change_type": "update_postimage"},
+    ]
+    back = lake.diff("main", 2)
+    assert back.tables["change"].to_pylist()[0] == "dropped"
+    assert back.rows("later").to_pylist() == [{"n": 1, "_change_type": "delete"}]
+    assert lake.diff(3, 3).tables.num_rows == 0
+    assert repr(found) == "<lakevilla.Diff: 3 tables>"
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        (lambda lake: lake.rollback(99), lv.VersionNotFound, "no global version 99"),
+        (lambda lake: lake.revert(99), lv.VersionNotFound, "no global version 99"),
+        (lambda lake: lake.revert(0), lv.InvalidOperation, "from 1 on"),
+        (lambda lake: lake.cherry_pick("2"), lv.InvalidOperation, "version"),
+        (lambda lake: lake.rollback("nowhere"), lv.RefNotFound, "no ref 'nowhere'"),
+        (lambda lake: lake.rollback(None), lv.InvalidOperation, "to is a global version"),
+        (lambda lake: lake.rollback(True), lv.InvalidOperation, "to is a global version"),
+        (lambda lake: lake.rollback(datetime(2026, 1, 1)), lv.InvalidOperation, "no time zone"),
+        (
+            lambda lake: lake.rollback(datetime.now(UTC) + timedelta(days=1)),
+            lv.InvalidOperation,
+            "in the future",
+        ),
+        (
+            lambda lake: lake.rollback(datetime(2001, 1, 1, tzinfo=UTC)),
+            lv.VersionNotFound,
+            "as old as the time",
+        ),
+        (lambda lake: lake.rollback(1, tables=["nosuch*"]), lv.InvalidOperation, "nosuch"),
+        (lambda lake: lake.rollback(1, tables="stock"), lv.InvalidOperation, "list of names"),
+        (lambda lake: lake.rollback(1, metadata={"a": 1}), lv.InvalidOperation, "metadata"),
+        (
+            lambda lake: lake.revert(3, keys={"stock": ["nosuch"]}),
+            lv.InvalidOperation,
+            "no column 'nosuch'",
+        ),
+        (lambda lake: lake.revert(3, keys={"stok": ["sku"]}), lv.TableNotFound, "stok"),
+        (lambda lake: lake.revert(3, keys={"stock": []}), lv.InvalidOperation, "at least one"),
+        (lambda lake: lake.revert(3, keys=["sku"]), lv.InvalidOperation, "keys is a mapping"),
+        (lambda lake: lake.revert(3, on_conflict="mine"), lv.InvalidOperation, "on_conflict"),
+        (lambda lake: lake.diff("main", "nowhere"), lv.RefNotFound, "nowhere"),
+        (lambda lake: lake.diff(2).rows("later"), lv.InvalidOperation, "is the same in both"),
+        (lambda lake: lake.diff(2).rows("stock", keys="no"), lv.InvalidOperation, "no column"),
+        (lambda lake: lake.table("stock").restore(99), lv.VersionNotFound, "version 99"),
+        (lambda lake: lake.table("stock").restore("nowhere"), lv.RefNotFound, "nowhere"),
+        (lambda lake: lake.on("opening").rollback(1), lv.InvalidOperation, "opening"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name_and_writes_nothing(
+    lake: lv.Lake, asked: Any, error: type[Exception], words: str
+) -> None:
+    shop(lake)
+    lake.tag("opening")
+    sell(lake)
+    before = sorted(Path(lake.root).rglob("*"))
+    with pytest.raises(error, match=words):
+        asked(lake)
+    assert sorted(Path(lake.root).rglob("*")) == before
+    assert state(lake)["stock"] == [{"qty": 4, "sku": "tea"}]
+
+
+def test_a_lake_without_a_version_says_so(lake: lv.Lake) -> None:
+    with pytest.raises(lv.VersionNotFound, match="has no global version"):
+        lake.rollback(1)
+    with pytest.raises(lv.VersionNotFound, match="has no global version"):
+        lake.diff(1)
+
+
+def test_a_table_that_is_guarded_and_one_that_only_grows(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.guard("stock")
+    sell(lake)
+    lake.rollback(2)
+    assert lake.table("stock").guarded
+    lake.create_table("grows", [{"n": 1}], properties={"delta.appendOnly": "true"})
+    version = lake.history(1)[0].version
+    lake.run(lambda txn: txn.append("grows", [{"n": 2}]))
+    with pytest.raises(lv.InvalidOperation, match="append-only"):
+        lake.rollback(version)
+
+
+def test_an_iceberg_file_with_deletes_comes_back_with_the_rows_that_it_showed(
+    lake: lv.Lake,
+) -> None:
+    """Under a new sequence number the deletes would not apply to it."""
+    lake.create_table("stock", [{"id": n, "qty": n} for n in range(4)], format="iceberg")
+    table = ObjectStoreCatalog("tests", warehouse=lake.root).load_table(("stock",))
+    delete_positions(table, [1, 2], Random(1))
+    lake.run(lambda txn: txn.append("stock", [{"id": 9, "qty": 9}]))
+    version = lake.history(1)[0].version
+    assert sorted(lake.read("stock")["id"].to_pylist()) == [0, 3, 9]
+    lake.run(lambda txn: txn.delete("stock", where="true"))
+    assert lake.rollback(version).tables == {"stock": "rows"}
+    for _, rows in read_by_others(f"{lake.root}/stock", "iceberg").items():
+        assert sorted(rows["id"].to_pylist()) == [0, 3, 9]
+    assert sorted(lake.read("stock")["id"].to_pylist()) == [0, 3, 9]
+
+
+class Scale(WrappedStore):
+    """Weighs what is written."""
+
+    written: int
+
+    def put(self, key: str, body: bytes, condition: Condition) -> Stored | Refused | Failure:
+        self.written += len(body)
+        return super().put(key, body, condition)
+
+
+@pytest.mark.parametrize("rows", [10, 100_000])
+def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) -> None:
+    """Two tables: two entries, a commit object and HEAD."""
+    for name in ("one", "two"):
+        lake.create_table(name, pa.table({"n": pa.array(range(rows), pa.int64())}))
+    lake.run(lambda txn: [txn.delete(name, where="n >= 0") for name in ("one", "two")])
+    scale = Scale(lake._client.runner.store)
+    scale.written = 0
+    lake._client.runner.store = scale
+    with lake._client.runner.requests.counting() as requests:
+        assert lake.rollback(2).tables == {"one": "physical", "two": "physical"}
+    assert (requests.put, requests.list, requests.delete) == (4, 0, 0)
+    assert requests.get <= 12
+    assert requests.head == 2  # for the two files that come back
+    assert scale.written < 12_000
+    assert lake.read("one").num_rows == rows

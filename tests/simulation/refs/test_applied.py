@@ -1,0 +1,298 @@
+"""Rollbacks and what else is applied, beside writers and those who clean up."""
+
+import contextlib
+import os
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import ConflictError, ForeignConflict, LakeVillaError, MergeConflict
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.testing.checks.applied import rollbacks_came_to_what_was
+from lakevilla.testing.checks.invariants import all_or_nothing, every_table_is_readable
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.testing.tables import delta_writer, iceberg_writer
+from lakevilla.testing.tables.reader import table_rows
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.apply import apply, roll_back
+from lakevilla.transaction.verbs.read_write import append, layout_of, scan
+from tests.support.simulated.commits import (
+    TABLES,
+    Process,
+    alone,
+    balances,
+    begin,
+    end,
+    lake,
+    transfer,
+)
+
+DAY = 24 * 3600
+SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
+LAKES = pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"])
+
+
+def rolls_back(client, to=2, attempts=10):
+    """A client that makes both tables what they were, again if others were quicker."""
+    for _ in range(attempts):
+        txn = begin(client)
+        try:
+            outcomes = yield from roll_back(txn, ("version", to))
+            yield from commit(txn)
+        except ConflictError:
+            yield from end(txn)
+        except LakeVillaError as error:
+            yield from end(txn)
+            if error.kind != "version_not_found":
+                raise
+            return "refused"
+        else:
+            return outcomes
+    raise AssertionError("others were quicker each time")
+
+
+def applies(before, after, **options):
+    """A client that does what changed between two versions."""
+
+    def program(client):
+        for _ in range(10):
+            txn = begin(client)
+            try:
+                outcomes = yield from apply(
+                    txn, ("version", before), ("version", after), keys={}, **options
+                )
+                yield from commit(txn)
+            except ConflictError:
+                yield from end(txn)
+            except MergeConflict:
+                yield from end(txn)
+                return "conflict"
+            else:
+                return outcomes
+        raise AssertionError("others were quicker each time")
+
+    return program
+
+
+def transfers(client):
+    for _ in range(10):
+        if (yield from transfer(client)) == "committed":
+            return
+
+
+def vacuums(client):
+    for table in TABLES:
+        yield from vacuum.vacuum(
+            context_of(client),
+            table,
+            retention_seconds=0.0,
+            dry_run=False,
+            enforce_retention=False,
+        )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def of_four_versions(iceberg, faults=None, schedule=None):
+    """Two tables in which three transfers came after the first version."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    for name in ("first", "second", "third"):
+        alone(simulation, transfers, name)
+        simulation.now += 3 * DAY
+    return simulation
+
+
+def is_whole(simulation):
+    """All tables can be read, nothing came or went, and each rollback came to what was."""
+    store = simulation.store
+    every_table_is_readable(store, TABLES)
+    alone(simulation, transfers, "last")  # publishes what is pending
+    all_or_nothing(store, TABLES)
+    found = balances(simulation)
+    assert sum(sum(rows.values()) for rows in found.values()) == 400, found
+    assert {table: len(rows) for table, rows in found.items()} == dict.fromkeys(TABLES, 2)
+    rollbacks_came_to_what_was(store)
+
+
+def beside(other, iceberg, faults, schedule):
+    simulation = of_four_versions(iceberg, faults, schedule)
+    simulation.add("owner", rolls_back)
+    simulation.add("other", other)
+    return simulation
+
+
+def again(client):
+    return rolls_back(client, 3)
+
+
+@LAKES
+@pytest.mark.parametrize("other", [transfers, vacuums, collects, again])
+def test_a_rollback_comes_to_what_was_beside_others(other, iceberg):
+    assert interleavings(partial(beside, other, iceberg), is_whole, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+def test_a_rollback_is_whole_or_not_there_wherever_its_client_dies(iceberg):
+    def build(faults, schedule):
+        simulation = of_four_versions(iceberg, faults, schedule)
+        simulation.add("owner", rolls_back, restart=rolls_back)
+        return simulation
+
+    assert crash_everywhere(build, is_whole, "owner") > 30
+
+
+@pytest.mark.parametrize("other", [vacuums, collects])
+def test_who_cleans_up_may_die_anywhere_beside_a_rollback(other):
+    def build(faults, schedule):
+        simulation = of_four_versions((), faults, schedule)
+        Process(simulation, rolls_back).until("_delta_log")  # decided, and not published
+        simulation.add("owner", other, restart=other)
+        return simulation
+
+    assert crash_everywhere(build, is_whole, "owner") > 20
+
+
+@LAKES
+def test_a_rollback_takes_back_what_was_appended_meanwhile(iceberg):
+    """Rows that nobody has removed: only that all rows count as read tells of them."""
+    simulation = of_four_versions(iceberg)
+    owner = Process(simulation, rolls_back, "owner").until("_lakevilla/HEAD.json")
+    alone(simulation, appends, "other")
+    owner.finish()
+    every_table_is_readable(simulation.store, TABLES)
+    assert rollbacks_came_to_what_was(simulation.store) == 2
+
+
+def of_two_takers(iceberg, faults=None, schedule=None):
+    """Two clients take back the same commit, and do it again."""
+    simulation = of_four_versions(iceberg, faults, schedule)
+    simulation.add("one", applies(4, 3))
+    simulation.add("two", applies(4, 3))
+    return simulation
+
+
+@LAKES
+def test_two_clients_that_take_back_the_same_commit_take_it_back_once(iceberg):
+    runs = interleavings(partial(of_two_takers, iceberg), is_whole, limit=SCHEDULES)
+    assert runs == SCHEDULES
+
+
+@LAKES
+def test_two_clients_that_do_the_same_again_do_it_once(iceberg):
+    """It only adds files, so nothing that either removes tells the other one."""
+    simulation = lake(iceberg=iceberg)
+    alone(simulation, appends, "appender")
+    alone(simulation, lambda client: rolls_back(client, 1), "back")
+    one = Process(simulation, applies(1, 2), "one").until("_lakevilla/HEAD.json")
+    assert alone(simulation, applies(1, 2), "two") == {"a": "physical"}
+    one.finish()
+    assert sorted(alone(simulation, ids_seen, "reader")) == [0, 1, 7]
+
+
+@LAKES
+def test_a_file_that_another_client_has_brought_back_is_not_added_twice(iceberg):
+    """Decided before, and not published: it is replayed, and finds nothing to do."""
+    simulation = lake(iceberg=iceberg)
+    alone(simulation, appends, "appender")
+    alone(simulation, lambda client: rolls_back(client, 1), "back")
+    log = "a/metadata/v" if iceberg else "a/_delta_log"
+    owner = Process(simulation, applies(1, 2), "owner").until(log)
+    other = iceberg_writer if iceberg else delta_writer
+    assert alone(simulation, lambda client: other.restore(client, "a", 1), "foreign")
+    with contextlib.suppress(ForeignConflict):
+        owner.finish()
+    assert sorted(alone(simulation, ids_seen, "reader")) == [0, 1, 7]
+
+
+def ids_seen(client):
+    rows = yield from scan(begin(client), "a", None, None)
+    return [row["id"] for row in rows.read_all().to_pylist()]
+
+
+def appends(client):
+    """One more row in table a, by a file of its own."""
+    txn = begin(client)
+    layout = yield from layout_of(txn, "a")
+    rows = pa.Table.from_pylist([{"id": 7, "balance": 0, "items": ""}], layout.schema)
+    yield from append(txn, "a", rows.to_reader())
+    yield from commit(txn)
+
+
+def test_a_file_that_a_vacuum_may_delete_is_not_brought_back():
+    """HEAD has moved while the rollback was on its way: it looks again, and is refused."""
+    simulation = of_four_versions(())
+    owner = Process(simulation, rolls_back, "owner").until("_lakevilla/HEAD.json")
+    alone(simulation, vacuums, "sweeper")
+    assert owner.finish() == "refused"
+    is_whole(simulation)
+
+
+def test_a_rollback_that_is_decided_is_seen_by_a_vacuum():
+    simulation = of_four_versions(())
+    owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
+    alone(simulation, vacuums, "sweeper")
+    assert owner.finish() == dict.fromkeys(TABLES, "physical")
+    is_whole(simulation)
+
+
+def test_a_rollback_is_published_though_another_client_has_appended():
+    """The append has its place after it."""
+    simulation = of_four_versions(())
+    owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
+    row = {"id": 9, "balance": 0, "items": ""}
+    alone(simulation, lambda client: delta_writer.append(client, "a", [row]), "foreign")
+    owner.finish()
+    rows = {row["id"]: row["balance"] for row in table_rows(simulation.store, "a")}
+    assert rows == {0: 99, 1: 100, 9: 0}
+
+
+def test_a_rollback_that_another_client_makes_unfit_is_void_in_that_table():
+    simulation = of_four_versions(())
+    owner = Process(simulation, rolls_back, "owner").until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", dict), "foreign")
+    with pytest.raises(ForeignConflict, match=r"replayed|changed"):
+        owner.finish()
+    every_table_is_readable(simulation.store, TABLES)
+    assert balances(simulation) == {"a": {0: 97, 1: 100}, "b": {0: 101, 1: 100}}
+
+
+def test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted():
+    """Others have moved them, twice: what is pending reads the files that the version had."""
+    simulation = of_four_versions(())
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", dict), "early")
+    simulation.now += DAY
+    owner = Process(simulation, applies(4, 3), "owner").until("a/_delta_log")
+    alone(simulation, lambda client: delta_writer.rewrite(client, "a", dict), "foreign")
+    simulation.now += DAY
+    alone(simulation, vacuums, "sweeper")
+    with contextlib.suppress(ForeignConflict):
+        owner.finish()
+    with contextlib.suppress(ForeignConflict):
+        alone(simulation, transfers, "last")  # what is pending is published before
+    every_table_is_readable(simulation.store, TABLES)
+    assert balances(simulation) == {"a": {0: 97, 1: 100}, "b": {0: 103, 1: 100}}
+
+
+#: The tests that find each rule that is left out.
+RULES = {
+    "rollback_reads_nothing": partial(test_a_rollback_takes_back_what_was_appended_meanwhile, ()),
+    "nosources": test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted,
+    "files_taken_blindly": test_a_file_that_a_vacuum_may_delete_is_not_brought_back,
+    # In a log of Delta's a path that is added twice is one file.
+    "added_by_others_too": partial(
+        test_a_file_that_another_client_has_brought_back_is_not_added_twice, TABLES
+    ),
+    "added_twice": partial(test_two_clients_that_do_the_same_again_do_it_once, TABLES),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()

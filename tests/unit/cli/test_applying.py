@@ -1,0 +1,62 @@
+"""``lakevilla diff``, ``rollback`` and ``revert``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+
+
+def run(*arguments: str, status: int = 0) -> Any:
+    """The JSON that a command prints."""
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout or result.stderr)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Version 1 makes a table, 2 adds a row, 3 adds another."""
+    root = str(tmp_path / "lake")
+    with lv.connect(root) as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        for sku in ("jam", "oil"):
+            lake.run(lambda txn, sku=sku: txn.append("stock", [{"sku": sku, "qty": 1}]))
+        lake.tag("opening", at=1)
+    return root
+
+
+def test_a_diff_shows_tables_or_the_rows_of_one(root: str) -> None:
+    (row,) = run("diff", root, "opening")
+    assert (row["table"], row["rows_added"]) == ("stock", 2)
+    assert run("diff", root, "2", "3", "--rows", "stock") == [
+        {"sku": "oil", "qty": 1, "_change_type": "insert"}
+    ]
+    assert run("diff", root, "3", "3") == []
+
+
+def test_a_rollback_and_a_revert_say_what_became_of_the_tables(root: str) -> None:
+    assert run("revert", root, "2") == {
+        "version": 4,
+        "merged": "revert of 2",
+        "tables": {"stock": "physical"},
+    }
+    assert run("rollback", root, "opening", "--table", "st*")["version"] == 5
+    assert run("sql", root, "SELECT sku FROM stock") == [{"sku": "tea"}]
+    text = CliRunner().invoke(app, ["rollback", root, "opening"]).stdout
+    assert text == "rollback to opening: nothing to do (stock kept)\n"
+
+
+def test_what_is_wrong_is_said(root: str) -> None:
+    error = run("rollback", root, "2026-11-25", status=2)
+    assert "write it as 2026-01-31T12:00:00Z" in json.dumps(error)
+    error = run("revert", root, "2", "--key", "stock", status=2)
+    assert "TABLE=COLUMN" in json.dumps(error)
+    error = run("revert", root, "2", "--key", "stock=sku,nosuch", status=2)
+    assert "no column 'nosuch'" in json.dumps(error)
