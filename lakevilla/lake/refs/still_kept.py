@@ -89,7 +89,7 @@ def _may_go(
     fenced = {p for p, owner in owners.items() if owner is not None and head.is_fenced(owner[1])}
     fenced |= {file.path for file in files if branch_of(file.path) is not None}
     if fenced:
-        # What a fenced transaction, or a branch that has ended, has made and no entry names is gc's.
+        # What the fenced, or a branch that has ended, have made and no entry names is gc's.
         named = yield from table_format.named_in_log(tail.snapshot)
         if not fenced <= named:
             return f"{file_key(location, min(fenced - named))} is nobody's, or was replaced"

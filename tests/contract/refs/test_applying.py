@@ -339,6 +339,27 @@ def test_a_diff_tells_tables_and_rows(lake: lv.Lake, kind: Format) -> None:
     assert repr(found) == "<lakevilla.Diff: 3 tables>"
 
 
+def test_a_diff_shows_what_a_branch_has(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    lake.branch("etl")
+    assert lake.diff("main", "etl").tables.num_rows == 0
+    sell(lake.on("etl"))
+    sell(lake)
+    etl = lake.on("etl")
+    etl.create_table("later", [{"n": 1}], format=kind)
+    found = lake.diff("main", "etl")
+    assert {row["table"]: row["change"] for row in found.tables.to_pylist()} == {
+        "later": "created",
+        "sales/orders": "changed",
+        "stock": "changed",
+    }
+    assert found.rows("stock").num_rows == 0  # both have sold one: other files, the same rows
+    with pytest.raises(lv.InvalidOperation, match="not yet to a branch"):
+        etl.run(lambda txn: txn.apply(2, 1))
+    with pytest.raises(lv.InvalidOperation, match="is for the lake itself"):
+        etl.rollback(2)
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "words"),
     [
