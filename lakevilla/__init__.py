@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakevilla.errors import (
     AlreadyCommitted,
+    AuditFailed,
     CommitOutcomeUnknown,
     ConflictError,
     CorruptObject,
@@ -66,6 +67,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyCommitted",
+    "AuditFailed",
     "Capabilities",
     "CommitOutcomeUnknown",
     "CommitResult",

@@ -7,7 +7,7 @@ next step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from lakevilla.results import CommitResult
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "AuditFailed",
     "AlreadyCommitted",
     "CommitOutcomeUnknown",
     "ConflictError",
@@ -422,6 +423,39 @@ class RefExists(LakeVillaError):
     """
 
     kind = "ref_exists"
+
+
+class AuditFailed(LakeVillaError):
+    """What was done on a branch does not pass the checks, and was not merged.
+
+    Attributes
+    ----------
+    failed : list of str
+        The checks that failed: the names of functions, and SELECTs.
+
+    Examples
+    --------
+    >>> _ = lake.branch("night")
+    >>> _ = lake.on("night").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+    >>> try:
+    ...     lake.merge("night", checks=["SELECT min(qty) >= 0 FROM stock"])
+    ... except lv.AuditFailed as error:
+    ...     error.failed
+    ['SELECT min(qty) >= 0 FROM stock']
+    """
+
+    kind = "audit_failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failed: Iterable[str] = (),
+        table: str | None = None,
+        txn_id: str | None = None,
+    ) -> None:
+        super().__init__(message, table=table, txn_id=txn_id)
+        self.failed = list(failed)
 
 
 class TransactionNotFound(LakeVillaError):

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, T
 import pyarrow as pa
 
 from lakevilla.api.applying.lake import Applying
+from lakevilla.api.applying.merge import Merges
 from lakevilla.api.arguments import (
     Hinted,
     check_flag,
@@ -70,7 +71,9 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Lake(NamedTables, Refs[Frame], ChangeFeed, Applying[Frame], Hinted, Generic[Frame]):
+class Lake(
+    NamedTables, Refs[Frame], ChangeFeed, Applying[Frame], Merges[Frame], Hinted, Generic[Frame]
+):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
     It is safe across threads and can be pickled. As a context manager it waits for background

@@ -13,7 +13,7 @@ from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import MergeResult
 
-_STATE = "A global version, a time such as 2026-01-31T12:00:00Z, or the name of a tag."
+_STATE = "A global version, a time such as 2026-01-31T12:00:00Z, or the name of a ref."
 
 Tables = Annotated[
     list[str] | None,
@@ -92,6 +92,44 @@ def revert(
             tables=table,
             keys=_keys(key),
             on_conflict=on_conflict,
+        )
+    _show(found, as_json)
+
+
+@command
+def merge(
+    root: Root,
+    branch: Annotated[str, typer.Argument(help="The branch, as `lakevilla refs` lists it.")],
+    table: Tables = None,
+    key: Keys = None,
+    on_conflict: OnConflict = "error",
+    fast_forward_only: Annotated[
+        bool,
+        typer.Option("--fast-forward-only", help="Refuse tables that the lake has changed since."),
+    ] = False,
+    check: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--check", metavar="SELECT", help="A SELECT of one boolean that must hold; several."
+        ),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="End the branch then, unless it has moved on.")
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Do to the lake what was done on a branch; no data is copied."""
+    with open_lake(root, option, profile) as lake:
+        found = lake.merge(
+            branch,
+            tables=table,
+            keys=_keys(key),
+            on_conflict=on_conflict,
+            fast_forward_only=fast_forward_only,
+            checks=check or (),
+            delete=delete,
         )
     _show(found, as_json)
 

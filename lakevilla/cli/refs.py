@@ -1,4 +1,4 @@
-"""Commands about refs: tags are made, listed, protected and deleted."""
+"""Commands about refs: tags and branches are made, listed, protected and deleted."""
 
 from __future__ import annotations
 
@@ -27,42 +27,57 @@ Metadata = Annotated[
     typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
 ]
 
-_COLUMNS = ["name", "kind", "version", "created", "created_by", "protected", "metadata"]
+_COLUMNS = [
+    "name",
+    "kind",
+    "version",
+    "base_version",
+    "created",
+    "created_by",
+    "protected",
+    "metadata",
+]
+
+
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="STATE",
+        help="A global version, a time (2026-01-31T12:00:00Z) or another ref. Default: now.",
+    ),
+]
+Tables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tables",
+        "-t",
+        metavar="PATTERN",
+        help="Only tables that are called so, as 'sales/*'; several: of each.",
+    ),
+]
+Absorb = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--absorb",
+        metavar="PATTERN",
+        help="Look at these tables for commits of other clients first. Default: at all, if they "
+        "are at most 256.",
+    ),
+]
+Protected = Annotated[
+    bool, typer.Option("--protected", help="Refuse to delete it before `lakevilla unprotect`.")
+]
 
 
 @command
 def tag(
     root: Root,
     name: Annotated[str, typer.Argument(help="The tag: letters, digits and . _ - /.")],
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="STATE",
-            help="A global version, a time (2026-01-31T12:00:00Z) or another ref. Default: now.",
-        ),
-    ] = None,
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tables",
-            "-t",
-            metavar="PATTERN",
-            help="Only tables that are called so, as 'sales/*'; several: of each.",
-        ),
-    ] = None,
-    absorb: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--absorb",
-            metavar="PATTERN",
-            help="Look at these tables for commits of other clients first. Default: at all, if "
-            "they are at most 256.",
-        ),
-    ] = None,
-    protected: Annotated[
-        bool, typer.Option("--protected", help="Refuse to delete it before `lakevilla unprotect`.")
-    ] = False,
+    at: At = None,
+    tables: Tables = None,
+    absorb: Absorb = None,
+    protected: Protected = False,
     metadata: Metadata = None,
     delete: Annotated[
         bool,
@@ -73,15 +88,10 @@ def tag(
     as_json: Json = False,
 ) -> None:
     """Give a state of all tables a name, and keep it until the tag is deleted."""
-    output = Output(as_json)
     with open_lake(root, option, profile) as lake:
         if delete:
-            if at is not None or tables or absorb or protected or metadata:
-                raise InvalidOperation("tag --delete takes the name of the tag, and nothing else")
-            lake.delete_ref(name)
-            output.value({"deleted": name}, f"tag {name} is deleted")
+            _delete(lake, "tag", name, (at, tables, absorb, protected, metadata), as_json)
             return
-        given = dict(pair(text, "--metadata", "=") for text in metadata or ())
         with time_hint(at):
             made = lake.tag(
                 name,
@@ -89,21 +99,75 @@ def tag(
                 tables=tables or None,
                 absorb=absorb or None,
                 protected=protected,
-                metadata=given,
+                metadata=_pairs(metadata),
             )
-    output.value(_shown(made), f"tag {name} keeps global version {made.version}")
+    said = f"tag {name} keeps global version {made.version}"
+    Output(as_json).value(_shown(made), said)
+
+
+@command
+def branch(
+    root: Root,
+    name: Annotated[str, typer.Argument(help="The branch: letters, digits and . _ - /.")],
+    at: At = None,
+    tables: Tables = None,
+    absorb: Absorb = None,
+    protected: Protected = False,
+    metadata: Metadata = None,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="End the branch, with all that was committed on it."),
+    ] = False,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Begin a branch: the tables, to be written where nobody else sees it."""
+    with open_lake(root, option, profile) as lake:
+        if delete:
+            _delete(lake, "branch", name, (at, tables, absorb, protected, metadata), as_json)
+            return
+        with time_hint(at):
+            made = lake.branch(
+                name,
+                None if at is None else state(at, "--at"),
+                tables=tables or None,
+                absorb=absorb or None,
+                protected=protected,
+                metadata=_pairs(metadata),
+            )
+    said = f"branch {name} begins at global version {made.version}"
+    Output(as_json).value(_shown(made), said)
+
+
+def _delete(lake: lv.Lake, kind: str, name: str, others: tuple[object, ...], as_json: bool) -> None:
+    if any(others):
+        raise InvalidOperation(f"{kind} --delete takes the name of the {kind}, and nothing else")
+    found = [ref.kind for ref in lake.refs() if ref.name == name]
+    if found and found != [kind]:
+        raise InvalidOperation(
+            f"{name!r} is a {found[0]}: `lakevilla {found[0]} ROOT {name} --delete` lets go of it"
+        )
+    lake.delete_ref(name)
+    Output(as_json).value({"deleted": name}, f"{kind} {name} is deleted")
+
+
+def _pairs(metadata: list[str] | None) -> dict[str, str]:
+    return dict(pair(text, "--metadata", "=") for text in metadata or ())
 
 
 @command
 def refs(
     root: Root, option: Options = None, profile: Profile = None, as_json: Json = False
 ) -> None:
-    """Show the refs of the lake: states that have a name and are kept."""
+    """Show the tags and branches of the lake."""
     with open_lake(root, option, profile) as lake:
         found = lake.refs()
     output = Output(as_json)
     if not (found or as_json):
-        output.line("no refs yet: `lakevilla tag ROOT NAME` makes one")
+        output.line(
+            "no refs yet: `lakevilla tag ROOT NAME` or `lakevilla branch ROOT NAME` makes one"
+        )
         return
     output.rows(_COLUMNS, map(_shown, found))
 

@@ -37,11 +37,11 @@ from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names
 from lakevilla.ids import Ids
 from lakevilla.lake.context import Context, Event
+from lakevilla.lake.refs.branch_head import Branch
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.maintenance import recovery
 from lakevilla.phases import Phases, Span, during
-from lakevilla.refs.branches import Branch
 from lakevilla.refs.create import open_ref
 from lakevilla.results import CommitResult
 from lakevilla.settings import Settings

@@ -70,7 +70,8 @@ def load_base(ref: BaseRef) -> Program[Base]:
         held = yield from load_head()
         head = None if held is None else held.head
         yield from load_refs(head)
-        if head is None or ref not in {entry.base for entry in head.refs.values()}:
+        entries = [] if head is None else head.refs.values()
+        if not any(ref in entry.bases for entry in entries):
             raise VersionNotFound(f"{ref.key} was removed: its ref was deleted; ask again")
         raise CorruptObject(
             f"{ref.key} is missing although HEAD names it: restore it from a copy, or delete the "
@@ -86,13 +87,11 @@ def load_base(ref: BaseRef) -> Program[Base]:
     return decode(ref.key, outcome.body, Base)
 
 
-def load_bases(head: Head) -> Program[dict[str, Base]]:
-    """All bases that a HEAD holds, by the name of the ref; each read once."""
+def load_bases(head: Head) -> Program[list[Base]]:
+    """All bases that a HEAD holds. Each has the name of the ref that it was stored for."""
     yield from load_refs(head)
-    wanted = {entry.base for entry in head.refs.values()}
-    found = yield from parallel([load_base(ref) for ref in wanted])
-    bases = dict(zip(wanted, found, strict=True))
-    return {name: bases[entry.base] for name, entry in head.refs.items()}
+    wanted = dict.fromkeys(base for entry in head.refs.values() for base in entry.bases)
+    return (yield from parallel([load_base(ref) for ref in wanted]))
 
 
 def load_base_tables(base: Base, locations: Iterable[str] | None = None) -> Program[None]:

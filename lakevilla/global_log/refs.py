@@ -45,7 +45,7 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``id`` tells it from one of the same name that was made before or after it. ``protected``:
     it is not deleted before that is lifted. ``lives``: the directories that a branch owns, the
-    newest last (docs/design/0031-branches.md).
+    newest last (docs/design/0031-branches.md). ``synced``: what it was when it was last merged.
     """
 
     id: str
@@ -56,6 +56,12 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     protected: bool = False
     metadata: dict[str, str] = {}
     lives: tuple[str, ...] = ()
+    synced: BaseRef | None = None
+
+    @property
+    def bases(self) -> tuple[BaseRef, ...]:
+        """All that it names."""
+        return (self.base,) if self.synced is None else (self.base, self.synced)
 
     @property
     def life(self) -> str:

@@ -9,8 +9,8 @@ from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_commit, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.own_versions import missing_files
+from lakevilla.lake.refs.branch_head import is_closed, load_branch
 from lakevilla.lake.refs.frozen import frozen_view, not_kept
-from lakevilla.refs.branches import is_closed, load_branch
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import key_at

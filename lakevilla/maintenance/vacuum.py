@@ -138,7 +138,7 @@ def vacuum(
     rest = yield from _not_named(location, old, named, {info.key for info in listed}, head)
     may = [info for info in rest if table_format.may_name(info.key[len(location) + 1 :])]
     unnamed = [info for info in may if not is_within(info.key, nested)]
-    doomed = yield from _nobodys(context, head, unnamed)
+    doomed = yield from _nobodys(context, head, location, unnamed)
     if view.placement.overlay:
         # Somebody may be about to publish what is pending, and to name them.
         doomed = [info for info in doomed if not _MANIFEST.fullmatch(info.key, len(location) + 1)]
@@ -309,16 +309,20 @@ def _is_hidden(path: str, lives: BranchLives) -> bool:
 
 
 def _nobodys(
-    context: Context, head: Head | None, files: Iterable[ObjectInfo]
+    context: Context, head: Head | None, location: str, files: Iterable[ObjectInfo]
 ) -> Program[list[ObjectInfo]]:
     """The files that are not those of a transaction that may still commit.
 
+    What was written on a branch is among them once that has ended: nobody commits it any more.
     One that commits by its log entry can't be fenced: its files stay for
     ``max_age_seconds``, after which it is itself to blame (hazard 6).
     """
     files = list(files)
     oldest = context.clock.now() - context.settings.max_age_seconds
-    owners = {info.key: owner_of(info.key) for info in files}
+    owners = {
+        info.key: None if branch_of(info.key[len(location) + 1 :]) else owner_of(info.key)
+        for info in files
+    }
     through_head = {owner[1] for owner in owners.values() if owner is not None and owner[0] == "h"}
     over: set[str] = set()
     if head is not None:

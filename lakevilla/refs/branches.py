@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
-from lakevilla.errors import CorruptObject, RefNotFound, StoreError
+from lakevilla.errors import CorruptObject, StoreError
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, BranchLife, Head, first_head, successor
 from lakevilla.global_log.refs import BaseRef, RefEntry
-from lakevilla.global_log.repo import HeldHead, load_head, replace_head
+from lakevilla.global_log.repo import load_head, replace_head
 from lakevilla.lake.context import Context
 from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.codec import encode
@@ -18,15 +16,6 @@ from lakevilla.store.effects import Program, put, sleep
 from lakevilla.store.home import at_home, key_at
 
 _MAX_RACES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch by its name in the lake's HEAD, and by its own HEAD."""
-
-    name: str
-    entry: RefEntry
-    held: HeldHead
 
 
 def store_first_head(
@@ -45,35 +34,10 @@ def store_first_head(
         raise StoreError(f"could not store {key} ({stored.reason}): try again")
 
 
-def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
-    """The HEAD of a branch that the lake's HEAD names; it may be closed.
-
-    Raises
-    ------
-    CorruptObject
-        It is missing, damaged, or another's.
-    """
-    key = key_at(entry.life, HEAD_KEY)
-    remedy = f"restore it from a copy, or delete_ref({name!r})"
-    try:
-        held = yield from at_home(entry.life, load_head())
-    except CorruptObject as error:
-        message = f"the HEAD of branch {name!r}: {error.message.partition('; ')[0]}; {remedy}"
-        raise CorruptObject(message, key=key) from error
-    if held is None:
-        raise CorruptObject(
-            f"{key} is missing although the lake has branch {name!r}: {remedy}", key=key
-        )
-    life = held.head.life
-    if life is None or life.id != entry.life or life.ref_id != entry.id:
-        raise CorruptObject(
-            f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
-        )
-    return held
-
-
-def close(context: Context, entry: RefEntry) -> Program[None]:
+def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[bool]:
     """See to it that nothing is committed on a branch any more: its own HEAD says so.
+
+    ``at``: only if it has come to this version, and no further; whether it is closed.
 
     First of all that ends it. Were it taken out of the lake's HEAD before, a commit could be
     acknowledged of which nobody would know that it has to be kept.
@@ -82,15 +46,17 @@ def close(context: Context, entry: RefEntry) -> Program[None]:
         try:
             held = yield from at_home(entry.life, load_head())
         except CorruptObject:
-            return  # nobody can commit on what can't be read
+            return True  # nobody can commit on what can't be read
         life = None if held is None else held.head.life
         if held is None or life is None or life.closed:
-            return
+            return True
+        if at is not None and held.head.sequence != at:
+            return False
         following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         closed = msgspec.structs.replace(life, closed="deleted")
         new = msgspec.structs.replace(following, life=closed)
         if isinstance((yield from at_home(entry.life, replace_head(held, new))), Stored):
-            return
+            return True
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     raise StoreError(f"a branch's HEAD was replaced by others {_MAX_RACES} times in a row")
 
@@ -102,12 +68,3 @@ def was_made(entry: RefEntry) -> Program[bool]:
     """
     held = yield from at_home(entry.life, load_head())
     return held is not None and held.head.life is not None and bool(held.head.life.closed)
-
-
-def is_closed(held: HeldHead) -> bool:
-    return held.head.life is not None and bool(held.head.life.closed)
-
-
-def ended(name: str) -> RefNotFound:
-    """The error for a branch that somebody is deleting."""
-    return RefNotFound(f"branch {name!r} was deleted: look at `refs()`")

@@ -11,12 +11,15 @@ from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import is_closed
 from lakevilla.lake.refs.states import not_found
-from lakevilla.refs.branches import close, is_closed
+from lakevilla.refs.branches import close
 from lakevilla.refs.create import find_ref, finish, replace
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
+from lakevilla.transaction.commit.together.merging import with_merged
+from lakevilla.transaction.state.values import Merging
 
 _MAX_RACES = 200
 
@@ -58,6 +61,34 @@ def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
             message = f"branch {name!r} was deleted, and is taken out of HEAD"
             findings.append(Finding("note", "ref_ended", message))
     return findings
+
+
+def delete_merged(context: Context, name: str, version: int) -> Program[bool]:
+    """End a branch that was merged as it was at a version. One that has moved on since stays.
+
+    Raises ``RefNotFound``.
+    """
+    _, first = yield from find_ref(context, name)
+    if not (yield from close(context, first, at=version)):
+        return False
+    yield from _change(context, name, first, lambda entry: None)
+    return True
+
+
+def note_merged(context: Context, merging: Merging) -> Program[None]:
+    """Note that a branch is merged, where that has changed no table.
+
+    Not if its entry has changed since: then somebody else has merged it, or ended it.
+    """
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        yield from load_refs(None if held is None else held.head, [merging.name])
+        if held is None or held.head.refs.get(merging.name) != merging.entry:
+            return
+        following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        if (yield from replace(context, held, (yield from with_merged(merging, following)))):
+            return
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
 
 
 def protect(context: Context, name: str, *, on: bool) -> Program[None]:

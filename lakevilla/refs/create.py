@@ -24,16 +24,10 @@ from lakevilla.global_log.repo import (
     store_leaves_of,
 )
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import Branch, ended, is_closed, load_branch
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.refs.states import not_found
-from lakevilla.refs.branches import (
-    Branch,
-    ended,
-    is_closed,
-    load_branch,
-    store_first_head,
-    was_made,
-)
+from lakevilla.refs.branches import store_first_head, was_made
 from lakevilla.refs.states import at_time, at_version, chosen, now
 from lakevilla.refs.taken_in import with_logs
 from lakevilla.store.base import Stored

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,45 +24,44 @@ ON_SPARK = {"register_data_source"}
 IN_MODULES = {"opentelemetry.listener": listener}
 
 
-def run_examples(name: str, given: dict[str, Any]) -> None:
+def run_examples(name: str, begin: Callable[[str], dict[str, Any]]) -> None:
+    """Each docstring's begin with what ``begin`` makes for it."""
     value = IN_MODULES[name] if name in IN_MODULES else getattr(lv, name)
     # What a class has from one that is not public is its own to whoever reads the reference.
     own = [one for one in getattr(value, "__mro__", ()) if one.__name__ not in lv.__all__]
     found = [
         test
         for one in [value, *(one for one in own if one.__module__.startswith("lakevilla."))]
-        for test in doctest.DocTestFinder().find(
-            one, name, globs={"lv": lv, "warnings": warnings, **given}
-        )
+        for test in doctest.DocTestFinder().find(one, name, globs={"lv": lv, "warnings": warnings})
     ]
     examples = [example for test in found for example in test.examples]
     assert examples, f"lakevilla.{name} has no example in its docstring"
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
-    for test in found:
+    for test in (test for test in found if test.examples):
+        test.globs.update(begin(test.name))
         runner.run(test, out=report.append)
     assert not runner.summarize(verbose=False).failed, "".join(report)
-
-
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lv.Lake[Any]:
-    """What docs/reference/index.md says that the examples begin with."""
-    monkeypatch.chdir(tmp_path)
-    lake = lv.connect("warehouse")
-    lake.create_table("stock", [{"sku": "tea", "qty": 5}])
-    lake.create_table("orders", [{"id": 1, "sku": "tea"}])
-    return lake
 
 
 @pytest.mark.daily(None)
 @pytest.mark.parametrize("name", [*sorted(set(lv.__all__) - ON_SPARK), *IN_MODULES])
 def test_the_example_of_a_public_name_runs(
-    name: str, lake: lv.Lake[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("connect", "Lake"):  # these begin with nothing
-        (tmp_path / "new").mkdir()
-        monkeypatch.chdir(tmp_path / "new")
-    run_examples(name, {"lake": lake})
+    def begin(docstring: str) -> dict[str, Any]:
+        """What docs/reference/index.md says that the examples begin with."""
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        place.mkdir()
+        monkeypatch.chdir(place)
+        if docstring in ("connect", "Lake"):  # these begin with nothing
+            return {}
+        lake = lv.connect("warehouse")
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        lake.create_table("orders", [{"id": 1, "sku": "tea"}])
+        return {"lake": lake}
+
+    run_examples(name, begin)
 
 
 @pytest.mark.parametrize("name", sorted(ON_SPARK))
@@ -70,7 +70,7 @@ def test_the_example_of_a_public_name_runs_on_spark(
 ) -> None:
     lake = lv.connect(str(tmp_path / "warehouse"))
     lake.create_table("stock", [{"sku": "tea", "qty": 5}])
-    run_examples(name, {"lake": lake, "spark": spark})
+    run_examples(name, lambda _: {"lake": lake, "spark": spark})
 
 
 def test_the_reference_has_every_public_name_once() -> None:

@@ -35,6 +35,13 @@ EXPECTED = {
         "deltalake [('jam', 5), ('tea', 3)]\n"
         "pyiceberg [('jam', 5), ('tea', 7)]\n"
     ),
+    "write_audit_publish.py": (
+        "[{'sku': 'jam', 'quantity': 2}, {'sku': 'rum', 'quantity': 1}, "
+        "{'sku': 'tea', 'quantity': 5}]\n"
+        "2 checks failed\n"
+        "[{'articles': 3}]\n"
+        "[{'sku': 'oil'}]\n"
+    ),
     "beside_deltalake.py": (
         "[{'id': 1, 'kind': 'made by deltalake'}, {'id': 2, 'kind': 'deltalake again'},"
         " {'id': 3, 'kind': 'LakeVilla'}]\n"

@@ -31,6 +31,7 @@ KINDS = {
     "VersionNotFound": "version_not_found",
     "RefNotFound": "ref_not_found",
     "RefExists": "ref_exists",
+    "AuditFailed": "audit_failed",
     "MergeConflict": "merge_conflict",
 }
 

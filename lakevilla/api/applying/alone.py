@@ -10,7 +10,7 @@ from lakevilla.api.run import ATTEMPTS, Begin, run
 from lakevilla.client.client import LakeClient
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
-from lakevilla.transaction.verbs.apply import Outcome
+from lakevilla.transaction.verbs.applying.apply import Outcome
 
 #: What is done in it.
 Applies = Callable[[Executor[Any]], Program[dict[str, Outcome]]]

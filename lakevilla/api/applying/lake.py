@@ -25,7 +25,7 @@ from lakevilla.operations.state_difference import states_differ
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import OnConflict
-from lakevilla.transaction.verbs.apply import Outcome, apply, roll_back
+from lakevilla.transaction.verbs.applying.apply import Outcome, apply, roll_back
 
 __all__ = ["Applying"]
 

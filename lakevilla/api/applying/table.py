@@ -15,7 +15,7 @@ from lakevilla.lake.refs.states import StateName
 from lakevilla.results import MergeResult
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
-from lakevilla.transaction.verbs.apply import Outcome, restore
+from lakevilla.transaction.verbs.applying.apply import Outcome, restore
 
 __all__ = ["Restores"]
 

@@ -11,7 +11,7 @@ from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.results import MergeResult
 from lakevilla.sublogs.operations import OnConflict
-from lakevilla.transaction.verbs.apply import apply
+from lakevilla.transaction.verbs.applying.apply import apply
 
 __all__ = ["AppliesStates"]
 

@@ -51,7 +51,7 @@ from lakevilla.sublogs.operations import Insert as InsertOperation
 from lakevilla.sublogs.operations import Merge as MergeOperation
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.verbs import optimize
-from lakevilla.transaction.verbs.apply import Outcome
+from lakevilla.transaction.verbs.applying.apply import Outcome
 from lakevilla.transaction.verbs.changes import changes_seen
 from lakevilla.transaction.verbs.read_write import execute, layout_of, layout_with, query, scan
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, raise_if_replaced

@@ -74,7 +74,7 @@ class ChangeFeed:
 
         Examples
         --------
-        >>> lake.run(lambda txn: txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'"))
+        >>> _ = lake.run(lambda txn: txn.update("stock", {"qty": "qty - 1"}, where="sku = 'tea'"))
         >>> [version] = lake.changes(2)
         >>> version.version, version.kind, list(version.tables)
         (3, 'transaction', ['stock'])

@@ -33,8 +33,8 @@ def kept_of(context: Context, head: Head | None, location: str) -> Program[KeptB
     CorruptObject
         A base is damaged or missing.
     """
-    bases = {} if head is None else (yield from load_bases(head))
-    return (yield from kept_by(context, bases.values(), location))
+    bases = [] if head is None else (yield from load_bases(head))
+    return (yield from kept_by(context, bases, location))
 
 
 def kept_by(context: Context, bases: Iterable[Base], location: str) -> Program[KeptByRefs]:
@@ -58,12 +58,12 @@ def refuse_kept(head: Head, location: str, verb: str) -> Program[None]:
 
     Raises ``InvalidOperation``, with the names of the refs.
     """
-    names = []
-    for name, base in (yield from load_bases(head)).items():
+    names = set()
+    for base in (yield from load_bases(head)):
         yield from load_base_tables(base, [location])
         state = base.tables.get(location)
         if state is not None and not state.dropped:
-            names.append(name)
+            names.add(base.name)
     if names:
         raise InvalidOperation(
             f"{verb} {location}: {', '.join(map(repr, sorted(names)))} "

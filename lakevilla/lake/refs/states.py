@@ -20,16 +20,14 @@ from lakevilla.errors import (
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import CommitSummary, Head, TableMap, TableState
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.refs import RefEntry
-from lakevilla.global_log.repo import fetch_leaves, load_all, load_head, load_refs, load_tables
+from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.past import past_at, view_at
+from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
-from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program, parallel
-from lakevilla.store.home import at_home
 
 #: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
 MOST_TABLES = 256
@@ -169,7 +167,7 @@ def state_of(head: Head, name: StateName) -> Program[LakeState]:
             if entry is None:
                 raise (yield from not_found(head, ref))
             if entry.kind == "branch":
-                return AtBase((yield from _branch_now(ref, entry)))
+                return AtBase(frozen_now((yield from open_branch(ref, entry))))
             return AtBase((yield from load_base(entry.base)))
     raise AssertionError(name)
 
@@ -180,26 +178,6 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
     names = [] if head is None else sorted(head.refs)
     there = f"there are {', '.join(map(repr, names[:20]))}" if names else "there are none yet"
     return RefNotFound(f"this lake has no ref {name!r}: {there}")
-
-
-def _branch_now(name: str, entry: RefEntry) -> Program[Base]:
-    """What the HEAD of a branch shows, as a base would have it."""
-    held = yield from at_home(entry.life, load_head())
-    if held is None or held.head.life is None or held.head.life.closed:
-        raise RefNotFound(f"branch {name!r} was deleted: look at `refs()`")
-    head = held.head
-    last = head.commits[-1].timestamp_ms if head.commits else 0
-    return Base(
-        FORMAT,
-        head.lake_id,
-        name,
-        "branch",
-        head.sequence,
-        last,
-        head.tables,
-        head.names,
-        life=entry.life,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +245,8 @@ def _made(head: Head, before: LakeState, after: LakeState) -> Program[frozenset[
     for state in (before, after):
         if isinstance(state, AtBase):
             at_hand = state.base.tables.at_hand()
-            made |= {place for place, known in at_hand.items() if known.published < 0}
+            # Its tombstone tells that a table was dropped there.
+            made |= {p for p, known in at_hand.items() if known.published < 0 or known.dropped}
     first = min(before.version, after.version)
     try:
         commits = yield from Timeline.of(head).after(first)

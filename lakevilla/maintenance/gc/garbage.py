@@ -34,7 +34,7 @@ def garbage(
     What its refs hold stays. Safe beside whoever makes a ref: its base is of the HEAD that it
     replaces, which is this one or a later one, and a base that is not named yet has a later number.
     """
-    bases = list((yield from load_bases(head)).values())
+    bases = yield from load_bases(head)
     still_named = set() if listed.history else (yield from named_pages(head))
     old_pages = [key for key in listed.pages if key not in still_named]
     # Without its pages, the commits in HEAD: fewer of the others' leftovers are known as such.
@@ -75,7 +75,7 @@ def _is_over(key: str, head: Head) -> bool:
 
 def _old_bases(head: Head, listed: Iterable[str]) -> list[str]:
     """Bases that no ref names, and none ever will: HEAD has come past what they were made for."""
-    named = {entry.base.key for entry in head.refs.values()}
+    named = {base.key for entry in head.refs.values() for base in entry.bases}
     old = [(key, parts_of(key)) for key in listed if key not in named]
     return [key for key, parts in old if parts is not None and parts[0] <= head.replacement]
 

@@ -37,7 +37,7 @@ def refs_are_as_they_were(
     held = run_now(store, context.head())
     if held is None:
         return 0
-    bases = run_now(store, load_bases(held.head))
+    bases = {base.name: base for base in run_now(store, load_bases(held.head))}
     for name, entry in made:
         if name not in deleted and name not in bases:
             raise Violated(f"tag {name!r} ({entry.id}) was acknowledged, and is not there")

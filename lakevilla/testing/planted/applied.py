@@ -14,7 +14,7 @@ from lakevilla.sublogs import operations
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.validation import kept, validate
-from lakevilla.transaction.verbs import apply
+from lakevilla.transaction.verbs.applying import apply
 
 
 @planted(for_histories=False)

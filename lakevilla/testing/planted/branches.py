@@ -16,7 +16,7 @@ from lakevilla.refs import branches, change
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.commit import doubt, squash
-from lakevilla.transaction.commit.together import replacing
+from lakevilla.transaction.commit.together import merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
 
 
@@ -142,4 +142,38 @@ def tagged_commits_go_with_their_branch() -> Iterator[None]:
         return set()
 
     with instead(dead_lives._commits_of, none):
+        yield
+
+
+@planted(for_histories=False)
+def nosync() -> Iterator[None]:
+    """A merge does not note what it has merged."""
+
+    def with_merged(_: Any, following: Any) -> Program[Any]:
+        yield from ()
+        return following
+
+    with instead(merging.with_merged, with_merged):
+        yield
+
+
+@planted(for_histories=False)
+def blindmerge() -> Iterator[None]:
+    """A merge writes its branch's entry as it has read it, whatever it is by now."""
+    with instead(merging.changed_branch, nothing):
+        yield
+
+
+@planted(for_histories=False)
+def syncback() -> Iterator[None]:
+    """A merge asks whether its branch is there, and not how far it is merged."""
+
+    def changed_branch(txn: Any, head: Any) -> Program[Any]:
+        yield from ()
+        found = head.refs.get(txn.work.merging.name) if txn.work.merging else None
+        if txn.work.merging and (found is None or found.id != txn.work.merging.entry.id):
+            raise AssertionError("another branch")
+        return None
+
+    with instead(merging.changed_branch, changed_branch):
         yield

@@ -21,7 +21,14 @@ from lakevilla.results import CommitResult, Counts
 from lakevilla.sublogs.operations import Operation, ReadRecord
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import Life
-from lakevilla.transaction.state.values import Decided, HeldRecord, KeyUse, Queue, Saved
+from lakevilla.transaction.state.values import (
+    Decided,
+    HeldRecord,
+    KeyUse,
+    Merging,
+    Queue,
+    Saved,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,8 @@ class Work:
         How large these files are, with those that an undo has dropped.
     stored : list of str
         Keys that it has asked the store to keep.
+    merging : Merging or None
+        The branch that it merges.
     """
 
     tables: dict[str, Working] = field(default_factory=dict)
@@ -165,6 +174,7 @@ class Work:
     held_bytes: int = 0
     stored: list[str] = field(default_factory=list)
     redos: int = 0
+    merging: Merging | None = None
 
 
 @dataclass(slots=True)

@@ -7,14 +7,29 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import CommitSummary
 from lakevilla.global_log.keys import HeldKey
+from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.markers.queue import Happening, State, advance, covers
 from lakevilla.markers.repo import free, withdraw
 from lakevilla.store.base import Token
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.record import Access, Ticket, TxnRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """The branch that a transaction merges.
+
+    ``entry`` is the one that was read, which must be in the HEAD that is replaced. ``base`` is
+    what counts as merged from then on: the next merge begins there.
+    """
+
+    name: str
+    entry: RefEntry
+    base: Base
 
 
 @dataclass(slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from lakevilla.errors import InvalidOperation, TableExists
-from lakevilla.formats.base import Change, FormatName
+from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.lake.table_log import open_tail
@@ -41,17 +41,40 @@ def create_change(
         log that HEAD does not know: ``register`` takes it in. Or its data was deleted
         a short time ago.
     """
+    table_format = txn.context.formats[format]
+
+    def change(blank: TableSnapshot) -> Change:
+        return table_format.create(
+            blank,
+            schema,
+            table_id=txn.context.ids.uuid(),
+            partition_by=partition_by,
+            properties=properties,
+            created_ms=txn.context.now_ms(),
+        )
+
     yield from bind_to_head(txn, [location])
     with during("metadata", location):
-        return (yield from _change(txn, location, schema, partition_by, properties, format))
+        return (yield from _change(txn, location, change, format))
+
+
+def copied_change(txn: TransactionState, location: str, made: TableSnapshot) -> Program[Change]:
+    """The change that creates a table as it was made on a branch, without its files.
+
+    Errors as ``create_change``.
+    """
+
+    def change(_: TableSnapshot) -> Change:
+        return Change(metadata=dict(made.metadata), protocol=dict(made.protocol) or None)
+
+    with during("metadata", location):
+        return (yield from _change(txn, location, change, made.format))
 
 
 def _change(
     txn: TransactionState,
     location: str,
-    schema: pa.Schema,
-    partition_by: Sequence[str],
-    properties: Mapping[str, str],
+    created: Callable[[TableSnapshot], Change],
     format: FormatName,
 ) -> Program[Change]:
     head = txn.head
@@ -88,14 +111,7 @@ def _change(
     table_format = txn.context.formats[format]
     txn.context.expected[location] = format
     blank = table_format.blank(location, location)
-    change = table_format.create(
-        blank,
-        schema,
-        table_id=txn.context.ids.uuid(),
-        partition_by=partition_by,
-        properties=properties,
-        created_ms=txn.context.now_ms(),
-    )
+    change = created(blank)
     txn.add_table(location, View(location, state, Placement(-1, ()), (), blank, blank, -1))
     return change
 

@@ -79,6 +79,12 @@ def save(txn: TransactionState) -> Program[None]:
             "commit",
             txn_id=txn.id,
         )
+    if txn.work.merging is not None:
+        raise StoreError(
+            f"transaction {txn.id} can't be saved: it merges branch {txn.work.merging.name!r}, and "
+            "what is merged is noted by its own commit alone; it can still commit",
+            txn_id=txn.id,
+        )
     if not txn.through_head or txn.bound.held is None:
         yield from _settle_entry(txn)
         yield from _join_head(txn)

@@ -18,7 +18,7 @@ from lakevilla.testing.planted.every import PLANTED
 from lakevilla.testing.tables import delta_writer, iceberg_writer
 from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.verbs.apply import apply, roll_back
+from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.read_write import append, layout_of, scan
 from tests.support.simulated.commits import (
     TABLES,

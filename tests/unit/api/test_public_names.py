@@ -15,8 +15,9 @@ import lakevilla as lv
 
 NAMES = {
     "lakevilla": """
-        AlreadyCommitted Capabilities CommitOutcomeUnknown CommitResult ConflictError CorruptObject
-        Diff DiscoveredTable Event Feature Finding ForeignConflict HistoryEntry InvalidOperation
+        AlreadyCommitted AuditFailed Capabilities CommitOutcomeUnknown CommitResult
+        ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
+        HistoryEntry InvalidOperation
         KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation MergeConflict MergeResult
         OperationResult OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings
         Snapshot StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue
@@ -25,10 +26,11 @@ NAMES = {
         register_data_source
     """,
     "lake": """
-        abort attach branch capabilities changes cherry_pick close create_table delete_ref diff
-        discover doctor drop_table exists follow foreach_batch gc guard history on outcome protect
-        read recover refs register rename_table resume revert rollback root run scan settings
-        snapshot sql table tables tag transaction transactional transactions unguard unregister
+        abort attach audited branch capabilities changes cherry_pick close create_table
+        delete_ref diff discover doctor drop_table exists follow foreach_batch gc guard history
+        merge on outcome protect read recover refs register rename_table resume revert rollback
+        root run scan settings snapshot sql table tables tag transaction transactional
+        transactions unguard unregister
     """,
     "transaction": """
         abort alter append apply changes commit create_table delete drop_table id merge operations

@@ -194,3 +194,50 @@ def test_another_version_beside_a_tag_is_refused(root: str, options: tuple[str, 
 def test_the_time_of_a_ref_is_one_that_others_can_read(root: str) -> None:
     created = run("refs", root)[0]["created"]
     assert datetime.fromisoformat(created).tzinfo is not None
+
+
+def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
+    made = run("branch", root, "etl", "--metadata", "by=night")
+    assert (made["kind"], made["version"], made["base_version"]) == ("branch", 4, 4)
+    with lv.connect(root) as lake:
+        lake.on("etl").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": -1}]))
+    assert [ref["version"] for ref in run("refs", root) if ref["name"] == "etl"] == [5]
+    assert sorted(quantities(root, "--on", "etl")) == [-1, 6]
+    assert quantities(root) == [6]
+    (row,) = run("diff", root, "main", "etl")
+    assert (row["table"], row["rows_added"]) == ("stock", 1)
+    check = ("--check", "SELECT min(qty) >= 0 FROM stock")
+    refused = invoke("merge", root, "etl", *check, status=2)
+    assert "does not pass SELECT min(qty) >= 0 FROM stock" in refused.stderr
+    with lv.connect(root) as lake:
+        lake.on("etl").run(lambda txn: txn.update("stock", {"qty": "1"}, where="qty < 0"))
+    assert "etl@6: global version 5 (stock physical)" in invoke("merge", root, "etl", *check).stdout
+    done = run("merge", root, "etl", "--delete")
+    assert (done["version"], done["merged"]) == (None, "etl@6")
+    assert sorted(quantities(root)) == [1, 6]
+    run("branch", root, "other")
+    assert run("branch", root, "other", "--delete") == {"deleted": "other"}
+    assert [ref["name"] for ref in run("refs", root)] == ["closing"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("branch", "closing"), "there is a tag 'closing' already"),
+        (("branch", "closing", "--delete"), "'closing' is a tag"),
+        (("branch", "etl", "--delete", "--at", "1"), "takes the name of the branch"),
+        (("branch", "nobody", "--delete"), "no ref 'nobody'"),
+        (("merge", "closing"), "can't be merged"),
+        (("merge", "nobody"), "no ref 'nobody'"),
+        (("merge", "etl", "--key", "stock"), "write it as TABLE=COLUMN"),
+        (("merge", "etl", "--check", "SELECT 1"), "one boolean"),
+    ],
+)
+def test_what_can_not_be_done_with_a_branch_is_refused(
+    root: str, arguments: tuple[str, ...], said: str
+) -> None:
+    with lv.connect(root) as lake:
+        lake.branch("etl")
+        lake.on("etl").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
+    verb, *rest = arguments
+    assert said in " ".join(invoke(verb, root, *rest, status=2).stderr.split())

@@ -43,6 +43,7 @@ from lakevilla.transaction.commit.together.candidate import (
     Failed,
     Joined,
 )
+from lakevilla.transaction.commit.together.merging import changed_branch, with_merged
 from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.errors import conflict
@@ -115,6 +116,8 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
         found.conflict = yield from _of_another(txn, head, found)
     if found.conflict is None and found.redo_from is None:
         found.conflict = yield from unkept(txn, head)
+    if found.conflict is None and found.redo_from is None:
+        found.conflict = yield from changed_branch(txn, head)
     names: dict[str, str | None] = {}
     if found.conflict is None and found.redo_from is None:
         # In the very HEAD that is replaced: of two that give one name away the second is refused.
@@ -149,7 +152,9 @@ def joined_to(
         # Who knows nothing of such operations could not publish it, and is refused by name.
         newer = max(following.format, FORMAT_WITH_REFS)
         following = msgspec.structs.replace(following, format=newer)
-    return following
+    if txn.work.merging is None:
+        return following
+    return (yield from with_merged(txn.work.merging, following))
 
 
 def _of_another(

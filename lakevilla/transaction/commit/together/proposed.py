@@ -9,7 +9,7 @@ from lakevilla.global_log.summaries import fingerprint
 from lakevilla.inbox.proposal import MOST_COMMIT_BYTES, Claim, ProposedCommit
 from lakevilla.inbox.reliance import MOST_BYTES, Reliance, reliance_of, relied, size_of
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import is_append
+from lakevilla.sublogs.operations import Transplant, is_append
 from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
@@ -89,7 +89,9 @@ def may_go_along(txn: TransactionState) -> bool:
         is_ahead
         or not is_precise
         or txn.work.behind
-        or any(done.deferred for done in txn.work.done)
+        or txn.work.merging is not None
+        # Whether the files that it brings back are kept is looked for by who replaces HEAD.
+        or any(done.deferred or isinstance(done.operation, Transplant) for done in txn.work.done)
     ):
         return False
     # What was touched once is likely to be touched again: it waits for nobody, who would leave it.

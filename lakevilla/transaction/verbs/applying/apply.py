@@ -9,22 +9,24 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation, MergeConflict, VersionNotFound
+from lakevilla.errors import InvalidOperation, MergeConflict, TableExists, VersionNotFound
 from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
-from lakevilla.lake.refs.states import StateName, between, chosen_places, state_of
+from lakevilla.lake.refs.states import LakeState, StateName, between, chosen_places, state_of
 from lakevilla.lake.view import View
 from lakevilla.operations.difference import Difference, difference
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import OnConflict, Transplant
+from lakevilla.sublogs.operations import Create, Defined, OnConflict, Transplant
 from lakevilla.transaction.redo.replay import undo_since
 from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.kept import note_kept
-from lakevilla.transaction.verbs.bind import bind_to_head, join_head, touch
+from lakevilla.transaction.verbs.bind import bind_to_head, join_head, take_places, touch
+from lakevilla.transaction.verbs.create_table import copied_change
 from lakevilla.transaction.verbs.read_write import drop, execute, lookup, observe
 
 #: What became of a table: files came and went, rows were compared, or nothing was to do.
@@ -64,9 +66,23 @@ def apply(
     InvalidOperation
         A pattern fits no table, or ``keys`` names what a table lacks.
     """
-    head = yield from _bound(txn)
+    head = yield from bound(txn)
     old = yield from state_of(head, before)
     new = yield from state_of(head, after)
+    return (yield from apply_states(txn, head, old, new, tables, keys, on_conflict, verb))
+
+
+def apply_states(
+    txn: TransactionState,
+    head: Head,
+    old: LakeState,
+    new: LakeState,
+    tables: Sequence[str] | None,
+    keys: Mapping[str, tuple[str, ...]],
+    on_conflict: OnConflict,
+    verb: str,
+) -> Program[dict[str, Outcome]]:
+    """As ``apply``, of states that are at hand; ``head`` is the one that it is bound to."""
     for location, columns in keys.items():
         yield from touch(txn, [location], probing=True)
         _check_keys(txn.work.tables[location].snapshot, columns)
@@ -91,7 +107,7 @@ def apply(
                 if outcome is not None:
                     outcomes[location] = outcome
         if conflicts:
-            raise _together(conflicts)
+            raise together(conflicts)
     return outcomes
 
 
@@ -107,7 +123,7 @@ def roll_back(
     InvalidOperation
         A pattern fits no table, or a table was dropped since.
     """
-    head = yield from _bound(txn)
+    head = yield from bound(txn)
     target = yield from state_of(head, to)
     now = yield from state_of(head, None)
     places = yield from between(txn.context, head, now, target)
@@ -141,7 +157,7 @@ def restore(
 
     Errors as ``roll_back``.
     """
-    head = yield from _bound(txn)
+    head = yield from bound(txn)
     if isinstance(to, OwnVersion):
         view = yield from own_view(txn.context, head, location, to)
         parameters = {"to": str(to)}
@@ -201,7 +217,8 @@ class _Request(msgspec.Struct, frozen=True):
     parameters: dict[str, str]
 
 
-def _bound(txn: TransactionState) -> Program[Head]:
+def bound(txn: TransactionState) -> Program[Head]:
+    """The HEAD that states are applied to. Raises ``InvalidOperation``, ``VersionNotFound``."""
     txn.check_write("", "apply")
     if not txn.through_head:
         yield from join_head(txn)
@@ -281,6 +298,8 @@ def _made_or_dropped(
             return "kept"
         if is_there:
             raise _conflict(request, "it is to be created, and is there")
+        if new.placement.logged < 0:
+            return (yield from _create(txn, request, new.snapshot))
         raise InvalidOperation(
             f"table {location} was dropped since: `register({location!r})` revives it while its "
             "log exists; then apply this again, or leave it out by tables=",
@@ -297,6 +316,26 @@ def _made_or_dropped(
         raise _conflict(request, "it is to be dropped, and was changed by others")
     yield from drop(txn, location)
     return "dropped"
+
+
+def _create(txn: TransactionState, request: _Request, made: TableSnapshot) -> Program[Outcome]:
+    """Create a table that was made on a branch, with the files that it has there."""
+    location = request.location
+    yield from take_places(txn, [location], "write", creating=True)
+    try:
+        change = yield from copied_change(txn, location, made)
+    except TableExists as error:
+        raise _conflict(request, f"it is to be created: {error.message}") from error
+    yield from execute(txn, Create(location, change), "apply")
+    files = yield from made.files()
+    defined = Defined(dict(made.metadata), dict(made.protocol))
+    adds = tuple(data_files(files))
+    if adds:
+        operation = Transplant(
+            location, (), adds, defined, None, verb=request.verb, parameters=request.parameters
+        )
+        yield from _done(txn, operation)
+    return "created"
 
 
 def _done(txn: TransactionState, operation: Transplant) -> Program[Outcome]:
@@ -342,7 +381,8 @@ def _conflict(request: _Request, why: str) -> MergeConflict:
     )
 
 
-def _together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
+def together(conflicts: Sequence[MergeConflict]) -> MergeConflict:
+    """The conflicts of several tables as one error."""
     if len(conflicts) == 1:
         return conflicts[0]
     rows = {table: found for one in conflicts for table, found in one.by_table.items()}

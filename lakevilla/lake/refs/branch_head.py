@@ -1,0 +1,83 @@
+"""The HEAD of a branch, as the lake's HEAD names it (docs/design/0031-branches.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakevilla.errors import CorruptObject, RefNotFound
+from lakevilla.global_log.bases import Base
+from lakevilla.global_log.head import HEAD_KEY, moment_of
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import HeldHead, load_head
+from lakevilla.store.codec import FORMAT
+from lakevilla.store.effects import Program
+from lakevilla.store.home import at_home, key_at
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch by its name in the lake's HEAD, and by its own HEAD."""
+
+    name: str
+    entry: RefEntry
+    held: HeldHead
+
+
+def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
+    """The HEAD of a branch that the lake's HEAD names; it may be closed.
+
+    Raises
+    ------
+    CorruptObject
+        It is missing, damaged, or another's.
+    """
+    key = key_at(entry.life, HEAD_KEY)
+    remedy = f"restore it from a copy, or delete_ref({name!r})"
+    try:
+        held = yield from at_home(entry.life, load_head())
+    except CorruptObject as error:
+        message = f"the HEAD of branch {name!r}: {error.message.partition('; ')[0]}; {remedy}"
+        raise CorruptObject(message, key=key) from error
+    if held is None:
+        raise CorruptObject(
+            f"{key} is missing although the lake has branch {name!r}: {remedy}", key=key
+        )
+    life = held.head.life
+    if life is None or life.id != entry.life or life.ref_id != entry.id:
+        raise CorruptObject(
+            f"{key} is not the HEAD of branch {name!r}: it was replaced by hand; {remedy}", key=key
+        )
+    return held
+
+
+def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
+    """A branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``."""
+    held = yield from load_branch(name, entry)
+    if is_closed(held):
+        raise ended(name)
+    return Branch(name, entry, held)
+
+
+def frozen_now(branch: Branch) -> Base:
+    """What a branch shows, as a base has it."""
+    head = branch.held.head
+    return Base(
+        FORMAT,
+        head.lake_id,
+        branch.name,
+        "branch",
+        head.sequence,
+        moment_of(head),
+        head.tables,
+        head.names,
+        life=branch.entry.life,
+    )
+
+
+def is_closed(held: HeldHead) -> bool:
+    return held.head.life is not None and bool(held.head.life.closed)
+
+
+def ended(name: str) -> RefNotFound:
+    """The error for a branch that somebody is deleting."""
+    return RefNotFound(f"branch {name!r} was deleted: look at `refs()`")

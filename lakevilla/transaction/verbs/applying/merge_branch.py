@@ -1,0 +1,92 @@
+"""Merging a branch: what was done on it since it was made, or merged, is done to the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, MergeConflict
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import load_refs
+from lakevilla.lake.refs.branch_head import frozen_now, open_branch
+from lakevilla.lake.refs.states import AtBase, AtHead, between, chosen_places, not_found
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import OnConflict
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.state.values import Merging
+from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
+
+
+def merge_branch(
+    txn: TransactionState,
+    name: str,
+    *,
+    tables: Sequence[str] | None = None,
+    keys: Mapping[str, tuple[str, ...]],
+    on_conflict: OnConflict = "error",
+    fast_forward_only: bool = False,
+) -> Program[tuple[dict[str, Outcome], int]]:
+    """Do to the lake what was done on a branch since it was made, or merged.
+
+    It is merged so far from this commit on, with ``tables`` these alone. Parameters and errors as
+    ``apply``; also returns the version of the branch.
+    """
+    head = yield from bound(txn)
+    if txn.work.merging is not None:
+        raise InvalidOperation(
+            f"this transaction merges branch {txn.work.merging.name!r}: merge another one in a "
+            "transaction of its own",
+            txn_id=txn.id,
+        )
+    yield from load_refs(head, [name])
+    entry = head.refs.get(name)
+    if entry is None:
+        raise (yield from not_found(head, name))
+    if entry.kind != "branch":
+        raise InvalidOperation(
+            f"{entry.kind} {name!r} can't be merged, as nothing is committed on it: `rollback` "
+            "makes the lake what it was there",
+            txn_id=txn.id,
+        )
+    since = yield from load_base(entry.base if entry.synced is None else entry.synced)
+    now = frozen_now((yield from open_branch(name, entry)))
+    if fast_forward_only:
+        yield from _refuse_changed(txn, head, since, now, tables)
+    outcomes = yield from apply_states(
+        txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
+    )
+    if outcomes:
+        base = now if tables is None else (yield from _merged_of(since, now, outcomes))
+        txn.work.merging = Merging(name, entry, base)
+    return outcomes, now.sequence
+
+
+def _merged_of(since: Base, now: Base, tables: Collection[str]) -> Program[Base]:
+    """What counts as merged once these tables are: the others stay as they were."""
+    yield from load_base_tables(since, tables)
+    yield from load_base_tables(now, tables)
+    states = {location: now.tables.get(location) for location in tables}
+    return msgspec.structs.replace(now, tables=since.tables.updated(states))
+
+
+def _refuse_changed(
+    txn: TransactionState, head: Head, since: Base, now: Base, tables: Sequence[str] | None
+) -> Program[None]:
+    """Refuse to merge into tables that the lake has changed since."""
+    places = yield from between(txn.context, head, AtBase(since), AtBase(now))
+    wanted = yield from chosen_places(head, places.tables, tables)
+    changed = yield from between(txn.context, head, AtBase(since), AtHead(head))
+    conflicts = [
+        MergeConflict(
+            f"table {location} was changed on the lake since branch {now.name!r} was made, or "
+            "merged: merge it without fast_forward_only",
+            rows={location: None},
+            table=location,
+        )
+        for location in wanted
+        if location in changed.tables
+    ]
+    if conflicts:
+        raise together(conflicts)

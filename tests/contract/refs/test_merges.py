@@ -1,0 +1,404 @@
+"""Merging branches: what was done there is done to the lake, by one commit over all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.store.runner import Requests
+from lakevilla.testing.histories.plan import small_limits
+from tests.support.places import Place
+from tests.support.traces import cost
+
+Format = Literal["delta", "iceberg"]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> Format:
+    return request.param
+
+
+@pytest.fixture
+def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        lake.create_table(
+            "stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}], format=kind
+        )
+        lake.create_table("orders", [{"id": 1}], format=kind)
+        lake.branch("etl")
+        yield lake
+
+
+def stock(lake: lv.Lake) -> dict[str, int]:
+    return {row["sku"]: row["qty"] for row in lake.read("stock").to_pylist()}
+
+
+def put_in(lake: lv.Lake, sku: str, qty: int) -> None:
+    lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": qty}]))
+
+
+def set_to(lake: lv.Lake, sku: str, qty: int) -> None:
+    lake.run(lambda txn: txn.update("stock", {"qty": str(qty)}, where=f"sku = '{sku}'"))
+
+
+def clean_up(lake: lv.Lake) -> None:
+    for name in lake:
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    lake.gc()
+
+
+def files(lake: lv.Lake) -> set[Path]:
+    return set(Path(lake.root).rglob("*.parquet"))
+
+
+def test_what_was_done_on_a_branch_is_done_to_the_lake(lake: lv.Lake, kind: Format) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    set_to(etl, "tea", 6)
+    etl.run(lambda txn: txn.delete("stock", where="sku = 'jam'"))
+    etl.create_table("report", [{"a": 1}], format=kind)
+    etl.run(lambda txn: txn.append("report", [{"a": 2}]))
+    etl.drop_table("orders")
+    put_in(lake, "ale", 4)  # meanwhile
+    done = lake.merge("etl", metadata={"by": "night"})
+    assert (done.version, done.merged) == (4, "etl@8")
+    assert done.tables == {"stock": "physical", "report": "created", "orders": "dropped"}
+    assert stock(lake) == {"tea": 6, "rum": 3, "ale": 4}
+    assert sorted(lake.read("report")["a"].to_pylist()) == [1, 2]
+    assert list(lake) == ["report", "stock"]
+    entry = lake.history(1)[0]
+    assert (entry.version, entry.metadata["by"]) == (4, "night")
+    assert set(entry.tables) == {"stock", "report", "orders"}
+    # The branch is as it was: what is done to the lake is not on it.
+    assert stock(etl) == {"tea": 6, "rum": 3}
+    clean_up(lake)
+    assert stock(lv.connect(lake.root)) == {"tea": 6, "rum": 3, "ale": 4}
+    assert stock(lv.connect(lake.root).on("etl")) == {"tea": 6, "rum": 3}
+
+
+def test_only_what_is_new_is_merged_the_next_time(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    nothing = lake.merge("etl")
+    assert (nothing.version, nothing.tables) == (None, {})
+    lake.run(lambda txn: txn.delete("stock", where="sku = 'rum'"))
+    put_in(etl, "ale", 4)
+    set_to(etl, "rum", 9)
+    with pytest.raises(lv.MergeConflict):
+        lake.merge("etl")
+    assert stock(lake) == {"tea": 5, "jam": 1}
+    assert lake.merge("etl", on_conflict="ours").tables == {"stock": "kept"}
+    assert lake.merge("etl").tables == {}
+    put_in(etl, "gin", 5)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    assert stock(lake) == {"tea": 5, "jam": 1, "gin": 5}
+
+
+def test_no_data_is_read_or_written_where_the_files_are_there(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 6)
+    etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    put_in(lake, "ale", 4)
+    before = files(lake)
+    for file in before:
+        if "_lakevilla/b/" in str(file) or file.parent.name == "orders":
+            file.rename(file.with_suffix(".away"))
+    assert lake.merge("etl").tables == {"stock": "physical", "orders": "physical"}
+    for file in before:
+        if not file.exists():
+            file.with_suffix(".away").rename(file)
+    assert files(lake) == before
+    assert stock(lake) == {"tea": 6, "jam": 1, "ale": 4}
+
+
+def test_a_merge_costs_three_writes_and_one_for_each_table(lake: lv.Lake, kind: Format) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.merge("etl")
+    put_in(etl, "ale", 3)
+    etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    made = cost(lake, lambda: lake.merge("etl"))
+    of_iceberg = 3 * 2 if kind == "iceberg" else 0  # its manifests, list and hint
+    assert made.put == 2 + 3 + of_iceberg
+    assert made.list == made.head == 0
+
+
+def test_other_clients_read_what_was_merged(lake: lv.Lake, kind: Format) -> None:
+    etl = lake.on("etl")
+    for number in range(3):
+        put_in(etl, f"x{number}", number)
+        set_to(etl, "tea", 10 + number)
+    lake.merge("etl", delete=True)
+    if kind == "delta":
+        table = deltalake.DeltaTable(f"{lake.root}/stock")
+        assert table.to_pyarrow_table().num_rows == 5
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+        table.optimize.compact()
+        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    expected = {"tea": 12, "jam": 1, "x0": 0, "x1": 1, "x2": 2}
+    assert stock(lake) == expected
+    clean_up(lake)
+    assert stock(lv.connect(lake.root)) == expected
+    put_in(lake, "after", 7)
+    lake["stock"].optimize()
+    clean_up(lake)
+    assert stock(lv.connect(lake.root)) == {**expected, "after": 7}
+    assert not [
+        file for file in files(lake) if "_lakevilla/b/" in str(file) and "stock" in str(file)
+    ]
+
+
+def test_both_sides_have_changed_the_same_file(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 6)
+    set_to(lake, "jam", 2)
+    # The rows that the branch has changed are there as they were.
+    assert lake.merge("etl").tables == {"stock": "rows"}
+    assert stock(lake) == {"tea": 6, "jam": 2}
+    set_to(etl, "tea", 8)
+    set_to(lake, "tea", 7)
+    before = lake.history(1)[0].version
+    with pytest.raises(lv.MergeConflict) as caught:
+        lake.merge("etl")
+    assert caught.value.tables == ["stock"]
+    assert lake.history(1)[0].version == before
+    assert stock(lake) == {"tea": 7, "jam": 2}
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "expected"), [("ours", {"tea": 7, "jam": 2}), ("theirs", {"tea": 6, "jam": 2})]
+)
+def test_both_sides_have_changed_the_same_row(
+    lake: lv.Lake, on_conflict: Any, expected: dict[str, int]
+) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 6)
+    set_to(lake, "tea", 7)
+    set_to(lake, "jam", 2)
+    with pytest.raises(lv.MergeConflict) as caught:
+        lake.merge("etl", keys={"stock": ["sku"]})
+    (row,) = caught.value.rows("stock").to_pylist()
+    assert row["key"]["sku"] == "tea"
+    assert [row[side]["qty"] for side in ("base", "ours", "theirs")] == [5, 7, 6]
+    lake.merge("etl", keys={"stock": ["sku"]}, on_conflict=on_conflict)
+    assert stock(lake) == expected
+    assert lake.merge("etl", keys={"stock": ["sku"]}).version is None
+
+
+def test_some_tables_are_merged_and_the_others_later(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    assert lake.merge("etl", tables=["ord*"]).tables == {"orders": "physical"}
+    assert stock(lake) == {"tea": 5, "jam": 1}
+    lake.run(lambda txn: txn.delete("orders", where="id = 2"))
+    put_in(etl, "ale", 4)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
+    assert lake.read("orders")["id"].to_pylist() == [1]  # what was merged once is the lake's
+
+
+def test_schema_changes_on_both_sides(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    etl.run(lambda txn: txn.alter("stock", add_columns={"note": "string"}))
+    etl.run(lambda txn: txn.append("stock", [{"sku": "rum", "qty": 1, "note": "new"}]))
+    lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    lake.merge("etl")
+    assert lake.read("stock").column_names == ["sku", "qty", "note"]
+    etl.run(lambda txn: txn.alter("stock", add_columns={"left": "long"}))
+    lake.run(lambda txn: txn.alter("stock", add_columns={"right": "long"}))
+    with pytest.raises(lv.MergeConflict, match="both sides"):
+        lake.merge("etl")
+    assert lake.read("stock").column_names == ["sku", "qty", "note", "right"]
+
+
+def test_a_table_that_both_sides_have_made(lake: lv.Lake, kind: Format) -> None:
+    lake.on("etl").create_table("report", [{"a": 1}], format=kind)
+    lake.create_table("report", [{"b": "x"}], format=kind)
+    with pytest.raises(lv.MergeConflict, match="report"):
+        lake.merge("etl")
+    assert lake.merge("etl", on_conflict="ours").tables == {"report": "kept"}
+    assert lake.read("report").to_pylist() == [{"b": "x"}]
+
+
+def test_a_fast_forward_alone(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    assert lake.merge("etl", fast_forward_only=True).tables == {"stock": "physical"}
+    put_in(etl, "ale", 3)
+    put_in(lake, "gin", 3)
+    with pytest.raises(lv.MergeConflict, match="fast_forward_only"):
+        lake.merge("etl", fast_forward_only=True)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+
+
+def test_a_foreign_commit_before_and_beneath_a_merge(lake: lv.Lake, kind: Format) -> None:
+    if kind == "iceberg":
+        pytest.skip("deltalake writes Delta tables")
+    put_in(lake.on("etl"), "rum", 3)
+    rows = pa.table({"sku": ["ale"], "qty": [4]})
+    deltalake.write_deltalake(f"{lake.root}/stock", rows, mode="append")
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
+
+
+def test_a_branch_ends_with_its_merge_unless_it_has_moved_on(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.merge("etl", delete=True)
+    assert lake.refs() == []
+    with pytest.raises(lv.RefNotFound):
+        put_in(etl, "ale", 4)
+    clean_up(lake)
+    assert stock(lv.connect(lake.root)) == {"tea": 5, "jam": 1, "rum": 3}
+    lake.branch("etl")
+    late = lake.on("etl")
+
+    def writes_more(txn: lv.Transaction) -> bool:
+        put_in(late, "late", 1)
+        return True
+
+    put_in(late, "ale", 4)
+    lake.merge("etl", delete=True, checks=[writes_more])
+    assert [ref.name for ref in lake.refs()] == ["etl"]
+    assert "late" not in stock(lake)
+    lake.merge("etl", delete=True)
+    assert lake.refs() == []
+    assert stock(lake)["late"] == 1
+
+
+def test_checks_see_what_the_lake_would_be(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "bad", -1)
+    put_in(lake, "ale", 4)
+    seen: list[int] = []
+
+    def all_there(txn: lv.Transaction) -> None:
+        seen.append(txn.read("stock").num_rows)
+
+    def never(txn: lv.Transaction) -> bool:
+        raise ValueError("no")
+
+    checks = [all_there, "SELECT min(qty) >= 0 FROM stock", never]
+    with pytest.raises(lv.AuditFailed, match="ValueError: no") as caught:
+        lake.merge("etl", checks=checks)
+    assert caught.value.failed == ["SELECT min(qty) >= 0 FROM stock", "never"]
+    assert seen == [4]
+    assert "bad" not in stock(lake)
+    set_to(etl, "bad", 1)
+    lake.merge("etl", checks=checks[:2])
+    assert stock(lake)["bad"] == 1
+
+
+def test_a_check_runs_again_where_others_change_what_it_has_read(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    other = lv.connect(lake.root)
+    seen: list[int] = []
+
+    def counts(txn: lv.Transaction) -> None:
+        seen.append(txn.read("stock").num_rows)
+        if len(seen) == 1:
+            put_in(other, "ale", 4)
+
+    lake.merge("etl", checks=[counts])
+    assert seen == [3, 4]
+    assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
+
+
+def test_a_batch_is_written_audited_and_published(lake: lv.Lake) -> None:
+    checks = ["SELECT min(qty) >= 0 FROM stock"]
+    with lake.audited("night", checks=checks) as night:
+        put_in(night, "rum", 3)
+        assert "rum" not in stock(lake)
+        put_in(lake, "ale", 4)
+    assert stock(lake) == {"tea": 5, "jam": 1, "rum": 3, "ale": 4}
+    assert [ref.name for ref in lake.refs()] == ["etl"]
+    with pytest.raises(lv.AuditFailed), lake.audited("night", checks=checks) as night:
+        put_in(night, "bad", -3)
+    assert "bad" not in stock(lake)
+    assert stock(lake.on("night"))["bad"] == -3  # to be looked at
+    with pytest.raises(lv.RefExists), lake.audited("night", checks=checks):
+        raise AssertionError("it does not begin")
+    lake.delete_ref("night")
+    with pytest.raises(lv.AuditFailed), lake.audited("b", checks=checks, keep="never") as night:
+        put_in(night, "bad", -3)
+    with pytest.raises(ZeroDivisionError), lake.audited(checks=checks, keep="never") as night:
+        put_in(night, "gin", 1)
+        _ = 1 / 0
+    with lake.audited("kept", checks=checks, keep="always") as night:
+        put_in(night, "gin", 1)
+    assert [ref.name for ref in lake.refs()] == ["etl", "kept"]
+    assert stock(lake)["gin"] == 1
+
+
+def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Format) -> None:
+    with small_limits(True):
+        for number in range(6):
+            lake.create_table(f"t{number}", [{"a": number}], format=kind)
+        for name in ("one", "two"):
+            lake.branch(name)
+            for number in range(6):
+                lake.on(name).run(
+                    lambda txn, number=number: txn.append(f"t{number}", [{"a": 100}])  # type: ignore[misc]
+                )
+        for name in ("one", "two"):
+            assert set(lake.merge(name, delete=True).tables.values()) == {"physical"}
+            clean_up(lake)
+        with lv.connect(lake.root) as other:
+            for number in range(6):
+                found = sorted(other.read(f"t{number}")["a"].to_pylist())
+                assert found == [number, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("branch", "options", "said"),
+    [
+        ("nobody", {}, "no ref 'nobody'"),
+        ("stock", {}, "merged into table 'stock'"),
+        (7, {}, "txn.merge"),
+        (pa.table({"a": [1]}), {}, "txn.merge"),
+        ("closing", {}, "can't be merged"),
+        ("main", {}, "no ref 'main'"),
+        ("etl", {"keys": {"stock": "nothing"}}, "no column 'nothing'"),
+        ("etl", {"keys": ["sku"]}, "keys is a mapping"),
+        ("etl", {"tables": ["nothing"]}, "like 'nothing'"),
+        ("etl", {"on_conflict": "mine"}, "on_conflict"),
+        ("etl", {"checks": 7}, "checks is a list"),
+        ("etl", {"checks": [7]}, "is no check"),
+        ("etl", {"checks": ["SELECT 1, 2"]}, "one boolean"),
+        ("etl", {"checks": ["SELECT 1"]}, "one boolean"),
+        ("etl", {"delete": 1}, "delete"),
+        ("etl", {"fast_forward_only": "yes"}, "fast_forward_only"),
+    ],
+)
+def test_what_can_not_be_merged_is_refused_by_name(
+    lake: lv.Lake, branch: Any, options: dict[str, Any], said: str
+) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    lake.tag("closing")
+    with pytest.raises((lv.InvalidOperation, lv.RefNotFound), match=said):
+        lake.merge(branch, **options)
+    assert lake.history(1)[0].version == 2
+
+
+def test_a_protected_branch_is_merged_and_does_not_end(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    lake.protect("etl")
+    with pytest.raises(lv.InvalidOperation, match="is protected"):
+        lake.merge("etl", delete=True)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+
+
+def test_who_looks_costs_nothing(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    lake.merge("etl")
+    stock(lake)
+    assert cost(lake, lambda: stock(lake)) in (Requests(get=2), Requests(get=1))

@@ -1,0 +1,231 @@
+"""Merges beside those who write, clean up and delete: each row of the branch comes once, or not.
+
+Rules of docs/design/0031-branches.md that are left out are planted bugs that one of these finds.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.expressions.parse import parse_predicate
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.refs.change import protect
+from lakevilla.sublogs.operations import Delete
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla.transaction.verbs.read_write import execute, scan
+from tests.support.simulated.branches import appends, ends, makes, shows
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+
+DAY = 24 * 3600
+SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
+LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
+
+
+def merges(client, name="etl"):
+    """A client that merges: "merged", or the kind of the error."""
+    txn = begin(client)
+    try:
+        yield from merge_branch(txn, name, keys={})
+        yield from commit(txn)
+    except LakeVillaError as error:
+        return error.kind
+    return "merged"
+
+
+def updates(client):
+    """A commit to the lake that rewrites the table's file."""
+    txn = begin(client)
+    yield from add_to(txn, "a", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def deletes(number):
+    def program(client):
+        txn = begin(client)
+        yield from execute(txn, Delete("a", parse_predicate(f"id = {number}")), "delete")
+        yield from commit(txn)
+
+    return program
+
+
+def vacuums(client):
+    return vacuum.vacuum(
+        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
+    )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def sweep(simulation):
+    simulation.now += 10 * DAY
+    alone(simulation, vacuums, f"sweeper {simulation.now}")
+    alone(simulation, collects, f"collector {simulation.now}")
+
+
+def a_branch(iceberg=(), faults=None, schedule=None):
+    """A branch with one row more than the lake."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, appends(7), "first") == "committed"
+    return simulation
+
+
+def results(simulation):
+    return {client.name: client.result for client in simulation.clients}
+
+
+def ids(simulation):
+    """How often each row is in the lake."""
+
+    def looks(client):
+        txn = begin(client, read_only=True)
+        rows = yield from scan(txn, "a", None, None)
+        return Counter(row["id"] for row in rows.read_all().to_pylist())
+
+    return alone(simulation, looks, "reader")
+
+
+def all_is_merged(simulation, *expected):
+    """What is left of the branch is merged too: each of its rows is there once."""
+    sweep(simulation)
+    assert alone(simulation, merges, "last") == "merged"
+    sweep(simulation)
+    assert ids(simulation) == Counter((0, 1, *expected)), results(simulation)
+    assert set(alone(simulation, shows(), "looker")) == {0, 1, *expected}
+
+
+@LAKES
+@pytest.mark.parametrize("other", [merges, updates, vacuums, collects, appends(8)])
+def test_each_row_comes_once_whoever_is_faster(other, iceberg):
+    is_writer = other not in (merges, updates, vacuums, collects)
+
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.now += 10 * DAY
+        simulation.add("one", merges)
+        simulation.add("two", other)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["one"] in ("merged", "conflict"), found
+        assert found["two"] not in ("store", "corrupt_object"), found
+        all_is_merged(simulation, 7, *((8,) if is_writer else ()))
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+def test_it_is_merged_or_not_wherever_its_client_dies(iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("owner", merges, restart=merges)
+        return simulation
+
+    assert crash_everywhere(build, lambda simulation: all_is_merged(simulation, 7), "owner") > 20
+
+
+@LAKES
+def test_a_branch_that_is_deleted_meanwhile_is_merged_or_not(iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("one", merges)
+        simulation.add("two", ends())
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["one"] in ("merged", "conflict", "ref_not_found", "version_not_found"), found
+        assert found["two"] is None, found
+        for _ in range(2):
+            sweep(simulation)
+        expected = (0, 1, 7) if found["one"] == "merged" else (0, 1)
+        assert ids(simulation) == Counter(expected), found
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@LAKES
+def test_what_is_merged_stays_though_the_branch_ends_before_it_is_published(iceberg):
+    simulation = a_branch(iceberg)
+    place = "a/metadata/v" if iceberg else "a/_delta_log"
+    merger = Process(simulation, merges, "merger").until(place)
+    assert alone(simulation, ends(), "ender") is None
+    sweep(simulation)
+    assert merger.finish() == "merged"
+    sweep(simulation)
+    assert ids(simulation) == Counter((0, 1, 7))
+
+
+def test_what_the_lake_has_deleted_since_is_not_merged_again():
+    simulation = a_branch()
+    assert alone(simulation, merges, "merger") == "merged"
+    alone(simulation, deletes(7), "deleter")
+    assert alone(simulation, appends(8), "second") == "committed"
+    assert alone(simulation, merges, "again") == "merged"
+    assert ids(simulation) == Counter((0, 1, 8))
+
+
+def test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged():
+    simulation = a_branch()
+    slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
+    assert alone(simulation, appends(8), "second") == "committed"
+    assert alone(simulation, merges, "fast") == "merged"
+    alone(simulation, deletes(8), "deleter")
+    assert slow.finish() in ("merged", "conflict")
+    assert alone(simulation, merges, "last") == "merged"
+    assert ids(simulation) == Counter((0, 1, 7))
+
+
+def test_a_merge_of_a_branch_that_is_another_by_now_is_refused():
+    simulation = a_branch()
+    slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
+    assert alone(simulation, ends(), "ender") is None
+    alone(simulation, makes(), "maker again")
+    assert alone(simulation, appends(9), "writer") == "committed"
+    assert slow.finish() in ("conflict", "version_not_found")
+    assert set(alone(simulation, shows(), "looker")) == {0, 1, 9}
+    assert ids(simulation) == Counter((0, 1))
+
+
+def test_a_merge_leaves_what_was_done_to_its_branch_meanwhile():
+    simulation = a_branch()
+    slow = Process(simulation, merges, "slow").until("_lakevilla/HEAD.json")
+    alone(simulation, lambda client: protect(context_of(client), "etl", on=True), "guard")
+    assert slow.finish() == "conflict"
+    assert alone(simulation, merges, "again") == "merged"
+    assert alone(simulation, ends(), "ender") == "invalid_operation"
+    assert ids(simulation) == Counter((0, 1, 7))
+
+
+def test_a_merge_whose_answer_is_lost_is_found():
+    simulation = a_branch()
+    merger = Process(simulation, merges, "merger").until("_lakevilla/HEAD.json")
+    simulation.store.apply(merger.next)
+    merger.lose()
+    alone(simulation, ends(), "ender")
+    assert merger.finish() == "merged"
+    assert ids(simulation) == Counter((0, 1, 7))
+
+
+#: The planted bugs of merges, and what finds each.
+RULES = {
+    "nosync": test_what_the_lake_has_deleted_since_is_not_merged_again,
+    "blindmerge": test_a_merge_leaves_what_was_done_to_its_branch_meanwhile,
+    "syncback": test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()
