@@ -234,7 +234,8 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     ``removes`` and ``adds`` are the files that went and came, in full. ``after`` is None where the
     table is defined alike in both. ``keys`` and ``on_conflict`` say what becomes of rows that
     others have touched. ``exact``: the table becomes what it was then, whatever that takes; its
-    rows have been read, so where the files do not fit somebody was quicker. ``verb`` is how
+    rows have been read, so where the files do not fit somebody was quicker. ``within``: patterns of
+    the tables that were all looked at, the others of them being as they were. ``verb`` is how
     it is called in the log.
     """
 
@@ -246,6 +247,7 @@ class Transplant(msgspec.Struct, frozen=True, tag="transplant", omit_defaults=Tr
     keys: tuple[str, ...] = ()
     on_conflict: OnConflict = "error"
     exact: bool = False
+    within: tuple[str, ...] = ()
     verb: str = "APPLY"
     parameters: dict[str, str] = {}
 

@@ -33,27 +33,31 @@ def rollbacks_came_to_what_was(store: SimulatedStore) -> int:
         commit = objects.get(f"{COMMITS_PREFIX}/{last.txn}-{last.hash}.json")
         if last.kind != "transaction" or last.sequence != sequence or commit is None:
             continue
-        for operation in commit.operations:
-            target = _target(operation)
-            if target is None or target not in heads:
+        for target, tables in _targets(commit, head).items():
+            if target not in heads:
                 continue
-            table = operation.table
-            now = state_of(store, head, ())[table]
-            then = state_of(store, heads[target], ()).get(table)
-            if now != then:
-                raise Violated(
-                    f"{table} was rolled back to version {target} by version {sequence}, and has "
-                    f"{sorted(now)}, where it had {sorted(then or ())}"
-                )
-            compared += 1
+            now, then = state_of(store, head, ()), state_of(store, heads[target], ())
+            for table in tables & then.keys():
+                if now.get(table) != then[table]:
+                    raise Violated(
+                        f"{table} was rolled back to version {target} by version {sequence}, and "
+                        f"has {sorted(now.get(table, ()))}, where it had {sorted(then[table])}"
+                    )
+                compared += 1
     return compared
 
 
-def _target(operation: object) -> int | None:
-    if not isinstance(operation, Transplant) or not operation.exact:
-        return None
-    found = _TARGET.fullmatch(operation.parameters.get("to", ""))
-    return None if found is None else int(found[1])
+def _targets(commit: CommitObject, head: Head) -> dict[int, set[str]]:
+    """The versions to which a commit rolls back, and which tables: of the whole lake, all."""
+    found: dict[int, set[str]] = {}
+    for one in commit.operations:
+        if not isinstance(one, Transplant) or not one.exact:
+            continue
+        target = _TARGET.fullmatch(one.parameters.get("to", ""))
+        if target is not None:
+            tables = set(head.tables) if one.within == ("*",) else {one.table}
+            found.setdefault(int(target[1]), set()).update(tables)
+    return found
 
 
 def _heads(store: SimulatedStore) -> dict[int, Head]:

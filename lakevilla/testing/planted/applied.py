@@ -13,7 +13,7 @@ from lakevilla.operations import transplant
 from lakevilla.sublogs import operations
 from lakevilla.sublogs.operations import Transplant
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
-from lakevilla.transaction.validation import kept, validate
+from lakevilla.transaction.validation import kept, validate, within
 from lakevilla.transaction.verbs.applying import apply
 
 
@@ -34,6 +34,13 @@ def rollback_reads_nothing() -> Iterator[None]:
 
     validate_reads = operations.tables_read
     with instead(original, become), instead(validate_reads, tables_read):
+        yield
+
+
+@planted(for_histories=False)
+def others_forgotten() -> Iterator[None]:
+    """A rollback minds the tables that it changes, and not those that were as they had been."""
+    with instead(within.touched_within, nothing):
         yield
 
 

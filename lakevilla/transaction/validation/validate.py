@@ -57,6 +57,7 @@ from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
+from lakevilla.transaction.validation.within import touched_within
 
 T = TypeVar("T")
 
@@ -85,6 +86,10 @@ def _examined(
 ) -> Program[Examination]:
     found = Examination(behind=dict(txn.work.behind))
     nets: dict[str, NetChange] = {}
+    if head is not None:
+        found.conflict = yield from touched_within(txn, head)
+        if found.conflict is not None:
+            return found
     examined = list(txn.work.tables)
     yield from load_tables(head, examined)
     # Told once for all tables: of many, each would go through the operations of all.

@@ -23,6 +23,7 @@ from lakevilla.transaction.verbs.read_write import append, layout_of, scan
 from tests.support.simulated.commits import (
     TABLES,
     Process,
+    add_to,
     alone,
     balances,
     begin,
@@ -169,6 +170,24 @@ def test_a_rollback_takes_back_what_was_appended_meanwhile(iceberg):
     assert rollbacks_came_to_what_was(simulation.store) == 2
 
 
+@LAKES
+def test_a_rollback_takes_back_what_came_to_a_table_that_did_not_differ(iceberg):
+    simulation = lake(iceberg=iceberg)
+    alone(simulation, lambda client: updates(client, "b"), "first")
+    owner = Process(simulation, lambda client: rolls_back(client, 1), "owner")
+    owner.until("_lakevilla/HEAD.json")
+    alone(simulation, lambda client: updates(client, "a"), "second")
+    owner.finish()
+    assert balances(simulation) == {table: {0: 100, 1: 100} for table in TABLES}
+    assert rollbacks_came_to_what_was(simulation.store) == 2
+
+
+def updates(client, table):
+    txn = begin(client)
+    yield from add_to(txn, table, 1)
+    yield from commit(txn)
+
+
 def of_two_takers(iceberg, faults=None, schedule=None):
     """Two clients take back the same commit, and do it again."""
     simulation = of_four_versions(iceberg, faults, schedule)
@@ -282,6 +301,9 @@ def test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted():
 #: The tests that find each rule that is left out.
 RULES = {
     "rollback_reads_nothing": partial(test_a_rollback_takes_back_what_was_appended_meanwhile, ()),
+    "others_forgotten": partial(
+        test_a_rollback_takes_back_what_came_to_a_table_that_did_not_differ, ()
+    ),
     "nosources": test_a_replay_finds_the_rows_of_files_that_a_vacuum_would_have_deleted,
     "files_taken_blindly": test_a_file_that_a_vacuum_may_delete_is_not_brought_back,
     # In a log of Delta's a path that is added twice is one file.

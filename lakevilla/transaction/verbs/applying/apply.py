@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
 import pyarrow as pa
 
-from lakevilla.errors import InvalidOperation, MergeConflict, TableExists, VersionNotFound
+from lakevilla.errors import (
+    ConflictError,
+    InvalidOperation,
+    MergeConflict,
+    TableExists,
+    VersionNotFound,
+)
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import load_tables
+from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
 from lakevilla.lake.refs.states import LakeState, StateName, between, chosen_places, state_of
 from lakevilla.lake.view import View
@@ -130,6 +137,7 @@ def roll_back(
     wanted = yield from chosen_places(head, places.tables, tables)
     views = yield from target.views(txn.context, wanted)
     yield from load_tables(head, wanted)
+    within = yield from _locations_of(head, tables)
     outcomes: dict[str, Outcome] = {}
     with _whole_or_not_at_all(txn):
         for location in wanted:
@@ -145,7 +153,16 @@ def roll_back(
                 continue
             parameters = {"to": target.name}
             outcomes[location] = yield from become(
-                txn, location, view.snapshot, parameters=parameters
+                txn, location, view.snapshot, parameters=parameters, within=within
+            )
+        if txn.bound.sequence != head.sequence:
+            # A table has shown a newer HEAD: what differs there was not looked for.
+            raise txn.fail(
+                ConflictError(
+                    f"transaction {txn.id}: others have committed while it was seen what is to be "
+                    "rolled back; run it again",
+                    txn_id=txn.id,
+                )
             )
     return outcomes
 
@@ -178,6 +195,7 @@ def become(
     *,
     verb: str = "RESTORE",
     parameters: dict[str, str],
+    within: tuple[str, ...] = (),
 ) -> Program[Outcome]:
     """Make one table what it was in a state of its own. All its rows count as read.
 
@@ -201,6 +219,7 @@ def become(
         found.before,
         found.after,
         exact=True,
+        within=within,
         verb=verb,
         parameters=parameters,
     )
@@ -233,6 +252,19 @@ def bound(txn: TransactionState) -> Program[Head]:
     if head is None:
         raise VersionNotFound("the lake has no global version yet: its first transaction makes one")
     return head
+
+
+def _locations_of(head: Head, patterns: Sequence[str] | None) -> Program[tuple[str, ...]]:
+    """Patterns of locations that say which tables are rolled back: all, or those so called."""
+    if patterns is None:
+        return ("*",)
+    yield from load_all(head)
+    called = {
+        location
+        for name, location in head.names.items()
+        if any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    return (*patterns, *sorted(called))
 
 
 def _applied(
