@@ -26,7 +26,7 @@ from lakevilla.testing.tables import delta_writer, iceberg_writer
 from lakevilla.testing.world.faults import RandomFaults, swarm
 from lakevilla.testing.world.schedules import PrioritySchedule, RandomSchedule
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.verbs.apply import apply, roll_back
+from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.optimize import optimize
 from lakevilla.transaction.verbs.read_write import scan
 from tests.support.simulated.commits import TABLES, add_to, alone, begin, end, lake
