@@ -16,6 +16,7 @@ from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, delete, parallel
 from lakevilla.tables.claims import note_names
 from lakevilla.tables.renaming import renames_of
+from lakevilla.transaction.commit.together.lane import commits_of
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Decided
 from lakevilla.transaction.verbs.save import forget
@@ -23,7 +24,7 @@ from lakevilla.transaction.verbs.save import forget
 
 def let_go(txn: TransactionState) -> Program[None]:
     """Give places, record and sublog back. What fails is found by others after a lease."""
-    keys, txn.ending.proposals = txn.ending.proposals, []
+    keys = commits_of(txn.context).proposals_to_delete()
     try:
         if keys:
             yield from parallel([forget(txn), *[delete(key) for key in keys]])

@@ -231,8 +231,6 @@ class Ending:
         Which replacement of HEAD may be its own, or the one after it: see ``commit.again``.
     proposed : int or None
         The last HEAD, by its number, that another may replace by one with its commit in it.
-    proposals : list of str
-        Keys of proposals that nobody needs any more, for it to delete.
     shared : bool
         Whether it was saved: another process may have resumed it and committed
         the files that this one has made, so only gc may tell whose they are.
@@ -253,7 +251,6 @@ class Ending:
     entry_tried: EntryTried | None = None
     head_tried: int | None = None
     proposed: int | None = None
-    proposals: list[str] = field(default_factory=list)
     shared: bool = False
     digests: set[str] = field(default_factory=set)
     retries: int = 0

@@ -60,13 +60,14 @@ _LOOKS = 8
 
 
 def commit_in_crowd(
-    context: Context, lane: CommitLane, mine: Candidate, candidates: Sequence[Candidate]
+    context: Context, lane: CommitLane, candidates: Sequence[Candidate]
 ) -> Program[bool]:
     """One round for the candidates of a lane: until some are answered, or HEAD has moved.
 
     False if one of them can't be proposed: then they race for HEAD as ever.
     """
     if not lane.has_proposed(candidates):
+        lane.let_go_of_proposal()
         if not (yield from _propose(context, lane, candidates)):
             return False
         if not lane.has_proposed(lane.present(len(candidates))):
@@ -77,13 +78,11 @@ def commit_in_crowd(
         yield from _lead_crowd(context, lane)
     known = context.held
     assert known is not None
-    is_over = lane.is_over(known.head)
-    is_left = lane.has_proposed(lane.present(len(candidates)))
-    if is_over and is_left and (yield from _is_doubtful(known.head, lane.proposal)):
-        lane.note_doubt(context)
-    if is_over or not is_left:
-        # Nobody needs it any more, and whoever has led here deletes it when he ends.
-        mine.txn.ending.proposals.extend(lane.let_go_of_proposal())
+    if lane.is_over(known.head):
+        is_left = lane.has_proposed(lane.present(len(candidates)))
+        if is_left and (yield from _is_doubtful(known.head, lane.proposal)):
+            lane.note_doubt(context)
+        lane.let_go_of_proposal()
     return True
 
 

@@ -56,7 +56,7 @@ def _lead(context: Context, lane: CommitLane, mine: Candidate) -> Program[None]:
         if (
             attempt is None
             and lane.is_crowded(context)
-            and (yield from commit_in_crowd(context, lane, mine, lane.present(MOST)))
+            and (yield from commit_in_crowd(context, lane, lane.present(MOST)))
         ):
             continue
         if attempt is None:

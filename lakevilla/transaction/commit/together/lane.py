@@ -41,6 +41,7 @@ class CommitLane(Lane[Candidate]):
         self.proposal: Proposal | None = None
         self.key = ""
         self.read: dict[str, Proposal | None] = {}
+        self._over: list[str] = []
         self._crowded_until = self._doubtful_until = float("-inf")
 
     def note_doubt(self, context: Context) -> None:
@@ -59,19 +60,32 @@ class CommitLane(Lane[Candidate]):
 
     def has_proposed(self, candidates: Iterable[Candidate]) -> bool:
         """Whether one of them is in the last proposal."""
-        if self.proposal is None:
+        proposal = self.proposal  # another thread may let go of it
+        if proposal is None:
             return False
-        digests = {one.digest for one in self.proposal.commits}
+        digests = {one.digest for one in proposal.commits}
         return any(candidate.digest in digests for candidate in candidates)
 
     def is_over(self, head: Head) -> bool:
         """Whether nobody can take the last proposal any more."""
         return self.proposal is not None and is_over(self.proposal.replacement, head)
 
-    def let_go_of_proposal(self) -> list[str]:
-        """Forget the last proposal; its key, for whoever deletes it."""
-        keys = [self.key] if self.key else []
-        self.proposal, self.key = None, ""
+    def let_go_of_proposal(self) -> None:
+        """Forget the last proposal: nobody here needs it any more."""
+        with self._lock:
+            if self.key:
+                self._over.append(self.key)
+            self.proposal, self.key = None, ""
+
+    def proposals_to_delete(self) -> list[str]:
+        """Keys of proposals that nobody here needs, for whoever ends now to delete.
+
+        With the last one, if none of those who wait is in it: its leader was interrupted.
+        """
+        if not self.has_proposed(self.present()):
+            self.let_go_of_proposal()
+        with self._lock:
+            keys, self._over = self._over, []
         return keys
 
     def is_crowded(self, context: Context) -> bool:

@@ -141,6 +141,42 @@ def test_interrupted_while_it_waits_it_may_be_committed_and_its_files_stay(
     assert peer.commit(txn).versions == {"a": lake.version("a")}, "asked again, it has committed"
 
 
+def test_what_an_interrupted_owner_has_left_goes_with_the_next_commit_of_the_process(
+    lake: MemoryLake,
+) -> None:
+    peer = lake.peer()
+    process = proposing(peer, 7)
+    with pytest.raises(KeyboardInterrupt):
+        process.interrupt()
+    (left,) = proposals(lake)
+    other = proposing(peer, 8, table="b")
+    assert left in proposals(lake)
+    other.finish()
+    assert proposals(lake) == []
+
+
+def test_who_is_refused_leaves_what_he_has_proposed_to_the_next(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    one, two = changing(peer, "a", read="b"), changing(lake.peer(), "b")
+    two.finish()
+    with pytest.raises(lv.ConflictError):
+        one.finish()
+    assert len(proposals(lake)) == 1
+    peer.commit(peer.appending("a", 7))
+    assert proposals(lake) == []
+
+
+def test_what_others_of_the_process_wait_with_is_not_deleted(lake: MemoryLake) -> None:
+    peer = lake.peer()
+    process = proposing(peer, 7)
+    reader = peer.begin()
+    peer.read(reader, "b")
+    peer.commit(reader)
+    assert len(proposals(lake)) == 1
+    process.finish()
+    assert proposals(lake) == []
+
+
 def test_after_the_window_it_is_known_that_it_was_not_and_it_is_proposed_anew(
     lake: MemoryLake,
 ) -> None:
