@@ -15,6 +15,7 @@ from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox import fold
 from lakevilla.inbox.fold import MOST_PENDING, MOST_PENDING_ALONE, fitting_commit, take_along
 from lakevilla.inbox.proposal import WINDOW, Proposal
+from lakevilla.sublogs.operations import Defined, Transplant
 from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.commit.together.candidate import Candidate
 from lakevilla.transaction.commit.together.crowd import as_proposed
@@ -115,6 +116,10 @@ def of_part(**changes: Any) -> Callable[[Proposal], Proposal]:
     return lambda one: sealed(one, change)
 
 
+def brings_back(commit: Any) -> Any:
+    return replace(commit, operations=(Transplant("a", (), (), Defined({})),))
+
+
 @pytest.mark.parametrize(
     ("of_head", "of_proposal", "why"),
     [
@@ -134,6 +139,7 @@ def of_part(**changes: Any) -> Callable[[Proposal], Proposal]:
         (lambda head: replace(head, reserved=(Reservation("x", ("a",)),)), same, "reserved"),
         (same, of_part(created=True), "more than rows"),
         (same, of_part(dropped=True), "more than rows"),
+        (same, lambda one: sealed(one, brings_back), "brings back files"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], digest="0" * 32),)),
          "does not hold the bytes"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], tables={}),)),

@@ -33,6 +33,7 @@ from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.apply import roll_back
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HEAD = "_lakevilla/HEAD.json"
@@ -298,6 +299,21 @@ def test_what_can_not_be_proposed_races_as_ever(lake: MemoryLake, options: Any) 
     peer.commit(adding)
     assert not peer.asked_for(Put, INBOX_PREFIX)
     assert lake.rows("a") == {0: 105, 1: 100}
+
+
+def test_what_brings_back_files_races_as_ever(lake: MemoryLake) -> None:
+    """Only its owner looks, at each HEAD that he replaces, whether these are kept."""
+    peer = lake.peer()
+    before = lake.head.sequence
+    adding = peer.begin()
+    peer.add(adding, "a", 5)
+    peer.commit(adding)
+    proposed_before = len(peer.asked_for(Put, INBOX_PREFIX))
+    txn = peer.begin()
+    peer.run(roll_back(txn, ("version", before)))
+    peer.commit(txn)
+    assert len(peer.asked_for(Put, INBOX_PREFIX)) == proposed_before
+    assert lake.rows("a") == {0: 100, 1: 100}
 
 
 # ------------------------------------------------------------- what reads or changes rows
