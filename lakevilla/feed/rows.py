@@ -63,7 +63,7 @@ def rows_of(
     location, sequence = table.location, step.commit.sequence
     try:
         layout = yield from _layout(context, timeline, shapes, step, table)
-        changes = yield from _changes(context, timeline, step, table)
+        changes = yield from changes_in(context, timeline, step, table)
         reading = Reading(context, location, layout, columns, None)
         parts: list[pa.Table] = []
         for change in changes:
@@ -94,9 +94,10 @@ def _layout(
     return layout
 
 
-def _changes(
+def changes_in(
     context: Context, timeline: Timeline, step: Step, table: TouchedTable
 ) -> Program[list[Change]]:
+    """What a step did to the files of a table that is there after it."""
     location, commit = table.location, step.commit
     if len(table.commits) > 1:
         if table.enters:

@@ -9,13 +9,13 @@ What is told comes from ``lake.past``, from the newest HEAD alone.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from lakevilla.errors import VersionNotFound
 from lakevilla.formats.base import Change
 from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.global_log.commits import commit_key, read_commit
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.global_log.head_log import is_head
 from lakevilla.global_log.history import Timeline
 from lakevilla.lake.context import Context
@@ -51,22 +51,7 @@ def past_is_as_it_was(
     if held is None:
         return 0
     timeline = Timeline.of(held.head)
-    kept = run_now(store, timeline.newest(None))
-    kept_commits = {
-        commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept
-    }
-    heads: dict[int, Head] = {}
-    for mutation in store.journal:
-        if is_head(mutation.key) and mutation.after is not None:
-            head = decode(mutation.key, mutation.after.body, Head)
-            last = head.commits[-1] if head.commits else None
-            # On a store without conditions a HEAD may be overwritten, and never was.
-            if last is not None and kept_commits.get(last.sequence) == (
-                last.txn,
-                last.hash,
-                last.timestamp_ms,
-            ):
-                heads[head.sequence] = head
+    heads = heads_that_were(store, run_now(store, timeline.newest(None)))
     drawn = source.sample(sorted(heads), min(count, len(heads)))
     compared = 0
     for sequence in sorted(drawn):
@@ -95,6 +80,26 @@ def past_is_as_it_was(
     return compared
 
 
+def heads_that_were(store: SimulatedStore, kept: Iterable[CommitSummary]) -> dict[int, Head]:
+    """By its sequence each HEAD that ended with one of the commits ``kept``, the last of such."""
+    kept_commits = {
+        commit.sequence: (commit.txn, commit.hash, commit.timestamp_ms) for commit in kept
+    }
+    heads: dict[int, Head] = {}
+    for mutation in store.journal:
+        if is_head(mutation.key) and mutation.after is not None:
+            head = decode(mutation.key, mutation.after.body, Head)
+            last = head.commits[-1] if head.commits else None
+            # On a store without conditions a HEAD may be overwritten, and never was.
+            if last is not None and kept_commits.get(last.sequence) == (
+                last.txn,
+                last.hash,
+                last.timestamp_ms,
+            ):
+                heads[head.sequence] = head
+    return heads
+
+
 def _reported(
     context: Context, timeline: Timeline, sequence: int, table: str
 ) -> Program[frozenset[str] | None]:
@@ -121,10 +126,10 @@ def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _St
         else:
             for version in range(state.published + 1):
                 entry = f"{table}/_delta_log/{version:020}.json"
-                _apply(parse_entry(table, version, written[entry]).change, live)
+                apply_files(parse_entry(table, version, written[entry]).change, live)
         for ref in state.pending:
             key = commit_key(ref.txn, ref.hash)
-            _apply(read_commit(key, written[key]).tables[table].change, live)
+            apply_files(read_commit(key, written[key]).tables[table].change, live)
         found[table] = frozenset(live)
     return found
 
@@ -157,6 +162,7 @@ def _first_bodies(store: SimulatedStore) -> dict[str, bytes]:
     return bodies
 
 
-def _apply(change: Change, live: set[str]) -> None:
+def apply_files(change: Change, live: set[str]) -> None:
+    """Take what a change removes out of the paths of live files, and add what it adds."""
     live.difference_update(file.path for file in change.removes)
     live.update(file.path for file in change.adds)

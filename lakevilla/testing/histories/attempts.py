@@ -25,6 +25,7 @@ from lakevilla.sublogs.operations import (
     Merge,
     Update,
 )
+from lakevilla.testing.checks.feed import Copy
 from lakevilla.testing.checks.history import Key, Txn, Value
 from lakevilla.testing.histories.plan import TABLES, Plan
 from lakevilla.testing.tables.iceberg_reader import uri_of
@@ -106,6 +107,8 @@ class World:
     #: Refs that were acknowledged, and names of which somebody has tried to delete one.
     made_refs: list[tuple[str, RefEntry]] = field(default_factory=list)
     deleted_refs: set[str] = field(default_factory=set)
+    #: What followers of the change feed have kept.
+    copies: list[Copy] = field(default_factory=list)
 
     def value(self) -> Value:
         """A number that is used once in the history."""

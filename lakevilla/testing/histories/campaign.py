@@ -20,7 +20,7 @@ from lakevilla.maintenance.gc import gc
 from lakevilla.results import CommitResult
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.sublogs.operations import Guard
-from lakevilla.testing.histories import keepers, reshaping, verdict
+from lakevilla.testing.histories import followers, keepers, reshaping, verdict
 from lakevilla.testing.histories.attempts import (
     BALANCE,
     COLUMNS,
@@ -202,6 +202,9 @@ def play_clients(world: World) -> None:
         simulation.add("janitor", lambda client: _collect(world, client))
     for number in range(plan.keepers):
         simulation.add(f"k{number}", lambda client: keepers.keep(world, client))
+    for number in range(plan.followers):
+        following = followers.follower(world)
+        simulation.add(f"f{number}", following, restart=following)
     simulation.run()
     simulation.land_delayed_writes()
 
@@ -331,6 +334,8 @@ def _finish(world: World) -> None:
     verdict.recovered_once_is_enough(world, lambda: recover(helper))
     before = verdict.rows_by_table(world)
     _check_reading(world, before)
+    if world.plan.followers:
+        verdict.copies_are_right(world)
     if world.plan.keepers:
         _let_go(world)
     # Long after, when nobody who began back then may still commit.

@@ -154,6 +154,8 @@ class Plan:
         Commits go through the inbox wherever they can, as if many processes were at work.
     keepers : int
         Clients that make refs and delete them, and vacuum with a short retention.
+    followers : int
+        Clients that follow the change feed, and take in what others have committed.
     """
 
     seed: int
@@ -179,6 +181,7 @@ class Plan:
     neglected: Neglect = ""
     crowded: bool = False
     keepers: int = 0
+    followers: int = 0
 
     def format_of(self, table: str) -> FormatName:
         """The format of a table of the lake."""
@@ -284,6 +287,19 @@ def draw_kept(seed: int, formats: LakeFormat) -> Plan:
         few_versions=False,
         neglected="",
         kinds=(*plan.kinds, "optimize", "add"),
+    )
+
+
+def draw_followed(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for clients that follow the change feed."""
+    source = random.Random(f"{seed}/followed")
+    plan = draw_formats(seed, formats)
+    usual = tuple(kind for kind in plan.foreign if kind != "recreate")
+    return replace(
+        plan,
+        followers=source.choice((1, 2)),
+        foreign=(*usual, "rewrite", "append") if source.random() < 0.7 else usual,
+        kinds=(*plan.kinds, "add", "lifecycle"),
     )
 
 

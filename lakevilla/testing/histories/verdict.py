@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
+from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.commits import COMMITS_PREFIX, CommitObject, commit_key
 from lakevilla.global_log.head import CommitSummary, Head
 from lakevilla.results import Report
 from lakevilla.store.codec import decode
 from lakevilla.store.effects import Program
 from lakevilla.testing.checks import elle, invariants
+from lakevilla.testing.checks.feed import copies_are_as_it_was, feed_is_as_it_was
 from lakevilla.testing.checks.history import Txn
 from lakevilla.testing.checks.invariants import Violated
 from lakevilla.testing.checks.past import past_is_as_it_was
 from lakevilla.testing.checks.refs import refs_are_as_they_were
 from lakevilla.testing.histories import reshaping
 from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
+from lakevilla.testing.histories.followers import catch_up
 from lakevilla.testing.histories.plan import RECREATED, TABLES, Plan
 from lakevilla.testing.histories.records import (
     all_commits,
@@ -34,6 +38,7 @@ from lakevilla.transaction.state.features import Feature
 
 #: To look at each of them would take longer than the history itself.
 _VERSIONS_LOOKED_AT = 3
+_RANGES_LOOKED_AT = 2
 
 
 def rows_by_table(world: World) -> dict[str, list[Row]]:
@@ -154,18 +159,37 @@ def lists_are_explained(world: World) -> None:
 def _check_past(world: World) -> None:
     plan, simulation = world.plan, world.simulation
     client = Client(simulation, "historian", f"{simulation.seed}/historian", 1.0)
-    past_is_as_it_was(
-        simulation.store,
-        context_of(client),
-        client.random,
-        count=_VERSIONS_LOOKED_AT,
-        passing=[RECREATED] if "recreate" in plan.foreign else [],
-        may_be_missing="clean" in plan.foreign
+    passing = [RECREATED] if "recreate" in plan.foreign else []
+    may_be_missing = (
+        "clean" in plan.foreign
         or plan.collects
         or plan.few_versions
         or bool(plan.neglected)
-        or plan.keepers > 0,
+        or plan.keepers > 0
     )
+    for is_as_it_was, count in (
+        (past_is_as_it_was, _VERSIONS_LOOKED_AT),
+        (feed_is_as_it_was, _RANGES_LOOKED_AT),
+    ):
+        world.events[is_as_it_was.__name__] += is_as_it_was(
+            simulation.store,
+            context_of(client),
+            client.random,
+            count=count,
+            passing=passing,
+            may_be_missing=may_be_missing,
+        )
+
+
+def copies_are_right(world: World) -> None:
+    """What each follower of the feed had, at each of its positions, and has once it is through."""
+    simulation = world.simulation
+    client = Client(simulation, "reader", f"{simulation.seed}/reader", 1.0)
+    context = context_of(client)
+    for copy in world.copies:
+        with suppress(VersionNotFound):  # what it needs may be cleaned up by now
+            run_now(simulation.store, catch_up(context, copy))
+    world.events["copied"] += copies_are_as_it_was(simulation.store, context, world.copies)
 
 
 def refs_are_kept(world: World) -> None:
