@@ -19,6 +19,7 @@ from lakevilla import __version__
 from lakevilla.cli import (  # noqa: F401 (they register commands)
     applying,
     benchmarks,
+    changes,
     creating,
     reading,
     refs,

@@ -21,12 +21,23 @@ from rich.tree import Tree
 
 from lakevilla.display import shown_text
 from lakevilla.errors import LakeVillaError
-from lakevilla.results import HistoryEntry, QueuePlace, Report, TableHistoryEntry, TransactionInfo
+from lakevilla.results import (
+    HistoryEntry,
+    QueuePlace,
+    Report,
+    TableHistoryEntry,
+    TransactionInfo,
+    Version,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
+#: What is printed of a version of the change feed, besides its rows.
+_VERSION_FIELDS = (
+    *("version", "since", "timestamp", "txn_id", "kind", "metadata", "entered", "left", "uris"),
+)
 #: Characters in a line that is not cut.
 _NO_LIMIT = 100_000
 #: What a program passes and calls, and what stands for it on the command line.
@@ -117,6 +128,31 @@ class Output:
             cells = ([_value(value) for value in row] for row in zip(*columns, strict=True))
             self.table(frame.schema.names, cells)
         self.left_out(frame.num_rows - shown.num_rows, "row")
+
+    def version(self, version: Version, limit: int | None) -> None:
+        """One version of the change feed: a line of JSON, or its rows by table."""
+        tables = dict(version.tables)
+        if self.as_json:
+            fields = {name: getattr(version, name) for name in _VERSION_FIELDS}
+            rows = {
+                name: {"rows": found.slice(0, limit).to_pylist(), "total": found.num_rows}
+                for name, found in tables.items()
+            }
+            _print_json({**fields, "tables": rows})
+            sys.stdout.flush()
+            return
+        when = version.timestamp.isoformat(sep=" ", timespec="milliseconds")
+        who = f"  {version.txn_id}" if version.txn_id else ""
+        said = f"  {json.dumps(plain(version.metadata))}" if version.metadata else ""
+        self.line(f"version {version.version}  {when}  {version.kind}{who}{said}")
+        for name in version.left:
+            self.line(f"{name}: out of the lake")
+        for name, found in tables.items():
+            came = ", new in the lake" if name in version.entered else ""
+            self.line(f"{name}: {found.num_rows} row{'' if found.num_rows == 1 else 's'}{came}")
+            if found.num_rows:
+                self.frame(found, limit)
+        sys.stdout.flush()
 
     def left_out(self, count: int, what: str, most: bool = False) -> None:
         """Say how many are not shown; ``most``: there may be fewer."""

@@ -1,16 +1,14 @@
-"""Commands that look: at a table's columns, at what changed, at what became of a transaction."""
+"""Commands that look: at a table's columns and versions, at what became of a transaction."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-import lakevilla as lv
 from lakevilla.cli.command import (
     FINDINGS,
     Json,
-    Limit,
     On,
     Options,
     Profile,
@@ -21,9 +19,6 @@ from lakevilla.cli.command import (
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
-
-#: So many commits may come between a look at the lake and one at its history.
-_MEANWHILE = 64
 
 
 @command
@@ -69,60 +64,6 @@ def versions(
     columns = ["version", "timestamp", *(["snapshot_id"] if known.format == "iceberg" else [])]
     rows = [{column: getattr(kept, column) for column in columns} for kept in found]
     Output(as_json).rows(columns, rows)
-
-
-@command
-def changes(
-    root: Root,
-    since: Annotated[
-        int, typer.Option("--since", min=0, help="Changes after this global version.")
-    ],
-    table: Annotated[
-        list[str] | None,
-        typer.Option("--table", "-t", help="Of this table; several: of each. Default: of all."),
-    ] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", min=0, help="Up to this global version.")
-    ] = None,
-    limit: Limit = None,
-    on: On = None,
-    option: Options = None,
-    profile: Profile = None,
-    as_json: Json = False,
-) -> None:
-    """Show the rows that changed since a global version; it says what to give --since next."""
-    output = Output(as_json)
-    with open_lake(root, option, profile, on=on) as lake, lake.snapshot(version) as state:
-        last = state.version
-        if since > last:
-            raise InvalidOperation(
-                f"--since {since} is to come: the newest global version is {last}"
-            )
-        found = {
-            name: state.changes(name, since) for name in table or _changed(lake, state, since, last)
-        }
-    if as_json:
-        tables = {
-            name: {"rows": rows.slice(0, limit).to_pylist(), "total": rows.num_rows}
-            for name, rows in found.items()
-        }
-        output.value({"since": since, "version": last, "tables": tables}, "")
-        return
-    for name, rows in found.items():
-        output.line(f"{name}: {rows.num_rows} row{'' if rows.num_rows == 1 else 's'}")
-        if rows.num_rows:
-            output.frame(rows, limit)
-    output.line(f"up to global version {last}: continue with --since {last}")
-
-
-def _changed(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int) -> list[str]:
-    """The tables of a state that commits after ``since`` have touched, by name."""
-    found = lake.history(last - since + _MEANWHILE)
-    if len(found) == last - since + _MEANWHILE and found[-1].version > since + 1:
-        found = lake.history()  # others have committed more than that since the state was bound
-    entries = [entry for entry in found if since < entry.version <= last]
-    touched = {name for entry in entries for name in entry.tables}
-    return sorted(touched & state.versions.keys())
 
 
 @command
