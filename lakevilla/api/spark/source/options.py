@@ -11,7 +11,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN
 from lakevilla.settings import shown
 
-__all__ = ["ReadOptions"]
+__all__ = ["ReadOptions", "VersionOptions", "asks_for_versions"]
 
 _KNOWN = (
     "lake",
@@ -24,7 +24,10 @@ _KNOWN = (
     "partitions",
     "pushdown",
     "startingVersion",
+    "what",
 )
+#: With what=versions.
+_KNOWN_OF_VERSIONS = ("lake", "what", "tables", "startingVersion", "version")
 #: As the tasks that a cluster of middling size runs at a time; no bin is made below 4 MiB.
 _PARTITIONS = 32
 _MOST_PARTITIONS = 1_000_000
@@ -111,6 +114,74 @@ class ReadOptions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class VersionOptions:
+    """What a reader of the lake's versions asks for.
+
+    Attributes
+    ----------
+    lake : str
+    tables : list of str or None
+        Names or patterns; versions that touch none of these tables are left out.
+    starting_version : int
+        The first global version that is asked for.
+    version : int or None
+        The last one.
+    """
+
+    lake: str
+    tables: list[str] | None
+    starting_version: int
+    version: int | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> VersionOptions:
+        """Read the options as Spark hands them over. Raises as ``ReadOptions.of``."""
+        given = {name.lower(): value for name, value in options.items()}
+        if given.get("path"):
+            raise InvalidOperation(
+                f"versions are those of the whole lake: .load() without {given['path']!r}, and "
+                ".option('tables', ...) for some tables"
+            )
+        given.pop("path", None)
+        unknown = sorted(given.keys() - {name.lower() for name in _KNOWN_OF_VERSIONS})
+        if unknown:
+            raise InvalidOperation(
+                f"with what=versions the data source lakevilla has no option {', '.join(unknown)}: "
+                f"it has {', '.join(_KNOWN_OF_VERSIONS)}"
+            )
+        if not given.get("lake"):
+            raise InvalidOperation(
+                "the data source lakevilla needs the lake's root: .option('lake', 's3://...')"
+            )
+        first = _number(given, "startingVersion")
+        if first is None:
+            raise InvalidOperation(
+                "versions need the global version that they begin with: "
+                ".option('startingVersion', n), with 1 for all that is kept"
+            )
+        return cls(
+            lake=given["lake"],
+            tables=_names(given.get("tables"), "tables"),
+            starting_version=first,
+            version=_number(given, "version"),
+        )
+
+
+def asks_for_versions(options: Mapping[str, str]) -> bool:
+    """Whether the lake's versions are asked for, and no rows of a table.
+
+    Raises
+    ------
+    InvalidOperation
+        It is not understood what is asked for.
+    """
+    what = {name.lower(): value for name, value in options.items()}.get("what", "rows")
+    if what not in ("rows", "versions"):
+        raise InvalidOperation(f"option what must be versions, or left out, not {shown(what)}")
+    return what == "versions"
+
+
 def _one_table(path: str | None, table: str | None) -> str | None:
     if path and table and path != table:
         raise InvalidOperation(f"the table is {table!r} by its option and {path!r} by load()")
@@ -161,12 +232,12 @@ def _moment(text: str | None) -> datetime | None:
     return found
 
 
-def _names(text: str | None) -> list[str] | None:
+def _names(text: str | None, option: str = "columns") -> list[str] | None:
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise InvalidOperation(
-            f"option columns must be different names with commas between them, not {shown(text)}"
+            f"option {option} must be different names with commas between them, not {shown(text)}"
         )
     return names

@@ -1,16 +1,17 @@
-"""What the pickled classes call, in the processes of Spark: by kind, rows or changes."""
+"""What the pickled classes call, in the processes of Spark: by kind, rows, changes or versions."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakevilla.api.spark.source import changes, tables
-from lakevilla.api.spark.source.changes import first_offset, newest_offset, ranges, stream
-from lakevilla.api.spark.source.tables import Bound, bound
+from lakevilla.api.spark.source import changes, tables, versions
+from lakevilla.api.spark.source.options import asks_for_versions
+from lakevilla.api.spark.source.tables import Bound
+from lakevilla.api.spark.source.versions import Versions
 from lakevilla.engines.spark.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -30,9 +31,18 @@ __all__ = [
 ]
 
 
+def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
+    """What a reader sees: the same for all that is read of it later."""
+    if asks_for_versions(options):
+        return pickle.dumps(versions.bound(lakes, options))
+    return tables.bound(lakes, options)
+
+
 def schema(state: bytes) -> StructType:
     """The columns of what a source is bound to, as Spark declares them."""
-    held: Bound = pickle.loads(state)
+    held: Bound | Versions = pickle.loads(state)
+    if isinstance(held, Versions):
+        return spark_schema(versions.COLUMNS)
     if held.options.starting_version is None:
         return spark_schema(held.schema)
     return spark_schema(changes.columns_of(held))
@@ -40,7 +50,10 @@ def schema(state: bytes) -> StructType:
 
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     """What is to be read: its kind, all that it takes, and whether it may be less by filters."""
-    held: Bound = pickle.loads(state)
+    held: Bound | Versions = pickle.loads(state)
+    if isinstance(held, Versions):
+        versions.check_schema(schema)
+        return "versions", state, False
     if held.options.starting_version is None:
         return "rows", tables.scan(state, schema), tables.takes_filters(state)
     return "changes", changes.scan(state, schema), False
@@ -54,9 +67,44 @@ def push(kind: str, state: bytes, filters: Sequence[Any]) -> tuple[bytes, list[A
 
 def partitions(kind: str, state: bytes) -> list[bytes]:
     """The parts of a read, one for each task."""
-    return tables.partitions(state) if kind == "rows" else changes.ranges(state)
+    return tables.partitions(state) if kind == "rows" else ranges(state)
 
 
 def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of one part."""
-    return tables.rows(state, part) if kind == "rows" else changes.rows(state, part)
+    if kind == "rows":
+        return tables.rows(state, part)
+    held = pickle.loads(state)
+    return versions.rows(held, part) if isinstance(held, Versions) else changes.rows(state, part)
+
+
+# -- streams, of a table's changes or of versions ----------------------------------
+
+
+def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> bytes:
+    """What a stream tells, without an end."""
+    if asks_for_versions(options):
+        return pickle.dumps(versions.stream(lakes, options, schema))
+    return changes.stream(lakes, options, schema)
+
+
+def first_offset(state: bytes) -> int:
+    """Where a stream begins that has no checkpoint."""
+    held = pickle.loads(state)
+    return held.first if isinstance(held, Versions) else changes.first_offset(state)
+
+
+def newest_offset(state: bytes) -> int:
+    """The lake's version now."""
+    held = pickle.loads(state)
+    if isinstance(held, Versions):
+        return versions.newest_offset(held)
+    return changes.newest_offset(state)
+
+
+def ranges(state: bytes, since: int | None = None, until: int | None = None) -> list[bytes]:
+    """The range of versions as one task's; none if nothing is in it."""
+    held = pickle.loads(state)
+    if isinstance(held, Versions):
+        return versions.ranges(held, since, until)
+    return changes.ranges(state, since, until)

@@ -1,0 +1,160 @@
+"""The versions of a lake as rows: a commit each, with the tables that it touched.
+
+A stream's offset is the global version up to which versions were read. The commits of a range are
+for ever the same, and so are the rows, but for the names of tables, which are those of today. What
+changed in the tables themselves is asked of ``lake.changes``.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakevilla.api.feed.asked import AskedColumns, chosen_of
+from lakevilla.api.feed.versions import Teller
+from lakevilla.api.spark.source.access import Access, access_to, opened
+from lakevilla.api.spark.source.options import VersionOptions
+from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.feed.walk import check_kept, stretch
+from lakevilla.results import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["COLUMNS", "Versions", "bound", "newest_offset", "ranges", "rows", "stream"]
+
+#: What each row says; as in ``lakevilla.Version``.
+COLUMNS = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("since", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("txn_id", pa.string()),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("metadata", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("tables", pa.list_(pa.string()), nullable=False),
+        pa.field("entered", pa.list_(pa.string()), nullable=False),
+        pa.field("left", pa.list_(pa.string()), nullable=False),
+    ]
+)
+_ROWS_IN_A_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions that a reader asks for; ``until`` is None for a stream, which goes on."""
+
+    access: Access
+    options: VersionOptions
+    until: int | None
+
+    @property
+    def first(self) -> int:
+        """The version after which they begin."""
+        return max(self.options.starting_version - 1, 0)
+
+
+def bound(lakes: bytes, options: Mapping[str, str]) -> Versions:
+    """The versions up to that of now, or to the one that is asked for."""
+    asked = VersionOptions.of(options)
+    held = Versions(access_to(lakes, asked.lake), asked, None)
+    newest = newest_offset(held)
+    until = newest if asked.version is None else asked.version
+    if until > newest:
+        raise VersionNotFound(f"the lake has no global version {until}; its newest is {newest}")
+    return replace(held, until=max(until, held.first))
+
+
+def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Versions:
+    """The versions from ``startingVersion`` on, without an end.
+
+    Raises
+    ------
+    InvalidOperation
+        There is an end, or the schema is another one.
+    """
+    asked = VersionOptions.of(options)
+    if asked.version is not None:
+        raise InvalidOperation("a stream has no version: leave the option out")
+    held = Versions(access_to(lakes, asked.lake), asked, None)
+    check_schema(schema)
+    newest_offset(held)
+    return held
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse columns that a version does not have; there is nothing to choose."""
+    if list(schema.names) != COLUMNS.names:
+        raise InvalidOperation(
+            f"the columns of versions are {', '.join(COLUMNS.names)}: leave the schema out, and "
+            "select from the DataFrame"
+        )
+
+
+def newest_offset(held: Versions) -> int:
+    """The lake's version now.
+
+    Raises
+    ------
+    TableNotFound
+        There is no table of a name that was asked for.
+    """
+    client = opened(held.access)
+    head = client.head()
+    chosen_of(client, head, held.options.tables)
+    return max(0 if head is None else head.sequence, held.first)
+
+
+def ranges(held: Versions, since: int | None = None, until: int | None = None) -> list[bytes]:
+    """The range of versions as one task's; none if nothing is in it.
+
+    Raises
+    ------
+    VersionNotFound
+        The lake's history does not go back so far, or the lake is younger than the checkpoint.
+    """
+    since = held.first if since is None else since
+    until = held.until if until is None else until
+    assert until is not None
+    if since > until:
+        raise VersionNotFound(
+            f"versions were read up to {since}, and the lake is at version {until}: it is another "
+            "lake, or an older copy of it; begin with a new checkpoint"
+        )
+    head = opened(held.access).head()
+    if since == until or head is None:
+        return []
+    check_kept(head, since)  # raises here, and not in a task
+    return [pickle.dumps((since, until))]
+
+
+def rows(held: Versions, part: bytes) -> Iterator[pa.RecordBatch]:
+    """The versions after one up to another."""
+    since, until = pickle.loads(part)
+    client = opened(held.access)
+    head = client.head()
+    assert head is not None, "a range is of a lake that is there"
+    chosen = chosen_of(client, head, held.options.tables)
+    found = client.run(stretch(client.context, head, since, until))
+    versions = Teller(client, chosen, AskedColumns()).versions(found)
+    while some := [_row(version) for version in islice(versions, _ROWS_IN_A_BATCH)]:
+        yield pa.RecordBatch.from_pylist(some, COLUMNS)
+
+
+def _row(version: Version) -> dict[str, object]:
+    return {
+        "version": version.version,
+        "since": version.since,
+        "timestamp": version.timestamp,
+        "txn_id": version.txn_id,
+        "kind": version.kind,
+        "metadata": list(version.metadata.items()),
+        "tables": list(version.tables),
+        "entered": list(version.entered),
+        "left": list(version.left),
+    }
