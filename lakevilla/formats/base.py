@@ -183,6 +183,9 @@ class TableSnapshot(Protocol):
     def files(self, where: Expr | None = None) -> Program[pa.Table]:
         """The live files (``FILES_SCHEMA``) that may hold a row for which ``where`` is true."""
 
+    def forget_files(self) -> None:
+        """Let go of the list of files that is kept; whoever asks again has it made again."""
+
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         """Those of ``refs`` that are not live in this state."""
 

@@ -65,3 +65,6 @@ class DefinedSnapshot(Generic[D]):
 
     def check_writable(self) -> None:
         self.definition.check_writable()
+
+    def forget_files(self) -> None:
+        """Nothing is kept."""

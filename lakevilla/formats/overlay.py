@@ -23,9 +23,11 @@ class Folded:
     adds: Mapping[FileRef, DataFile]
     removes: Mapping[FileRef, RemovedFile]
 
-    @cached_property
     def spoken_of(self) -> Masks:
-        """Files of which a commit of the tail speaks, by their whole identity."""
+        """Files of which a commit of the tail speaks, by their whole identity.
+
+        Made anew each time: only a checkpoint asks, and it is larger than all the rest.
+        """
         return by_path((*self.adds, *self.removes))
 
     @cached_property

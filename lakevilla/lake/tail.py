@@ -30,6 +30,11 @@ class Tail:
     def extended(self, entry: Entry, snapshot: TableSnapshot, seen_at: float) -> Tail:
         """This tail one entry on; the oldest are forgotten."""
         assert entry.version == self.tip + 1
+        # Lists of all files would be a lot of memory, one a version. Who still reads at the last
+        # one keeps his, and whoever goes on at an older one has it made once more.
+        outdated = self.snapshots.get(self.tip - 1)
+        if outdated is not None:
+            outdated.forget_files()
         oldest = entry.version - _KEPT
         return Tail(
             self.location,

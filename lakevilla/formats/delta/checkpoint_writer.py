@@ -161,12 +161,12 @@ def _hinted_version(location: str) -> Program[int]:
 
 def _stream(snapshot: DeltaSnapshot, writer: _Writer) -> Program[None]:
     folded = snapshot.tail.fold()
-    # A removal is kept for those who read the state before it, and VACUUM keeps what it names:
-    # it outlives an add of its path under another vector.
-    kinds = (("add", folded.masks), ("remove", folded.spoken_of))
     expired = _expired_before(snapshot)
     checkpoint = snapshot.checkpoint
     if checkpoint is not None:
+        # A removal is kept for those who read the state before it, and VACUUM keeps what it names:
+        # it outlives an add of its path under another vector.
+        kinds = (("add", folded.masks), ("remove", folded.spoken_of()))
         for action, masks in kinds:
             for window, batches in batches_of(checkpoint, action):
                 for (_, group, _), fetched in zip(window, (yield from fetch(window)), strict=True):

@@ -209,9 +209,14 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return pa.concat_tables([masked_out(base, masks), added]) if masks else base
 
     def _files_of_tail(self) -> pa.Table:
-        if self._added is None:
-            self._added = files_from_structs(self._tail.fold().adds.values())
-        return self._added
+        added = self._added
+        if added is None:
+            # Another thread may have it forgotten meanwhile.
+            self._added = added = files_from_structs(self._tail.fold().adds.values())
+        return added
+
+    def forget_files(self) -> None:
+        self._added = None
 
     def missing(self, refs: Sequence[FileRef]) -> Program[list[FileRef]]:
         unknown: list[FileRef] = []

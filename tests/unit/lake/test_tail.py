@@ -7,7 +7,7 @@ import pytest
 from lakevilla.formats.base import Change
 from lakevilla.lake import tail as module
 from tests.support import by_hand
-from tests.support.by_hand import data_file
+from tests.support.by_hand import data_file, outcome
 
 
 def test_it_grows_by_one_entry_at_a_time_and_forgets_the_oldest(
@@ -29,3 +29,22 @@ def test_an_entry_that_does_not_follow_is_never_taken_in() -> None:
     newer = by_hand.with_entry(context, tail, Change())
     with pytest.raises(AssertionError):
         newer.extended(newer.entries[1], newer.snapshot, 0.0)
+
+
+def test_only_the_newest_two_states_keep_their_lists_of_files() -> None:
+    """Each is as long as the table: a client that lives long would hold 160 of them."""
+    context = by_hand.make_context()
+    tail = by_hand.make_tail(context, (data_file("0", 0, 9),))
+    lists = []
+    for number in range(1, 5):
+        tail = by_hand.with_entry(context, tail, Change(adds=(data_file(str(number), 0, 9),)))
+        lists.append(outcome(tail.snapshot.files()))
+    states = [tail.snapshots[version] for version in range(1, 5)]
+    again = [outcome(state.files()) for state in states]
+    assert [one is before for one, before in zip(again, lists, strict=True)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert again == lists
