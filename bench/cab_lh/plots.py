@@ -55,6 +55,6 @@ def metadata(result: Result) -> Figure:
         }
         stacked(panel, groups, parts, COLOURS)
         panel.set_title(mode, fontsize=9)
-    axes[0].set_ylabel("milliseconds a transaction")
+    axes[0].set_ylabel("mean milliseconds of a transaction")
     legend(made, axes[0])
     return made

@@ -197,7 +197,7 @@ def _memory(times: Callable[[int], None], count: int) -> tuple[float, float]:
 
 
 def phases(result: Result) -> Figure:
-    """Mean processor time of a transaction, one bar an operation, its phases stacked."""
+    """Processor time of a transaction, one bar an operation, its phases stacked."""
     made, (axes,) = figure(1, "processor time of a warm transaction by phase")
     shown = result.series
     names = [str(one.params["operation"]) for one in shown]
@@ -209,7 +209,7 @@ def phases(result: Result) -> Figure:
         for phase in COLOURS
     }
     stacked(axes, names, parts, COLOURS)
-    axes.set_ylabel("mean ms of processor time")
+    axes.set_ylabel("ms of processor time: medians of the repeats' means")
     legend(made, axes, {phase for phase, ms in parts.items() if max(ms, default=0.0) >= 0.01})
     return made
 

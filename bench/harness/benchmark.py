@@ -130,7 +130,7 @@ class Run:
                 dict(requests or {}),
                 dict(metadata or {}),
                 moved,
-                dict(phases_ms or measured.phases_ms()),
+                dict(phases_ms or {}),
                 dict(figures or {}),
             )
         )
@@ -176,7 +176,6 @@ def _series(system: str, params: dict[str, Value], repeats: Sequence[_Repeat]) -
     for repeat in repeats:
         together.add(repeat.measured)
     whole = summary(together.whole())
-    phases = {name for one in repeats for name in one.phases_ms}
     rates = [one.measured.n / max(one.measured.seconds, 1e-9) for one in repeats]
     has_commits = any(COMMIT in one.measured.histograms for one in repeats)
     without = [one.measured.without_commit_per_s for one in repeats] if has_commits else rates
@@ -199,10 +198,7 @@ def _series(system: str, params: dict[str, Value], repeats: Sequence[_Repeat]) -
         aborts=together.counts.aborts,
         redos=together.counts.redos,
         kinds={kind: summary(one) for kind, one in together.histograms.items()},
-        phases_ms={
-            name: round(statistics.median([one.phases_ms.get(name, 0.0) for one in repeats]), 3)
-            for name in sorted(phases)
-        },
+        phases_ms=_phases_ms(together, repeats),
         figures={
             name: round(
                 statistics.median([o.figures[name] for o in repeats if name in o.figures]), 4
@@ -220,3 +216,17 @@ def _series(system: str, params: dict[str, Value], repeats: Sequence[_Repeat]) -
             for one in repeats
         ],
     )
+
+
+def _phases_ms(together: Measured, repeats: Sequence[_Repeat]) -> dict[str, float]:
+    """Means over all operations, which add up to the mean latency as medians would not.
+
+    Where a benchmark has found them by itself it knows no more than one figure a repeat.
+    """
+    given = {name for one in repeats for name in one.phases_ms}
+    if not given:
+        return {name: round(ms, 3) for name, ms in sorted(together.phases_ms().items())}
+    return {
+        name: round(statistics.median([one.phases_ms.get(name, 0.0) for one in repeats]), 3)
+        for name in sorted(given)
+    }

@@ -60,8 +60,8 @@ class Series:
     aborts, redos : int
         Transactions that had to run again, and operations that were redone within one.
     phases_ms : dict
-        Mean milliseconds of an operation in a phase, where they were measured: by
-        ``kind/phase``.
+        Milliseconds of an operation in a phase, where they were measured: by ``kind/phase`` the
+        mean of all operations. Medians of the repeats where a benchmark tells them itself.
     figures : dict
         Whatever else was measured, with its unit in its name; medians of the repeats.
     kinds : dict

@@ -62,7 +62,7 @@ def phases(result: Result) -> Figure:
         parts = {name: [one.phases_ms.get(name, 0.0) for one in here] for name in names}
         stacked(panel, [one.system for one in here], parts)
         panel.set_title(query, fontsize=9)
-    axes[0].set_ylabel("milliseconds")
+    axes[0].set_ylabel("milliseconds: medians of the repeats")
     legend(made, axes[0])
     return made
 

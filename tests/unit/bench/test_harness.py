@@ -131,6 +131,28 @@ def test_a_run_leaves_its_result_and_its_plots(tmp_path: Path) -> None:
     assert saved["versions"]["lakevilla"]
 
 
+def test_phases_are_means_of_all_operations_and_add_up_to_their_mean_latency(
+    tmp_path: Path,
+) -> None:
+    """Medians of the repeats would not: of each phase another repeat is in the middle."""
+    times = [(1, 1, 7), (2, 9, 1), (3, 2, 3)]  # operations, and ms in each of two phases
+
+    def run(run: Run) -> None:
+        for count, *phases in times:
+            measured = Measured()
+            for _ in range(count):
+                measured.record("read", sum(phases) / 1000)
+                for name, ms in zip(("version", "data"), phases, strict=True):
+                    measured.counts.spend("read", name, ms / 1000)
+            run.add("one", {}, measured)
+            run.add("told", {}, measured, phases_ms={"plan": float(count)})
+
+    one, told = execute(made(run), tmp_path, given={}, seed=1, profile="local").series
+    assert one.phases_ms == pytest.approx({"read/data": 3.0, "read/version": 25 / 6}, abs=1e-3)
+    assert sum(one.phases_ms.values()) == pytest.approx(one.kinds["read"]["mean"], rel=1e-2)
+    assert told.phases_ms == {"plan": 2.0}
+
+
 def test_the_pictures_of_a_quick_run_say_so(tmp_path: Path) -> None:
     def run(run: Run) -> None:
         run.add("one", {}, closed_loop([steps(1)]))
