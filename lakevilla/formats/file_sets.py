@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.made import array, mask, places, truths
 from lakevilla.formats.files import FileRef
 
 #: Files by path: those with these deletes, or (None) all.
@@ -40,11 +41,11 @@ def masked_out(files: pa.Table, masks: Masks) -> pa.Table:
     """
     if not masks or files.num_rows == 0:
         return files
-    hit = pc.is_in(files.column("path"), value_set=pa.array(list(masks), pa.string()))
-    rows = np.flatnonzero(hit.to_numpy())
+    hit = pc.is_in(files.column("path"), value_set=array(list(masks), pa.string()))
+    rows = np.flatnonzero(truths(hit))
     if len(rows) == 0:
         return files
-    taken = files.select(["path", "dv_id"]).take(pa.array(rows))
+    taken = files.select(["path", "dv_id"]).take(places(rows))
     drop = np.fromiter(
         (
             is_masked(ref, masks)
@@ -57,7 +58,7 @@ def masked_out(files: pa.Table, masks: Masks) -> pa.Table:
     )
     keep = np.ones(files.num_rows, dtype=bool)
     keep[rows[drop]] = False
-    return files.filter(pa.array(keep))
+    return files.filter(mask(keep))
 
 
 def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
@@ -65,7 +66,7 @@ def present(files: pa.Table, refs: Collection[FileRef]) -> set[FileRef]:
     paths = {path for path, _ in refs}
     if not paths or files.num_rows == 0:
         return set()
-    hit = pc.is_in(files.column("path"), value_set=pa.array(list(paths), pa.string()))
+    hit = pc.is_in(files.column("path"), value_set=array(list(paths), pa.string()))
     found = files.select(["path", "dv_id"]).filter(hit)
     pairs = zip(found.column("path").to_pylist(), found.column("dv_id").to_pylist(), strict=True)
     return set(pairs) & set(refs)

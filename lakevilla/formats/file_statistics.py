@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.made import array, scalar
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.types import INTEGERS, arrow_type, decimal_parts, is_decimal
 from lakevilla.expressions.values import DECIMAL_CONTEXT, cast_value, parse_timestamp
@@ -63,7 +64,8 @@ def partition_value(text: str | None, type_: str) -> Any:
 
 def partition_column(maps: pa.Array, key: str, type_: str) -> PartitionColumn:
     """The values under one key of a ``partition_values`` column."""
-    encoded = pc.map_lookup(maps, query_key=key, occurrence="first").dictionary_encode()
+    found = pc.map_lookup(maps, query_key=scalar(key, pa.string()), occurrence="first")
+    encoded = found.dictionary_encode()
     read = [_read_partition_value(text, type_) for text in encoded.dictionary.to_pylist()]
     values, readable = [value for value, _ in read], [is_readable for _, is_readable in read]
     return PartitionColumn(values, readable, encoded.indices)
@@ -192,7 +194,7 @@ _leaves = msgspec.json.Decoder()
 
 def _integers(values: Sequence[Any]) -> pa.Array:
     low, high = -(2**63), 2**63
-    return pa.array([v if type(v) is int and low <= v < high else None for v in values], pa.int64())
+    return array([v if type(v) is int and low <= v < high else None for v in values], pa.int64())
 
 
 _Reader = Callable[[Sequence[bytes | None], str], pa.Array]
@@ -205,12 +207,12 @@ def _unknown(raws: Sequence[bytes | None], type_: str) -> pa.Array:
 def _read_integers(raws: Sequence[bytes | None], type_: str) -> pa.Array:
     limit = 2 ** (INTEGERS[type_][0] - 1)
     values = [v if type(v) is int and -limit <= v < limit else None for v in _plain(raws)]
-    return pa.array(values, arrow_type(type_))
+    return array(values, arrow_type(type_))
 
 
 def _read_floats(raws: Sequence[bytes | None], type_: str) -> pa.Array:
     # NaN and infinities come as strings, or not at all: no bound.
-    return pa.array([_float(v) for v in _plain(raws)], arrow_type(type_))
+    return array([_float(v) for v in _plain(raws)], arrow_type(type_))
 
 
 def _float(value: Any) -> float | None:
@@ -229,7 +231,7 @@ def _read_decimals(raws: Sequence[bytes | None], type_: str) -> pa.Array:
         except (_DecimalError, ValueError):
             value = None
         values.append(value if value is not None and value.is_finite() else None)
-    return pa.array([_fitting(v, precision, scale) for v in values], arrow_type(type_))
+    return array([_fitting(v, precision, scale) for v in values], arrow_type(type_))
 
 
 def _fitting(value: Decimal | None, precision: int, scale: int) -> Decimal | None:
@@ -241,15 +243,15 @@ def _fitting(value: Decimal | None, precision: int, scale: int) -> Decimal | Non
 
 
 def _read_strings(raws: Sequence[bytes | None], type_: str) -> pa.Array:
-    return pa.array([v if isinstance(v, str) else None for v in _plain(raws)], pa.string())
+    return array([v if isinstance(v, str) else None for v in _plain(raws)], pa.string())
 
 
 def _read_booleans(raws: Sequence[bytes | None], type_: str) -> pa.Array:
-    return pa.array([v if isinstance(v, bool) else None for v in _plain(raws)], pa.bool_())
+    return array([v if isinstance(v, bool) else None for v in _plain(raws)], pa.bool_())
 
 
 def _read_moments(raws: Sequence[bytes | None], type_: str) -> pa.Array:
-    return pa.array(
+    return array(
         [_moment(v, type_) if isinstance(v, str) else None for v in _plain(raws)],
         arrow_type(type_),
     )
@@ -308,7 +310,7 @@ def _in_years(bounds: pa.Array) -> pa.Array:
     first, last = (pa.scalar(at, pa.timestamp("us", "UTC")).value for at in (first, last))
     at = bounds.cast(pa.int64())  # as a number, for the type may have a zone or none
     within = pc.and_(pc.greater_equal(at, first), pc.less_equal(at, last))
-    return pc.if_else(within, bounds, pa.scalar(None, bounds.type))
+    return pc.if_else(within, bounds, scalar(None, bounds.type))
 
 
 def _as_float(bounds: pa.Array) -> pa.Array:
@@ -327,4 +329,4 @@ def _moved(bounds: pa.Array, share: Decimal, type_: str) -> pa.Array:
             value = DECIMAL_CONTEXT.add(value, unit.copy_sign(share))
             value = _fitting(value.quantize(unit, context=DECIMAL_CONTEXT), precision, scale)
         moved.append(value)
-    return pa.array(moved, bounds.type)
+    return array(moved, bounds.type)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from lakevilla.arrow.made import array
+
 DELETION_VECTOR_TYPE = pa.struct(
     [
         ("storage_type", pa.string()),
@@ -233,7 +235,7 @@ def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
     """Structs as a ``FILES_SCHEMA`` table."""
     rows = list(files)
     if not rows:
-        return FILES_SCHEMA.empty_table()
+        return pa.Table.from_batches([], FILES_SCHEMA)
     vectors = [file.deletion_vector for file in rows]
     columns: list[list[Any]] = [
         [file.path for file in rows],
@@ -261,7 +263,7 @@ def files_from_structs(files: Iterable[DataFile]) -> pa.Table:
         [[msgspec.structs.asdict(one) for one in file.deletes] or None for file in rows],
     ]
     arrays = [
-        pa.array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
+        array(values, field.type) for values, field in zip(columns, FILES_SCHEMA, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
 

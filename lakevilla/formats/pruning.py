@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.made import array, scalar
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import bind, type_of
 from lakevilla.expressions.evaluate import compare, evaluate
@@ -71,12 +72,13 @@ def _batches(files: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _concat(parts: Sequence[pa.Array]) -> pa.BooleanArray:
-    return pa.concat_arrays(parts) if parts else pa.array([], pa.bool_())
+    return pa.concat_arrays(parts) if parts else array([], pa.bool_())
 
 
 # Conditions over a batch of files: an array, or a scalar that holds for all.
 _Mask = Any
-_NO, _YES = pa.scalar(False), pa.scalar(True)
+_NO, _YES = scalar(False, pa.bool_()), scalar(True, pa.bool_())
+_ZERO = scalar(0, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class _Pruner:
             truth = _Follower(self._schema, known, {}).truth(self._where)
             keep = _as_array(truth.true, len(batch))
         else:
-            keep = pa.repeat(True, len(batch))
+            keep = pa.repeat(_YES, len(batch))
         if not self._leaves or not keep.true_count:
             return keep
         places = pc.indices_nonzero(keep)
@@ -207,8 +209,8 @@ class _Follower:
                 return self._prefixed(expr)
         value = self.range(expr)
         return _Truth(
-            pc.and_(value.value, pc.fill_null(value.high, True)),
-            pc.and_(value.value, pc.invert(pc.fill_null(value.low, False))),
+            pc.and_(value.value, pc.fill_null(value.high, _YES)),
+            pc.and_(value.value, pc.invert(pc.fill_null(value.low, _NO))),
             value.null,
         )
 
@@ -225,9 +227,9 @@ class _Follower:
         if isinstance(value.low, pa.Scalar):
             own = value.low.as_py()  # None: what is computed without columns may be NULL
             equal_one = own is not None and any(compare(c, own) == 0 for c in some)
-            found: _Mask = pa.scalar(not value.exact or equal_one)
+            found: _Mask = _NO if value.exact and not equal_one else _YES
         elif value.exact and not is_fractional(type_):
-            found = pc.is_in(value.low, value_set=pa.array(some, arrow_type(type_)))
+            found = pc.is_in(value.low, value_set=array(some, arrow_type(type_)))
         else:
             found = _any_between(sorted(some, key=cmp_to_key(compare)), value.low, value.high)
         if value.exact:
@@ -254,10 +256,10 @@ class _Follower:
                 stops += [prefix.find(str(escape))] if str(escape) in prefix else []
             prefix = prefix[: min(stops)] if stops else prefix
         size = len(prefix)
-        low = pc.utf8_slice_codeunits(value.low, 0, size) if size else pa.scalar("")
-        high = pc.utf8_slice_codeunits(value.high, 0, size) if size else pa.scalar("")
-        above = pc.fill_null(pc.less_equal(low, prefix), True)
-        below = pc.fill_null(pc.greater_equal(high, prefix), True)
+        low = pc.utf8_slice_codeunits(value.low, 0, size) if size else scalar("", pa.string())
+        high = pc.utf8_slice_codeunits(value.high, 0, size) if size else scalar("", pa.string())
+        above = pc.fill_null(pc.less_equal(low, scalar(prefix, pa.string())), _YES)
+        below = pc.fill_null(pc.greater_equal(high, scalar(prefix, pa.string())), _YES)
         return _Truth(pc.and_(value.value, pc.and_(above, below)), value.value, null)
 
     # -- values ----------------------------------------------------------------------
@@ -281,7 +283,7 @@ class _Follower:
 
     def _unknown(self, expr: Expr) -> _Range:
         type_ = type_of(expr, self._schema)
-        nothing = pa.scalar(None, pa.null() if is_nested(type_) else arrow_type(type_))
+        nothing = scalar(None, pa.null() if is_nested(type_) else arrow_type(type_))
         return _Range(nothing, nothing, _YES, _YES, nan=is_fractional(type_))
 
     def _exact(self, expr: Expr) -> bool:
@@ -293,7 +295,7 @@ class _Follower:
         type_ = arrow_type(type_of(expr, self._schema))
         if not used:
             value, known = _once(expr, (), (), ())
-            return _exact_range(pa.array([value], type_), pa.array([known])).of_all()
+            return _exact_range(array([value], type_), array([known], pa.bool_())).of_all()
         parts = [self._partitions[column] for column in used]
         seen: dict[tuple[int | None, ...], tuple[Any, bool]] = {}
         places: list[tuple[int | None, ...]] = list(
@@ -303,8 +305,8 @@ class _Follower:
             if place not in seen:
                 seen[place] = _once(expr, used, parts, place)
         found = [seen[place] for place in places]
-        values = pa.array([value for value, _ in found], type_)
-        sure = pa.array([known for _, known in found], pa.bool_())
+        values = array([value for value, _ in found], type_)
+        sure = array([known for _, known in found], pa.bool_())
         return _exact_range(values, sure)
 
     def _rising(self, expr: Expr) -> _Range:
@@ -358,21 +360,21 @@ def _compared(name: str, a: _Range, b: _Range) -> _Truth:
 
 
 def _may(condition: _Mask, nan: bool) -> _Mask:
-    return _YES if nan else pc.fill_null(condition, True)
+    return _YES if nan else pc.fill_null(condition, _YES)
 
 
 def _may_equal(a: _Range, b: _Range) -> _Mask:
     if a.nan and b.nan:
         return _YES
-    left = pc.fill_null(pc.less_equal(a.low, b.high), True)
-    return pc.and_(left, pc.fill_null(pc.less_equal(b.low, a.high), True))
+    left = pc.fill_null(pc.less_equal(a.low, b.high), _YES)
+    return pc.and_(left, pc.fill_null(pc.less_equal(b.low, a.high), _YES))
 
 
 def _may_differ(a: _Range, b: _Range) -> _Mask:
     if a.nan or b.nan:
         return _YES
     same = pc.and_(pc.equal(a.low, b.high), pc.equal(a.high, b.low))
-    return pc.fill_null(pc.invert(same), True)
+    return pc.fill_null(pc.invert(same), _YES)
 
 
 def _any_between(constants: Sequence[Any], low: pa.Array, high: pa.Array) -> pa.Array:
@@ -380,33 +382,33 @@ def _any_between(constants: Sequence[Any], low: pa.Array, high: pa.Array) -> pa.
     if len(constants) <= 8:
         pairs = [
             pc.and_(
-                pc.fill_null(pc.less_equal(low, constant), True),
-                pc.fill_null(pc.greater_equal(high, constant), True),
+                pc.fill_null(pc.less_equal(low, constant), _YES),
+                pc.fill_null(pc.greater_equal(high, constant), _YES),
             )
-            for constant in (pa.scalar(c, low.type) for c in constants)
+            for constant in (scalar(c, low.type) for c in constants)
         ]
         return reduce(pc.or_, pairs, pa.repeat(_NO, len(low)))
     found = []
     for least, most in zip(low.to_pylist(), high.to_pylist(), strict=True):
         at = 0 if least is None else bisect_left(constants, least)
         found.append(at < len(constants) and (most is None or constants[at] <= most))
-    return pa.array(found, pa.bool_())
+    return array(found, pa.bool_())
 
 
 def _constant(constant: Literal) -> _Range:
     value, type_ = value_of(constant), arrow_type(constant.type)
     if value is None or value != value:
-        nothing, there = pa.scalar(None, type_), pa.scalar(value is not None)
+        nothing, there = scalar(None, type_), _NO if value is None else _YES
         return _Range(nothing, nothing, pc.invert(there), there, nan=value is not None)
-    scalar = pa.scalar(value, type_)
-    return _Range(scalar, scalar, _NO, _YES, exact=True)
+    exactly = scalar(value, type_)
+    return _Range(exactly, exactly, _NO, _YES, exact=True)
 
 
 def _partition_range(part: PartitionColumn, type_: str) -> _Range:
-    values = pa.array(part.values, arrow_type(type_)).take(part.indices)
+    values = array(part.values, arrow_type(type_)).take(part.indices)
     if all(part.readable):
         return _exact_range(values, _YES)
-    sure = pc.fill_null(pa.array(part.readable, pa.bool_()).take(part.indices), True)
+    sure = pc.fill_null(array(part.readable, pa.bool_()).take(part.indices), _YES)
     return _exact_range(values, sure)
 
 
@@ -416,7 +418,7 @@ def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
     nan = False
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         nan = True
-        values = pc.if_else(pc.fill_null(pc.is_nan(values), False), None, values)
+        values = pc.if_else(pc.fill_null(pc.is_nan(values), _NO), scalar(None, values.type), values)
     doubt = pc.invert(sure)
     return _Range(
         values,
@@ -429,8 +431,8 @@ def _exact_range(values: pa.Array, sure: _Mask) -> _Range:
 
 
 def _leaf_range(stats: ColumnStatistics) -> _Range:
-    null = pc.fill_null(pc.greater(stats.nulls, 0), True)
-    value = pc.fill_null(pc.less(stats.nulls, stats.rows), True)
+    null = pc.fill_null(pc.greater(stats.nulls, _ZERO), _YES)
+    value = pc.fill_null(pc.less(stats.nulls, stats.rows), _YES)
     # No statistic tells of NaN, which writers leave out of the maximum or not.
     return _Range(stats.low, stats.high, null, value, nan=pa.types.is_floating(stats.low.type))
 

@@ -8,20 +8,21 @@ way of a database in memory of the name ``a``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.reading.above import may_have_nan
 from lakevilla.engines.duckdb.sqltext import quote_name, quote_text
 from lakevilla.errors import InvalidOperation
 
-Connection: TypeAlias = duckdb.DuckDBPyConnection
-Relation: TypeAlias = duckdb.DuckDBPyRelation
+Connection: TypeAlias = "duckdb.DuckDBPyConnection"
+Relation: TypeAlias = "duckdb.DuckDBPyRelation"
 
 _HELPER = "__lakevilla_rows_of_"
 #: Where a name without a schema is looked for: what is there would be hidden, or hide.
@@ -50,7 +51,7 @@ def connection_of(given: object) -> Connection:
     InvalidOperation
         It is none.
     """
-    if given is None or given is duckdb:
+    if given is None or given is sys.modules.get("duckdb"):
         return duckdb.default_connection()
     if not isinstance(given, duckdb.DuckDBPyConnection):
         raise InvalidOperation(

@@ -9,11 +9,11 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 
-import duckdb
 import pyarrow as pa
 
 from lakevilla.arrow.relabel import conform
 from lakevilla.engines.base import DataAccess
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
 from lakevilla.settings import Settings

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.file_system import with_keys
 from lakevilla.errors import (
     CorruptObject,

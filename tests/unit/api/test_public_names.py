@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -131,3 +132,41 @@ def test_each_public_name_is_there_once_it_is_asked_for() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Lakes'"):
         lv.Lakes  # type: ignore[attr-defined]  # noqa: B018
     assert pickle.loads(pickle.dumps(lv.Feature.R)) is lv.Feature.R
+
+
+LOOKS_AND_APPENDS = """
+import lakevilla as lv, pyarrow as pa
+from lakevilla.arrow.made import array
+with lv.connect({root!r}) as lake:
+    assert [table.name for table in lake.tables()] == ["t"]
+    rows = pa.Table.from_arrays([array([1], pa.int32()), array([7], pa.int64())], ["part", "id"])
+    with lake.transaction() as txn:
+        txn.append("t", rows)
+"""
+PRUNES = """
+from bench.size.million import open_table
+from lakevilla.expressions.bind import bind
+from lakevilla.expressions.parse import parse_predicate
+runner, snapshot = open_table({root!r}, "t", None)
+for where in ("part = 1", "id < 5", "part in (0, 2) and id >= 1 and name like 'a%'"):
+    found = snapshot.files(bind(parse_predicate(where), snapshot.layout.schema))
+    assert 0 < runner.run(found).num_rows < snapshot.version
+"""
+
+
+@pytest.mark.parametrize("code", [LOOKS_AND_APPENDS, PRUNES], ids=["append", "prune"])
+def test_to_open_a_table_prune_and_append_brings_in_no_duckdb_and_no_pandas(
+    code: str, tmp_path: Path
+) -> None:
+    """Both are large, and a process that does no more needs neither; pyarrow would load pandas."""
+    with lv.connect(str(tmp_path)) as lake:
+        for number in range(14):  # a checkpoint, and what came after it
+            rows = [{"part": number % 3, "id": number, "name": "ab"[number % 2]}]
+            if not number:
+                lake.create_table("t", rows, partition_by=["part"])
+            else:
+                lake.run(lambda txn, rows=rows: txn.append("t", rows))
+    assert list(tmp_path.rglob("*.checkpoint.parquet"))
+    found = loaded(code.format(root=str(tmp_path)))
+    assert "pyarrow" in found
+    assert not found & {"duckdb", "pandas"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.reading.footers import field_id
 from lakevilla.engines.duckdb.sqltext import quote_text, sql_type
 from lakevilla.formats.iceberg.metadata.name_mapping import names_of

@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-import duckdb
-
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.sql.select import PURE_TABLE_FUNCTIONS, is_reaching
 
 #: A table's name as a statement has it, part by part.

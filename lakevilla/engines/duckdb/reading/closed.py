@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import STORE_URL, GivenFiles

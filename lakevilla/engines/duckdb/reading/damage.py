@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakevilla.engines.base import DataAccess, TableInput
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database
 from lakevilla.engines.duckdb.failures import doubt_of, is_lacking, is_no_text, translated
 from lakevilla.engines.duckdb.file_system import readable_path

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.file_system import literal_path, with_keys
 from lakevilla.engines.duckdb.reading.rounding import has_decimals, rounds

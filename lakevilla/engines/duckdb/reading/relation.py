@@ -13,11 +13,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import duckdb
 import pyarrow as pa
 
 from lakevilla.engines.base import DataAccess, TableInput
 from lakevilla.engines.deletes import Deleted, read_deletes
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.file_system import GivenFiles, readable_path, with_keys
 from lakevilla.engines.duckdb.reading.above import (

@@ -6,9 +6,9 @@ A sum, unlike an exclusive or, tells two equal rows from none.
 
 from __future__ import annotations
 
-import duckdb
 import pyarrow as pa
 
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import translated
 from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from lakevilla.engines.base import MergeClause, MergeSpec, Rewrite
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.relation import FILE, ROW, Files

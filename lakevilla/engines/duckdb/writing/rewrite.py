@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import duckdb
 import pyarrow as pa
 
 from lakevilla.engines.base import Rewrite, TableInput, Written
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import Database
 from lakevilla.engines.duckdb.expressions import to_duckdb
 from lakevilla.engines.duckdb.failures import translated

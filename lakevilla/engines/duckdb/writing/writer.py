@@ -13,11 +13,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
-import duckdb
 import pyarrow as pa
 
 from lakevilla.arrow.relabel import loosened, relabel
 from lakevilla.engines.base import DataAccess, FileNamer, Written, target_file_size
+from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.database import BATCH_ROWS, Database, stream
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.reading.constants import PartitionKey

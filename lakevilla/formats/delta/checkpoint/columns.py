@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.made import array, scalar
 from lakevilla.formats.delta.paths import RESPELT, decode_path, encode_path, raw_spelling
 from lakevilla.formats.files import FILES_SCHEMA
 
 _VECTOR = FILES_SCHEMA.field("deletion_vector").type
 _MAP = FILES_SCHEMA.field("partition_values").type
+_EMPTY = scalar("", pa.string())
 
 
 # Bytes that a path may hold and still be spelt as LakeVilla spells it, "%" aside.
@@ -33,7 +35,7 @@ def decode_paths(raw: pa.Array) -> tuple[pa.Array, pa.Array]:
     spelt: list[str] = raw.to_pylist()
     decoded = [decode_path(text) for text in spelt]
     kept = [raw_spelling(text, path) for text, path in zip(spelt, decoded, strict=True)]
-    return pa.array(decoded, pa.string()), pa.array(kept, pa.string())
+    return array(decoded, pa.string()), array(kept, pa.string())
 
 
 def _is_plain(raw: pa.Array) -> bool:
@@ -68,7 +70,7 @@ def vector_columns(vectors: pa.Array | None, length: int) -> tuple[pa.Array, pa.
         pc.cast(vectors.field("cardinality"), pa.int64()),
     ]
     structs = pa.StructArray.from_arrays(parts, fields=list(_VECTOR), mask=pc.invert(present_mask))
-    return pc.if_else(present_mask, ids, pa.scalar(None, pa.string())), structs
+    return pc.if_else(present_mask, ids, scalar(None, pa.string())), structs
 
 
 def partition_values_column(values: pa.Array | None, length: int) -> pa.Array:
@@ -77,7 +79,7 @@ def partition_values_column(values: pa.Array | None, length: int) -> pa.Array:
         return pa.array([[]] * length, _MAP)
     values = values.cast(_MAP)
     items = values.items
-    if len(items) and pc.any(pc.equal(items, ""), min_count=0).as_py():
+    if len(items) and pc.any(pc.equal(items, _EMPTY), min_count=0).as_py():
         pairs = [
             None if row is None else [(name, value or None) for name, value in row]
             for row in values.to_pylist()

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakevilla.arrow.made import mask, numbers, places, scalar, truths
 from lakevilla.errors import CorruptObject
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.delta.checkpoint.columns import (
@@ -66,8 +67,8 @@ def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
         return files
     counts = paths.value_counts()
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    rows = np.flatnonzero(pc.is_in(paths, value_set=twice).to_numpy())
-    named = files.select(["path", "dv_id"]).take(pa.array(rows)).to_pylist()
+    rows = np.flatnonzero(truths(pc.is_in(paths, value_set=twice)))
+    named = files.select(["path", "dv_id"]).take(places(rows)).to_pylist()
     seen: dict[str, str | None] = {}
     keep = np.ones(files.num_rows, dtype=bool)
     for row, file in zip(rows.tolist(), named, strict=True):
@@ -80,7 +81,7 @@ def _each_once(files: pa.Table, checkpoint: Checkpoint) -> pa.Table:
                 "the checkpoint so that readers use the log",
                 key=key,
             )
-    return files.filter(pa.array(keep))
+    return files.filter(mask(keep))
 
 
 def _filtered(files: pa.Table, layout: Layout, where: Expr | None) -> pa.Table:
@@ -114,7 +115,7 @@ def _load(checkpoint: Checkpoint, layout: Layout, where: Expr | None) -> Program
                 for (part, group, _), fetched in zip(late, (yield from fetch(late)), strict=True):
                     keep = kept[part.key, group][1]
                     found.extend(_files(fetched, group, layout, where, keep))
-    return pa.concat_tables([FILES_SCHEMA.empty_table(), *found])
+    return pa.concat_tables([pa.Table.from_batches([], FILES_SCHEMA), *found])
 
 
 def _by_column(
@@ -134,7 +135,7 @@ def _by_column(
             chosen = keep[start : start + batch.num_rows]
             start += batch.num_rows
             if chosen.any():
-                pieces.append(batch.column(0).filter(pa.array(chosen)))
+                pieces.append(batch.column(0).filter(mask(chosen)))
         child = name.removeprefix("add.")
         columns[child] = pa.concat_arrays([piece.field(child) for piece in pieces])
     return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
@@ -244,9 +245,9 @@ def _partition_survivors(
     masks = []
     for batch in fetched.batches(group, ("add.partitionValues",), BATCH_ROWS):
         add = batch.column(0)
-        keep = np.asarray(add.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+        keep = truths(add.is_valid())
         if keep.any():
-            files = add if keep.all() else add.filter(pa.array(keep))
+            files = add if keep.all() else add.filter(mask(keep))
             values = partition_values_column(files.field("partitionValues"), len(files))
             keep[keep] = _matching_partitions(values, layout, where)
         masks.append(keep)
@@ -261,21 +262,19 @@ def _matching_partitions(values: pa.MapArray, layout: Layout, where: Expr) -> np
     if regular and width == 1:
         regular = len(keys.unique()) == 1
     elif regular:
-        names = keys.dictionary_encode().indices.to_numpy().reshape(-1, width)
+        names = numbers(keys.dictionary_encode().indices).reshape(-1, width)
         regular = bool((names == names[0]).all())
     if not regular:
-        return _to_numpy(
-            may_match(_padded({"partition_values": values}, len(values)), layout, where)
-        )
+        return truths(may_match(_padded({"partition_values": values}, len(values)), layout, where))
     texts = items.dictionary_encode(null_encoding="encode")
-    codes = texts.indices.to_numpy().reshape(-1, width).astype(np.int64)
+    codes = numbers(texts.indices).reshape(-1, width).astype(np.int64)
     combined = codes[:, 0]
     for column in range(1, width):
         combined = combined * len(texts.dictionary) + codes[:, column]
     _, first, which = np.unique(combined, return_index=True, return_inverse=True)
-    distinct = values.take(pa.array(first))
+    distinct = values.take(places(first))
     verdicts = may_match(_padded({"partition_values": distinct}, len(first)), layout, where)
-    result: np.ndarray[Any, Any] = _to_numpy(verdicts)[which]
+    result: np.ndarray[Any, Any] = truths(verdicts)[which]
     return result
 
 
@@ -294,7 +293,7 @@ def _files(
             if not chosen.any():
                 continue
             if not chosen.all():
-                batch = batch.filter(pa.array(chosen))
+                batch = batch.filter(mask(chosen))
         yield from _pruned(_valid(batch, "add"), fetched.part.key, layout, where)
 
 
@@ -358,12 +357,6 @@ def _padded(columns: Mapping[str, pa.Array], length: int) -> pa.Table:
         if column is None:
             column = pa.nulls(length, column_field.type)
             if not column_field.nullable:
-                column = pc.fill_null(column, pa.scalar("0").cast(column_field.type))
+                column = pc.fill_null(column, scalar("0", pa.string()).cast(column_field.type))
         arrays.append(column)
     return pa.Table.from_arrays(arrays, schema=FILES_SCHEMA)
-
-
-def _to_numpy(mask: pa.BooleanArray) -> np.ndarray[Any, Any]:
-    if isinstance(mask, pa.ChunkedArray):
-        mask = mask.combine_chunks()
-    return np.asarray(mask.to_numpy(zero_copy_only=False), dtype=bool)
