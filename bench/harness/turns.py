@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from bench.harness.benchmark import Run
@@ -22,8 +23,9 @@ def take_turns(
     """Carry out each system's operation once a turn, and add it to the run.
 
     ``settle`` waits for what an operation has left to the background: its requests are the
-    operation's, its time is not. Where nothing is ``counted``, the systems do not
-    work on the store of the run.
+    operation's, its time is not. ``cpu_ms`` is what all threads of the process took of the
+    processor, which says less of what else the machine did meanwhile. Where nothing is
+    ``counted``, the systems do not work on the store of the run.
     """
     described = ", ".join(str(value) for value in params.values())
     for turn in range(-warm_up, repeats):
@@ -35,8 +37,11 @@ def take_turns(
                 once()
 
             run.places.reset()
+            before = time.process_time()
             measured = closed_loop([client])
+            spent_ms = 1000 * (time.process_time() - before)
             settle()
             if turn >= 0 or measured.deaths:
                 requests = run.places.count() if counted else None
-                run.add(system, params, measured, requests=requests)
+                figures = {"cpu_ms": spent_ms}
+                run.add(system, params, measured, requests=requests, figures=figures)

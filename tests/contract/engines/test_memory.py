@@ -48,8 +48,11 @@ def peak_bytes() -> int:
 
 
 def rewrite(sender: Any, root: str, statement: str) -> None:
+    import duckdb  # noqa: F401 (the engine loads it with the first statement)
+
     from tests.support.engine_lake import Lake
 
+    pa.array([0])  # as does pyarrow pandas with the first value, where that is installed
     before = peak_bytes()
     lake = Lake(root, settings=Settings(memory_limit_bytes=256 << 20))
     if statement == "update":
