@@ -145,12 +145,12 @@ def test_phases_are_means_of_all_operations_and_add_up_to_their_mean_latency(
                 for name, ms in zip(("version", "data"), phases, strict=True):
                     measured.counts.spend("read", name, ms / 1000)
             run.add("one", {}, measured)
-            run.add("told", {}, measured, phases_ms={"plan": float(count)})
+            run.add("given", {}, measured, phases_ms={"plan": float(count)})
 
-    one, told = execute(made(run), tmp_path, given={}, seed=1, profile="local").series
+    one, given = execute(made(run), tmp_path, given={}, seed=1, profile="local").series
     assert one.phases_ms == pytest.approx({"read/data": 3.0, "read/version": 25 / 6}, abs=1e-3)
     assert sum(one.phases_ms.values()) == pytest.approx(one.kinds["read"]["mean"], rel=1e-2)
-    assert told.phases_ms == {"plan": 2.0}
+    assert given.phases_ms == {"plan": 2.0}
 
 
 def test_the_pictures_of_a_quick_run_say_so(tmp_path: Path) -> None:
