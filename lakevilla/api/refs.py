@@ -21,6 +21,9 @@ from lakevilla.settings import shown
 __all__ = ["Refs"]
 
 
+_METADATA_BYTES = 4096
+
+
 class Refs(Generic[Frame]):
     """What a lake does with its refs."""
 
@@ -62,7 +65,7 @@ class Refs(Generic[Frame]):
         protected : bool
             It is not deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            What is to be told of it.
+            What is to be told of it, at most 4 KiB.
 
         Raises
         ------
@@ -117,7 +120,7 @@ class Refs(Generic[Frame]):
         protected : bool
             It is not deleted before ``protect(name, on=False)``.
         metadata : Mapping of str to str, optional
-            What is to be told of it.
+            What is to be told of it, at most 4 KiB.
 
         Raises
         ------
@@ -160,7 +163,7 @@ class Refs(Generic[Frame]):
                 tables=check_patterns("tables", tables),
                 absorb=check_patterns("absorb", absorb, may_be_empty=True),
                 protected=protected,
-                metadata=check_metadata(metadata),
+                metadata=_metadata(metadata),
                 created_by=client.owner,
             )
         )
@@ -184,8 +187,7 @@ class Refs(Generic[Frame]):
         InvalidOperation
             It is not a name.
         """
-        if not isinstance(name, str):
-            raise InvalidOperation(f"on takes the name of a ref, not {shown(name)}")
+        _check_text("on", name)
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         new._client = self._client.on(None if name == MAIN else name)
@@ -213,9 +215,10 @@ class Refs(Generic[Frame]):
         ------
         RefNotFound
         InvalidOperation
-            It is protected.
+            It is protected, or ``main``.
         """
         client = self._client.main("delete_ref")
+        _check_ref("delete_ref", name)
         client.run_safely(delete_ref(client.context, name))
 
     def protect(self, name: str, on: bool = True) -> None:
@@ -232,7 +235,32 @@ class Refs(Generic[Frame]):
         RefNotFound
         """
         client = self._client.main("protect")
+        _check_ref("protect", name)
         client.run_safely(protect(client.context, name, on=check_flag("on", on)))
+
+
+def _check_text(verb: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidOperation(f"{verb} takes the name of a ref, not {shown(name)}")
+
+
+def _check_ref(verb: str, name: object) -> None:
+    """Refuse what no ref in HEAD can be called."""
+    _check_text(verb, name)
+    if name == MAIN:
+        raise InvalidOperation(f"{verb}: {MAIN!r} is the lake itself, which is no ref")
+
+
+def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """A ref's metadata; HEAD has it, which each commit replaces."""
+    entries = check_metadata(metadata)
+    size = sum(len(text.encode()) for pair in entries.items() for text in pair)
+    if size > _METADATA_BYTES:
+        raise InvalidOperation(
+            f"metadata of a ref has at most {_METADATA_BYTES} bytes, and this has {size}: keep it "
+            "in a table, and name that here"
+        )
+    return entries
 
 
 def _at(at: object) -> At:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
@@ -21,24 +23,7 @@ from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 
 RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
-
-Metadata = Annotated[
-    list[str] | None,
-    typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
-]
-
-_COLUMNS = [
-    "name",
-    "kind",
-    "version",
-    "base_version",
-    "created",
-    "created_by",
-    "protected",
-    "metadata",
-]
-
-
+NewName = Annotated[str, typer.Argument(help="Its name: letters, digits and . _ - /.")]
 At = Annotated[
     str | None,
     typer.Option(
@@ -61,112 +46,97 @@ Absorb = Annotated[
     typer.Option(
         "--absorb",
         metavar="PATTERN",
-        help="Look at these tables for commits of other clients first. Default: at all, if they "
-        "are at most 256.",
+        help="Look at these tables for commits of other clients first. Default: at all, if "
+        "they are at most 256.",
     ),
 ]
 Protected = Annotated[
     bool, typer.Option("--protected", help="Refuse to delete it before `lakevilla unprotect`.")
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="KEY=VALUE", help="What `lakevilla refs` tells of it."),
+]
+
+_COLUMNS = [
+    "name",
+    "kind",
+    "version",
+    "base_version",
+    "created",
+    "created_by",
+    "protected",
+    "metadata",
 ]
 
 
 @command
 def tag(
     root: Root,
-    name: Annotated[str, typer.Argument(help="The tag: letters, digits and . _ - /.")],
+    name: NewName,
     at: At = None,
     tables: Tables = None,
     absorb: Absorb = None,
     protected: Protected = False,
     metadata: Metadata = None,
     delete: Annotated[
-        bool,
-        typer.Option("--delete", help="Let go of the tag, and of what it alone has kept."),
+        bool, typer.Option("--delete", help="Let go of the tag, and of what it alone has kept.")
     ] = False,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
     """Give a state of all tables a name, and keep it until the tag is deleted."""
+    output = Output(as_json)
+    given = _Given(at, tables, absorb, protected, metadata)
     with open_lake(root, option, profile) as lake:
         if delete:
-            _delete(lake, "tag", name, (at, tables, absorb, protected, metadata), as_json)
+            _delete(lake, "tag", name, given)
+            output.value({"deleted": name}, f"tag {name} is deleted")
             return
-        with time_hint(at):
-            made = lake.tag(
-                name,
-                None if at is None else state(at, "--at"),
-                tables=tables or None,
-                absorb=absorb or None,
-                protected=protected,
-                metadata=_pairs(metadata),
-            )
-    said = f"tag {name} keeps global version {made.version}"
-    Output(as_json).value(_shown(made), said)
+        made = given.make(lake.tag, name)
+    output.value(_shown(made), f"tag {name} keeps global version {made.version}")
 
 
 @command
 def branch(
     root: Root,
-    name: Annotated[str, typer.Argument(help="The branch: letters, digits and . _ - /.")],
+    name: NewName,
     at: At = None,
     tables: Tables = None,
     absorb: Absorb = None,
     protected: Protected = False,
     metadata: Metadata = None,
     delete: Annotated[
-        bool,
-        typer.Option("--delete", help="End the branch, with all that was committed on it."),
+        bool, typer.Option("--delete", help="End the branch, with all that was committed on it.")
     ] = False,
     option: Options = None,
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Begin a branch: the tables, to be written where nobody else sees it."""
+    """Begin a branch, on which commands with --on write unseen by others, or end one."""
+    output = Output(as_json)
+    given = _Given(at, tables, absorb, protected, metadata)
     with open_lake(root, option, profile) as lake:
         if delete:
-            _delete(lake, "branch", name, (at, tables, absorb, protected, metadata), as_json)
+            _delete(lake, "branch", name, given)
+            output.value({"deleted": name}, f"branch {name} is deleted")
             return
-        with time_hint(at):
-            made = lake.branch(
-                name,
-                None if at is None else state(at, "--at"),
-                tables=tables or None,
-                absorb=absorb or None,
-                protected=protected,
-                metadata=_pairs(metadata),
-            )
-    said = f"branch {name} begins at global version {made.version}"
-    Output(as_json).value(_shown(made), said)
-
-
-def _delete(lake: lv.Lake, kind: str, name: str, others: tuple[object, ...], as_json: bool) -> None:
-    if any(others):
-        raise InvalidOperation(f"{kind} --delete takes the name of the {kind}, and nothing else")
-    found = [ref.kind for ref in lake.refs() if ref.name == name]
-    if found and found != [kind]:
-        raise InvalidOperation(
-            f"{name!r} is a {found[0]}: `lakevilla {found[0]} ROOT {name} --delete` lets go of it"
-        )
-    lake.delete_ref(name)
-    Output(as_json).value({"deleted": name}, f"{kind} {name} is deleted")
-
-
-def _pairs(metadata: list[str] | None) -> dict[str, str]:
-    return dict(pair(text, "--metadata", "=") for text in metadata or ())
+        made = given.make(lake.branch, name)
+    output.value(_shown(made), f"branch {name} begins at global version {made.base_version}")
 
 
 @command
 def refs(
     root: Root, option: Options = None, profile: Profile = None, as_json: Json = False
 ) -> None:
-    """Show the tags and branches of the lake."""
+    """Show the refs of the lake: states that have a name and are kept."""
     with open_lake(root, option, profile) as lake:
         found = lake.refs()
     output = Output(as_json)
     if not (found or as_json):
         output.line(
-            "no refs yet: `lakevilla tag ROOT NAME` or `lakevilla branch ROOT NAME` makes one"
+            "no refs yet: `lakevilla tag ROOT NAME` makes a tag, `lakevilla branch` a branch"
         )
         return
     output.rows(_COLUMNS, map(_shown, found))
@@ -198,6 +168,48 @@ def unprotect(
     with open_lake(root, option, profile) as lake:
         lake.protect(name, on=False)
     Output(as_json).value({"unprotected": name}, f"{name} can be deleted")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a ref that is to be made is given."""
+
+    at: str | None
+    tables: list[str] | None
+    absorb: list[str] | None
+    protected: bool
+    metadata: list[str] | None
+
+    @property
+    def is_anything(self) -> bool:
+        others = (self.tables, self.absorb, self.protected, self.metadata)
+        return self.at is not None or any(others)
+
+    def make(self, verb: Callable[..., lv.Ref], name: str) -> lv.Ref:
+        """Make it by ``lake.tag`` or ``lake.branch``."""
+        metadata = dict(pair(text, "--metadata", "=") for text in self.metadata or ())
+        with time_hint(self.at):
+            return verb(
+                name,
+                None if self.at is None else state(self.at, "--at"),
+                tables=self.tables or None,
+                absorb=self.absorb or None,
+                protected=self.protected,
+                metadata=metadata,
+            )
+
+
+def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
+    """Delete a ref, if it is of that kind."""
+    if given.is_anything:
+        raise InvalidOperation(f"{kind} --delete takes the name of the {kind}, and nothing else")
+    for ref in lake.refs():
+        if ref.name == name and ref.kind != kind:
+            raise InvalidOperation(
+                f"{name!r} is a {ref.kind}, so nothing is deleted: `lakevilla {ref.kind} ROOT "
+                f"{name} --delete` deletes it"
+            )
+    lake.delete_ref(name)
 
 
 def _shown(ref: lv.Ref) -> dict[str, object]:

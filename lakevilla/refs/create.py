@@ -11,6 +11,7 @@ from lakevilla.errors import (
     InvalidOperation,
     RefExists,
     StoreError,
+    VersionNotFound,
 )
 from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
@@ -76,6 +77,11 @@ def create_ref(
     for _ in range(_MAX_RACES):
         held = yield from context.head()
         if held is None:
+            if at is not None:
+                raise VersionNotFound(
+                    "the lake has no global version yet: its first transaction makes one, so "
+                    "leave out at"
+                )
             held = yield from context.make_head()
         context.refuse_foreign_root()
         head = held.head

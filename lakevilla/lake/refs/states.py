@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -31,6 +32,8 @@ from lakevilla.store.effects import Program, parallel
 
 #: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
 MOST_TABLES = 256
+#: So many refs are named where one is not found.
+_OFFERED = 20
 
 #: A state by its version, its time (milliseconds), or a ref's name; None: as HEAD has it.
 StateName = tuple[str, int | str] | None
@@ -176,7 +179,12 @@ def not_found(head: Head | None, name: str) -> Program[RefNotFound]:
     """The error for a name that no ref has."""
     yield from load_refs(head)
     names = [] if head is None else sorted(head.refs)
-    there = f"there are {', '.join(map(repr, names[:20]))}" if names else "there are none yet"
+    if not names:
+        return RefNotFound(f"this lake has no ref {name!r}: there are none yet")
+    near = get_close_matches(name, names, _OFFERED)
+    shown = [*near, *(other for other in names if other not in near)][:_OFFERED]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    there = f"there are {', '.join(map(repr, shown))}{more}"
     return RefNotFound(f"this lake has no ref {name!r}: {there}")
 
 

@@ -440,3 +440,43 @@ def test_the_doctor_names_the_tag_whose_files_another_client_has_removed(
     assert lake.on("closing").read("sales/orders").num_rows == 1
     clean_up(lake)
     assert quantities(lake) == [6]
+
+
+@pytest.mark.parametrize("name", [None, 7, b"closing", "main"])
+@pytest.mark.parametrize("verb", ["delete_ref", "protect"])
+def test_what_no_ref_is_called_is_neither_deleted_nor_protected(
+    lake: lv.Lake, verb: str, name: Any
+) -> None:
+    shop(lake)
+    lake.tag("closing")
+    with pytest.raises(lv.InvalidOperation, match=f"^{verb}"):
+        getattr(lake, verb)(name)
+    assert [(ref.name, ref.protected) for ref in lake.refs()] == [("closing", False)]
+
+
+def test_metadata_that_each_commit_would_carry_is_refused(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.tag("small", metadata={"by": "x" * 4000})
+    with pytest.raises(lv.InvalidOperation, match="at most 4096 bytes, and this has 4098"):
+        lake.tag("large", metadata={"by": "ä" * 2048})
+    assert [ref.name for ref in lake.refs()] == ["small"]
+
+
+def test_of_many_refs_those_spelt_alike_are_named_first(lake: lv.Lake) -> None:
+    shop(lake)
+    for number in range(30):
+        lake.tag(f"day-{number:02}")
+    lake.tag("closing")
+    with pytest.raises(lv.RefNotFound, match=r"there are 'closing', 'day-00', .* and 11 more$"):
+        lake.on("closed")
+
+
+def test_nothing_is_made_for_a_tag_of_a_lake_that_is_not_there(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        for at in (1, datetime.now(UTC), "other"):
+            with pytest.raises((lv.VersionNotFound, lv.RefNotFound)):
+                lake.tag("closing", at=at)
+            assert not lake.exists()
+        assert lake.tag("empty").version == 0
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        assert list(lake.on("empty")) == []

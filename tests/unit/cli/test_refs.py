@@ -196,6 +196,31 @@ def test_the_time_of_a_ref_is_one_that_others_can_read(root: str) -> None:
     assert datetime.fromisoformat(created).tzinfo is not None
 
 
+def test_a_branch_is_begun_written_read_and_ended(root: str) -> None:
+    made = run("branch", root, "etl", "--at", "closing", "--metadata", "by=me")
+    assert (made["kind"], made["base_version"], made["metadata"]) == ("branch", 2, {"by": "me"})
+    on = ("--on", "etl")
+    run("sql", root, "UPDATE stock SET qty = 50", "--write", *on)
+    run("create", root, "new", "a:int", *on)
+    run("drop", root, "sales/orders", *on)
+    assert quantities(root, *on) == [50]
+    assert [row["name"] for row in run("tables", root, *on)] == ["new", "stock"]
+    assert [row["name"] for row in run("tables", root)] == ["later", "sales/orders", "stock"]
+    assert quantities(root) == [6]
+    assert [ref["version"] for ref in run("refs", root) if ref["kind"] == "branch"] == [5]
+    assert run("branch", root, "etl", "--delete") == {"deleted": "etl"}
+    assert [ref["name"] for ref in run("refs", root)] == ["closing"]
+
+
+def test_a_ref_is_deleted_only_as_what_it_is(root: str) -> None:
+    run("branch", root, "etl")
+    message = run("tag", root, "etl", "--delete", status=2)["message"]
+    assert "'etl' is a branch, so nothing is deleted: `lakevilla branch ROOT etl" in message
+    message = run("branch", root, "closing", "--delete", status=2)["message"]
+    assert "'closing' is a tag, so nothing is deleted: `lakevilla tag ROOT closing" in message
+    assert len(run("refs", root)) == 2
+
+
 def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
     made = run("branch", root, "etl", "--metadata", "by=night")
     assert (made["kind"], made["version"], made["base_version"]) == ("branch", 4, 4)
