@@ -72,6 +72,11 @@ def bind_to_version(
     """
     if version is not None and timestamp is not None:
         raise InvalidOperation("snapshot takes a version or a timestamp, not both")
+    if isinstance(version, str):
+        raise InvalidOperation(
+            f"version must be a whole number, not {shown(version)}: what a tag keeps, or a branch "
+            f"has, is read by lake.on({shown(version)})"
+        )
     if version is not None:
         version = check_number("version", version)
     stamp = None if timestamp is None else milliseconds(timestamp)

@@ -28,7 +28,7 @@ from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
-from lakevilla.api.refs import Refs
+from lakevilla.api.refs import REFS_ELSEWHERE, Refs
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
 from lakevilla.api.snapshot import Snapshot, once, views
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
@@ -88,7 +88,7 @@ class Lake(
     ['stock']
     """
 
-    _elsewhere = verbs_elsewhere("a transaction writes")
+    _elsewhere = verbs_elsewhere("a transaction writes") | REFS_ELSEWHERE
 
     def __init__(self, client: LakeClient, executor: type[Executor[Frame]] = Executor) -> None:
         self._client = client

@@ -22,6 +22,23 @@ __all__ = ["Refs"]
 
 
 _METADATA_BYTES = 4096
+#: What others call the verbs here.
+REFS_ELSEWHERE = {
+    "branches": "lake.refs() lists the branches and tags",
+    "checkout": "lake.on(name) is the lake at a tag, or on a branch",
+    "create_branch": "lake.branch(name) begins a branch",
+    "create_tag": "lake.tag(name) makes a tag",
+    "delete_branch": "lake.delete_ref(name) ends a branch",
+    "delete_tag": "lake.delete_ref(name) deletes a tag",
+    "drop_branch": "lake.delete_ref(name) ends a branch",
+    "drop_tag": "lake.delete_ref(name) deletes a tag",
+    "list_branches": "lake.refs() lists the branches and tags",
+    "list_refs": "lake.refs() lists the branches and tags",
+    "list_tags": "lake.refs() lists the branches and tags",
+    "ref": "lake.refs() lists the branches and tags, and lake.on(name) is the lake there",
+    "tags": "lake.refs() lists the branches and tags",
+    "untag": "lake.delete_ref(name) deletes a tag",
+}
 
 
 class Refs(Generic[Frame]):
@@ -240,6 +257,8 @@ class Refs(Generic[Frame]):
 
 
 def _check_text(verb: str, name: object) -> None:
+    if isinstance(name, Ref):
+        raise InvalidOperation(f"{verb} takes the name of a ref: pass {name.name!r}")
     if not isinstance(name, str):
         raise InvalidOperation(f"{verb} takes the name of a ref, not {shown(name)}")
 
@@ -271,6 +290,8 @@ def _at(at: object) -> At:
             return "time", milliseconds(at)
         case str():
             return None if at == MAIN else ("ref", at)
+        case Ref():
+            raise InvalidOperation(f"at takes the name of a ref: pass {at.name!r}")
         case bool():
             pass
         case int():

@@ -27,6 +27,11 @@ P = ParamSpec("P")
 MAIN = "main"
 #: What others call a command, and where that is here.
 _ELSEWHERE = {
+    "branches": "`lakevilla refs` lists the branches and tags",
+    "checkout": "--on NAME is taken by each command about tables",
+    "delete-ref": "`lakevilla tag ROOT NAME --delete` deletes a tag, `lakevilla branch` a branch",
+    "tags": "`lakevilla refs` lists the branches and tags",
+    "untag": "`lakevilla tag ROOT NAME --delete` deletes a tag",
     "alter": "columns are changed in Python, by txn.alter(table, ...)",
     "discover": "`lakevilla tables` shows what is not in the lake yet, too",
     "history": "`lakevilla log` shows the commits",

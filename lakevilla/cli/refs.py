@@ -36,6 +36,7 @@ Tables = Annotated[
     list[str] | None,
     typer.Option(
         "--tables",
+        "--table",
         "-t",
         metavar="PATTERN",
         help="Only tables that are called so, as 'sales/*'; several: of each.",

@@ -280,3 +280,23 @@ def test_a_log_of_heads_with_a_hole_is_not_rebuilt(behind: Open, lost: str) -> N
             lake._client.runner.store.delete(key)
     with place.connect(settings=QUICK) as fresh, pytest.raises(lv.CorruptObject, match="a copy"):
         fresh.recover(rebuild_head=True)
+
+
+def test_tags_are_made_kept_and_deleted_without_replacing(behind: Open) -> None:
+    place, _ = behind("match refused")
+    with place.connect(settings=QUICK) as lake:
+        make_banks(lake)
+        lake.tag("opening")
+        for _ in range(3):
+            transfer(lake, 5)
+            for name in lake:
+                lake[name].vacuum(0, dry_run=False, enforce_retention_duration=False)
+            lake.gc()
+        assert balance(place, "bank_x") == 85
+        assert values(lake.on("opening").read("bank_x"), "balance") == [100, 100]
+        with pytest.raises(lv.RefExists):
+            lake.tag("opening")
+        lake.protect("opening")
+        lake.protect("opening", on=False)
+        lake.delete_ref("opening")
+        assert lake.refs() == []

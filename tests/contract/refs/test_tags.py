@@ -480,3 +480,30 @@ def test_nothing_is_made_for_a_tag_of_a_lake_that_is_not_there(local_place: Plac
         assert lake.tag("empty").version == 0
         lake.create_table("stock", [{"sku": "tea", "qty": 5}])
         assert list(lake.on("empty")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["tags", "untag", "delete_tag", "checkout", "list_refs", "branches", "create_tag"]
+)
+def test_what_others_call_a_verb_is_answered(lake: lv.Lake, name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}': lake\.[a-z_]+\("):
+        getattr(lake, name)
+
+
+def test_a_ref_in_the_place_of_its_name_or_a_name_in_that_of_a_version_is_answered(
+    lake: lv.Lake,
+) -> None:
+    shop(lake)
+    ref: Any = lake.tag("closing")
+    for wrong in (
+        lambda: lake.on(ref),
+        lambda: lake.delete_ref(ref),
+        lambda: lake.protect(ref),
+        lambda: lake.tag("new", at=ref),
+    ):
+        with pytest.raises(lv.InvalidOperation, match="the name of a ref: pass 'closing'"):
+            wrong()
+    name: Any = "closing"
+    for read in (lambda: lake.snapshot(name), lambda: lake.read("stock", version=name)):
+        with pytest.raises(lv.InvalidOperation, match=r"is read by lake.on\('closing'\)"):
+            read()

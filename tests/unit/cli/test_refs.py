@@ -59,6 +59,11 @@ def test_a_tag_is_made_listed_and_deleted(root: str) -> None:
     assert [(ref["name"], ref["protected"]) for ref in run("refs", root)] == [("closing", True)]
 
 
+@pytest.mark.parametrize("name", ["tags", "branches", "checkout", "untag", "delete-ref"])
+def test_what_others_call_a_command_is_answered(root: str, name: str) -> None:
+    assert f"there is no command {name}: " in invoke(name, root, "x", status=2).stderr
+
+
 def test_a_tag_is_of_a_version_a_time_or_another_tag(root: str) -> None:
     with lv.connect(root) as lake:
         moment = lake.history()[1].timestamp
