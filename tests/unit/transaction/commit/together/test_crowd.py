@@ -33,7 +33,7 @@ from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import KeyUse
 from lakevilla.transaction.verbs.abort import abort
-from lakevilla.transaction.verbs.apply import roll_back
+from lakevilla.transaction.verbs.applying.apply import roll_back
 from tests.support.simulated.memory_lake import MemoryLake, Peer
 
 HEAD = "_lakevilla/HEAD.json"
