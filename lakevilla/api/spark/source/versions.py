@@ -26,7 +26,7 @@ from lakevilla.results import Version
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["COLUMNS", "Versions", "bound", "newest_offset", "ranges", "rows", "stream"]
+__all__ = ["COLUMNS", "LakeVersions", "bound", "newest_offset", "ranges", "rows", "stream"]
 
 #: What each row says; as in ``lakevilla.Version``.
 COLUMNS = pa.schema(
@@ -46,7 +46,7 @@ _ROWS_IN_A_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class LakeVersions:
     """The versions that a reader asks for; ``until`` is None for a stream, which goes on."""
 
     access: Access
@@ -59,10 +59,10 @@ class Versions:
         return max(self.options.starting_version - 1, 0)
 
 
-def bound(lakes: bytes, options: Mapping[str, str]) -> Versions:
+def bound(lakes: bytes, options: Mapping[str, str]) -> LakeVersions:
     """The versions up to that of now, or to the one that is asked for."""
     asked = VersionOptions.of(options)
-    held = Versions(access_to(lakes, asked.lake), asked, None)
+    held = LakeVersions(access_to(lakes, asked.lake), asked, None)
     newest = newest_offset(held)
     until = newest if asked.version is None else asked.version
     if until > newest:
@@ -70,7 +70,7 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> Versions:
     return replace(held, until=max(until, held.first))
 
 
-def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Versions:
+def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> LakeVersions:
     """The versions from ``startingVersion`` on, without an end.
 
     Raises
@@ -81,7 +81,7 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> Vers
     asked = VersionOptions.of(options)
     if asked.version is not None:
         raise InvalidOperation("a stream has no version: leave the option out")
-    held = Versions(access_to(lakes, asked.lake), asked, None)
+    held = LakeVersions(access_to(lakes, asked.lake), asked, None)
     check_schema(schema)
     newest_offset(held)
     return held
@@ -96,7 +96,7 @@ def check_schema(schema: StructType) -> None:
         )
 
 
-def newest_offset(held: Versions) -> int:
+def newest_offset(held: LakeVersions) -> int:
     """The lake's version now.
 
     Raises
@@ -110,7 +110,7 @@ def newest_offset(held: Versions) -> int:
     return max(0 if head is None else head.sequence, held.first)
 
 
-def ranges(held: Versions, since: int | None = None, until: int | None = None) -> list[bytes]:
+def ranges(held: LakeVersions, since: int | None = None, until: int | None = None) -> list[bytes]:
     """The range of versions as one task's; none if nothing is in it.
 
     Raises
@@ -133,7 +133,7 @@ def ranges(held: Versions, since: int | None = None, until: int | None = None) -
     return [pickle.dumps((since, until))]
 
 
-def rows(held: Versions, part: bytes) -> Iterator[pa.RecordBatch]:
+def rows(held: LakeVersions, part: bytes) -> Iterator[pa.RecordBatch]:
     """The versions after one up to another."""
     since, until = pickle.loads(part)
     client = opened(held.access)

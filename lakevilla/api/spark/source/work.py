@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakevilla.api.spark.source import changes, tables, versions
 from lakevilla.api.spark.source.options import asks_for_versions
 from lakevilla.api.spark.source.tables import Bound
-from lakevilla.api.spark.source.versions import Versions
+from lakevilla.api.spark.source.versions import LakeVersions
 from lakevilla.engines.spark.rows import spark_schema
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def bound(lakes: bytes, options: Mapping[str, str]) -> bytes:
 
 def schema(state: bytes) -> StructType:
     """The columns of what a source is bound to, as Spark declares them."""
-    held: Bound | Versions = pickle.loads(state)
-    if isinstance(held, Versions):
+    held: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(held, LakeVersions):
         return spark_schema(versions.COLUMNS)
     if held.options.starting_version is None:
         return spark_schema(held.schema)
@@ -50,8 +50,8 @@ def schema(state: bytes) -> StructType:
 
 def reader(state: bytes, schema: StructType) -> tuple[str, bytes, bool]:
     """What is to be read: its kind, all that it takes, and whether it may be less by filters."""
-    held: Bound | Versions = pickle.loads(state)
-    if isinstance(held, Versions):
+    held: Bound | LakeVersions = pickle.loads(state)
+    if isinstance(held, LakeVersions):
         versions.check_schema(schema)
         return "versions", state, False
     if held.options.starting_version is None:
@@ -75,7 +75,9 @@ def rows(kind: str, state: bytes, part: bytes) -> Iterator[pa.RecordBatch]:
     if kind == "rows":
         return tables.rows(state, part)
     held = pickle.loads(state)
-    return versions.rows(held, part) if isinstance(held, Versions) else changes.rows(state, part)
+    return (
+        versions.rows(held, part) if isinstance(held, LakeVersions) else changes.rows(state, part)
+    )
 
 
 # -- streams, of a table's changes or of versions ----------------------------------
@@ -91,13 +93,13 @@ def stream(lakes: bytes, options: Mapping[str, str], schema: StructType) -> byte
 def first_offset(state: bytes) -> int:
     """Where a stream begins that has no checkpoint."""
     held = pickle.loads(state)
-    return held.first if isinstance(held, Versions) else changes.first_offset(state)
+    return held.first if isinstance(held, LakeVersions) else changes.first_offset(state)
 
 
 def newest_offset(state: bytes) -> int:
     """The lake's version now."""
     held = pickle.loads(state)
-    if isinstance(held, Versions):
+    if isinstance(held, LakeVersions):
         return versions.newest_offset(held)
     return changes.newest_offset(state)
 
@@ -105,6 +107,6 @@ def newest_offset(state: bytes) -> int:
 def ranges(state: bytes, since: int | None = None, until: int | None = None) -> list[bytes]:
     """The range of versions as one task's; none if nothing is in it."""
     held = pickle.loads(state)
-    if isinstance(held, Versions):
+    if isinstance(held, LakeVersions):
         return versions.ranges(held, since, until)
     return changes.ranges(state, since, until)
