@@ -8,7 +8,7 @@ and commits to two, those of one that has just committed there, and of one that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -33,7 +33,8 @@ COMMITS = 140
 #: What a step is called in a result.
 OPEN, FIRST_READ = "open a transaction", "then read a table, cold"
 FIRST_COMMIT, COMMIT = "first commit to 2 tables", "commit to 2 tables"
-TAG = "tag the lake"
+TAG, BRANCH = "tag the lake", "branch the lake"
+ON_BRANCH, MERGE = "commit to 2 tables on a branch", "merge 2 tables"
 
 
 def location(number: int) -> str:
@@ -76,7 +77,7 @@ def cost(lake: lv.Lake, work: Callable[[], object]) -> Requests:
     return requests
 
 
-def commit_two(lake: lv.Lake, tables: list[str]) -> None:
+def commit_two(lake: lv.Lake, tables: Sequence[str]) -> None:
     with lake.transaction() as txn:
         for table in tables:
             txn.append(table, ROWS)
@@ -133,7 +134,10 @@ def measure(run: Run) -> None:
                 run.advance(f"{count:,} tables, tag {repeat + 1}")
                 # The logs of most tables are not there: none is looked at.
                 _step(run, count, TAG, lake, partial(lake.tag, f"tag-{repeat}", absorb=[]))
-            commits = 2 * (1 + run.number("commits") + 2 * run.number("repeats"))
+            for repeat in range(run.number("repeats")):
+                run.advance(f"{count:,} tables, branch {repeat + 1}")
+                _branch(run, count, lake, f"branch-{repeat}", pair)
+            commits = 2 * (1 + run.number("commits") + 3 * run.number("repeats"))
             rows = sum(rows_in(f"{root}/{table}", options) for table in real)
             run.check(
                 "the logs of the real tables have every row that was committed",
@@ -142,6 +146,13 @@ def measure(run: Run) -> None:
         head_kib = run.result.find("LakeVilla", tables=count, step=COMMIT)
         if head_kib is not None:
             run.target(f"KiB of HEAD, {count:,} tables", 128, head_kib.of_repeats("head_kib"))
+
+
+def _branch(run: Run, count: int, lake: lv.Lake, name: str, pair: Sequence[str]) -> None:
+    _step(run, count, BRANCH, lake, partial(lake.branch, name, absorb=[]))
+    branch = lake.on(name)
+    _step(run, count, ON_BRANCH, branch, partial(commit_two, branch, pair))
+    _step(run, count, MERGE, lake, partial(lake.merge, name))
 
 
 def _new_client(run: Run, count: int, root: str, table: str, pair: list[str]) -> None:
