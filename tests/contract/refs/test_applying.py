@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
+from bench.size.many_tables import lake_of
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
@@ -477,3 +478,27 @@ def test_no_data_is_copied_and_requests_do_not_grow(lake: lv.Lake, rows: int) ->
     assert requests.head == 2  # for the two files that come back
     assert scale.written < 12_000
     assert lake.read("one").num_rows == rows
+
+
+@pytest.mark.parametrize("count", [10, 100_000])
+def test_a_lake_of_many_tables_costs_what_the_tables_in_question_cost(
+    tmp_path: Path, count: int
+) -> None:
+    """No leaf is read but those in which these tables lie."""
+    with lake_of(count, str(tmp_path / "lake"), commits=3) as lake:
+        version = lake.history(1)[0].version
+        lake.revert(version)  # a first one opens what it needs
+        with lake._client.runner.requests.counting() as requests:
+            assert lake.diff(version - 1, version).tables.num_rows == 2
+        assert (requests.put, requests.head, requests.list) == (0, 0, 0)
+        assert requests.get <= 4
+        with lake._client.runner.requests.counting() as requests:
+            assert set(lake.cherry_pick(version).tables.values()) == {"physical"}
+        leaves = 0 if count == 10 else 2
+        assert requests.put == 4 + leaves
+        assert (requests.head, requests.list) == (2, 0)
+        assert requests.get <= 12
+        with lv.connect(lake.root) as new, new._client.runner.requests.counting() as requests:
+            assert set(new.rollback(version - 1).tables.values()) == {"physical"}
+        assert requests.put <= 4 + leaves
+        assert requests.get <= 60
