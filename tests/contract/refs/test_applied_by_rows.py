@@ -202,3 +202,16 @@ def test_a_lost_race_applies_it_anew(lake: lv.Lake, kind: Format) -> None:
         txn.apply(second - 1, second, keys=KEYS)
         change(lake, "jam", 10)
     assert stock(lake)["jam"] == 10
+
+
+def test_a_saved_one_goes_on_elsewhere(lake: lv.Lake, kind: Format) -> None:
+    shop(lake, kind)
+    second = change(lake, "jam", 6)
+    change(lake, "tea", 7)
+    txn = lake.transaction()
+    assert txn.apply(second, second - 1, keys=KEYS).tables == {"stock": "rows"}
+    txn.save()
+    with lv.connect(lake.root) as other:
+        change(other, "oil", 9)  # it is applied anew there
+        other.resume(txn.id).commit()
+    assert stock(lake) == {"jam": 5, "oil": 9, "tea": 7, "zen": 5}
