@@ -142,3 +142,20 @@ def test_a_tag_of_what_spark_itself_has_written(tagged: Tagged) -> None:
         assert {row["id"] for row in then.read("bank").collect()} == {0, 1, 2, 50}
     assert {row["id"] for row in tagged.rows(ref="with-fifty")} == {0, 1, 2, 50}
     assert tagged.rows() == [{"id": 50, "balance": 50}]
+
+
+def test_the_data_source_reads_a_branch(tagged: Tagged) -> None:
+    with tagged.place.connect() as lake:
+        lake.branch("etl", at="closing")
+        etl = lake.on("etl")
+        etl.run(lambda txn: txn.update("bank", {"balance": "balance + 1"}, where="id = 1"))
+        etl.run(lambda txn: txn.append("bank", [{"id": 9, "balance": 9}]))
+        expected = in_order(etl.read("bank"))
+        frame = tagged.read(ref="etl")
+        etl.run(lambda txn: txn.delete("bank", where="true"))
+    assert in_order(frame.toArrow()) == expected
+    assert expected == [*THEN[:1], {"id": 1, "balance": 101}, THEN[2], {"id": 9, "balance": 9}]
+    assert tagged.rows(ref="etl") == []
+    assert {row["balance"] for row in tagged.rows()} == {7}
+    with pytest.raises(Exception, match="give option ref or version, not both"):
+        tagged.read(ref="etl", version=2)
