@@ -72,7 +72,7 @@ def bind_to_version(
     """
     if version is not None and timestamp is not None:
         raise InvalidOperation("snapshot takes a version or a timestamp, not both")
-    if isinstance(version, str):
+    if isinstance(version, str) and not version.isdigit():
         raise InvalidOperation(
             f"version must be a whole number, not {shown(version)}: what a tag keeps, or a branch "
             f"has, is read by lake.on({shown(version)})"

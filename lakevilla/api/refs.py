@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Generic, Self
+from typing import Generic, Literal, Self
 
-from lakevilla.api.arguments import check_flag, check_metadata, check_number, check_patterns
+from lakevilla.api.arguments import (
+    check_choice,
+    check_flag,
+    check_metadata,
+    check_number,
+    check_patterns,
+)
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import milliseconds, moment
 from lakevilla.client.client import LakeClient
@@ -210,12 +216,21 @@ class Refs(Generic[Frame]):
         new._client = self._client.on(None if name == MAIN else name)
         return new
 
-    def refs(self) -> list[Ref]:
-        """The branches and tags of the lake, by name."""
+    def refs(self, kind: Literal["branch", "tag"] | None = None) -> list[Ref]:
+        """The branches and tags of the lake, by name.
+
+        Parameters
+        ----------
+        kind : {"branch", "tag"}, optional
+            Those of one kind.
+        """
         client = self._client.main("refs")
+        if kind is not None:
+            check_choice("kind", kind, "branch", "tag")
         return HtmlList(
             _ref(name, entry, version)
             for name, (entry, version) in client.run(all_refs(client.context)).items()
+            if kind in (None, entry.kind)
         )
 
     def delete_ref(self, name: str) -> None:

@@ -13,7 +13,6 @@ from lakevilla.cli.command import Json, Limit, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
-from lakevilla.feed.chosen import is_pattern
 
 #: So many commits may come between a look at the lake and one at its history.
 _MEANWHILE = 64
@@ -121,7 +120,7 @@ def _show_by_table(
             raise InvalidOperation(
                 f"--since {since} is to come: the newest global version is {last}"
             )
-        is_named = asked and not any(map(is_pattern, asked))
+        is_named = asked and not any(map(_is_pattern, asked))
         touched = [] if is_named else _touched(lake, state, since, last)
         names = touched if not asked else _like(asked, touched)
         found = {name: state.changes(name, since) for name in names}
@@ -144,7 +143,7 @@ def _like(asked: list[str], touched: list[str]) -> list[str]:
     names: dict[str, None] = {}
     for text in asked:
         names |= dict.fromkeys(
-            [name for name in touched if fnmatchcase(name, text)] if is_pattern(text) else [text]
+            [name for name in touched if fnmatchcase(name, text)] if _is_pattern(text) else [text]
         )
     return list(names)
 
@@ -157,3 +156,7 @@ def _touched(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int)
     entries = [entry for entry in found if since < entry.version <= last]
     touched = {name for entry in entries for name in entry.tables}
     return sorted(touched & state.versions.keys())
+
+
+def _is_pattern(text: str) -> bool:
+    return any(sign in text for sign in "*?[")

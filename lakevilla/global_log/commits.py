@@ -42,7 +42,8 @@ class TablePart(msgspec.Struct, frozen=True, omit_defaults=True):
 class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
-    The last four are a ``reconcile`` commit's. ``replaces``: the commits whose
+    ``merged``: the branch that it merges, and the version that this has come to (``etl@57``).
+    ``replaces`` to ``quiet`` are a ``reconcile`` commit's. ``replaces``: the commits whose
     place it takes (sequence, txn, hash). ``voided``: those that could not be
     replayed, and why. ``touched_reads``: transactions that had read rows which
     the foreign change touched. ``quiet``: the foreign change only moved rows.
@@ -61,6 +62,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     voided: tuple[tuple[str, str], ...] = ()
     touched_reads: tuple[str, ...] = ()
     quiet: bool = False
+    merged: str = ""
 
 
 def commit_key(txn: str, digest: str, life: str = "") -> str:

@@ -67,6 +67,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         metadata=txn.options.metadata,
         applications=txn.options.applications,
         started_ms=txn.bound.started_ms,
+        merged="" if txn.work.merging is None else txn.work.merging.version,
     )
 
 

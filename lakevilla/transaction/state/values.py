@@ -31,6 +31,11 @@ class Merging:
     entry: RefEntry
     base: Base
 
+    @property
+    def version(self) -> str:
+        """The branch as it is merged, as ``etl@57``."""
+        return f"{self.name}@{self.base.sequence}"
+
 
 @dataclass(slots=True)
 class HeldTicket:

@@ -93,6 +93,10 @@ def test_what_is_done_on_a_branch_is_done_there_alone(lake: lv.Lake, kind: Forma
     assert stock(lv.connect(lake.root).on("etl")) == stock(etl)
     assert [entry.version for entry in etl.history()] == [7, 6, 5, 4, 3]
     assert lake.refs()[0].version == 7
+    assert [ref.name for ref in lake.refs("branch")] == ["etl"]
+    assert lake.refs(kind="tag") == []
+    with pytest.raises(lv.InvalidOperation, match="kind"):
+        lake.refs("twig")  # type: ignore[arg-type]
     assert lake.history(1)[0].version == 2
     assert "on branch 'etl', version 7" in repr(etl)
 

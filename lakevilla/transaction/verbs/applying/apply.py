@@ -22,7 +22,14 @@ from lakevilla.formats.files import data_files
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import load_all, load_tables
 from lakevilla.lake.own_versions import OwnVersion, own_view
-from lakevilla.lake.refs.states import LakeState, StateName, between, chosen_places, state_of
+from lakevilla.lake.refs.states import (
+    AtBase,
+    LakeState,
+    StateName,
+    between,
+    chosen_places,
+    state_of,
+)
 from lakevilla.lake.view import View
 from lakevilla.operations.difference import Difference, difference
 from lakevilla.phases import during
@@ -104,7 +111,7 @@ def apply_states(
             pair = was[location], now[location]
             if None in pair and location not in places.made:
                 continue  # it came in with a log of its own: nobody knows what it was before
-            names = {"before": old.name, "after": new.name}
+            names = _named(old, new)
             request = _Request(location, keys.get(location, ()), on_conflict, verb, names)
             try:
                 outcome = yield from _applied(txn, head, request, *pair)
@@ -224,6 +231,13 @@ def become(
         parameters=parameters,
     )
     return (yield from _done(txn, operation))
+
+
+def _named(old: LakeState, new: LakeState) -> dict[str, str]:
+    """What the history of a table tells of the two states."""
+    if isinstance(new, AtBase) and new.base.kind == "branch" and isinstance(old, AtBase):
+        return {"branch": f"{new.base.name}@{new.version}"}
+    return {"before": old.name, "after": new.name}
 
 
 class _Request(msgspec.Struct, frozen=True):
