@@ -72,10 +72,11 @@ def bind_to_version(
     """
     if version is not None and timestamp is not None:
         raise InvalidOperation("snapshot takes a version or a timestamp, not both")
-    if isinstance(version, str) and not version.isdigit():
+    given: object = version
+    if isinstance(given, str) and not given.isdigit():
         raise InvalidOperation(
-            f"version must be a whole number, not {shown(version)}: what a tag keeps, or a branch "
-            f"has, is read by lake.on({shown(version)})"
+            f"version must be a whole number, not {shown(given)}: what a tag keeps, or a branch "
+            f"has, is read by lake.on({shown(given)})"
         )
     if version is not None:
         version = check_number("version", version)
