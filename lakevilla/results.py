@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -613,3 +613,9 @@ class Version(HtmlFields):
     left: tuple[str, ...] = ()
     uris: Mapping[str, str] = field(default_factory=dict)
     merged: str | None = None
+
+    def _repr_html_(self) -> str:
+        # The names of the tables alone: to look at one reads its rows.
+        values = [(one.name, getattr(self, one.name)) for one in fields(self)]
+        shown = [(name, repr(value) if name == "tables" else value) for name, value in values]
+        return table_html("Version", ("field", "value"), shown)

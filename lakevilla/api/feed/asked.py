@@ -17,6 +17,7 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.settings import MOST_SECONDS, shown
+from lakevilla.store.effects import Program
 
 
 class StopSignal(Protocol):
@@ -69,7 +70,7 @@ def number_of(
                 f"{verb}: {argument} is {value.isoformat()}, which is to come: give a time of the "
                 "past, or a global version"
             )
-        return 0 if head is None else client.run(Timeline.of(head).by(stamp))
+        return 0 if head is None else client.run(_by(Timeline.of(head), stamp))
     _refuse_table(verb, argument, value)
     number = check_number(argument, value)
     newest = 0 if head is None else head.sequence
@@ -80,6 +81,11 @@ def number_of(
             "copy of it)"
         )
     return number
+
+
+def _by(timeline: Timeline, stamp_ms: int) -> Program[int]:
+    """The newest version that is not later, as ``snapshot`` has it: never one within a pair."""
+    return (yield from timeline.settled((yield from timeline.by(stamp_ms))))
 
 
 def _refuse_table(verb: str, argument: str, value: object) -> None:

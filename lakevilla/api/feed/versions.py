@@ -40,6 +40,10 @@ class ChangedTables(Mapping[str, pa.Table]):
     def __len__(self) -> int:
         return len(self._readers)
 
+    def __reduce__(self) -> tuple[type[dict[str, pa.Table]], tuple[dict[str, pa.Table]]]:
+        """What another process gets: all rows."""
+        return dict, (dict(self),)
+
     def __repr__(self) -> str:
         """The names alone: whoever prints a version reads no rows."""
         return f"<changes of {', '.join(self._readers) or 'no table'}>"

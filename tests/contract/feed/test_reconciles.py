@@ -134,6 +134,18 @@ def test_a_number_within_the_pair_is_refused(lake: lv.Lake, shared_place: Place)
     assert list(lake.changes(replayed)) == []
 
 
+def test_a_time_within_the_pair_stands_for_the_whole_of_it(
+    lake: lv.Lake, shared_place: Place
+) -> None:
+    """As ``snapshot(timestamp=...)`` shows it."""
+    decided, replayed = overtaken(lake, shared_place)
+    made = {entry.version: entry.timestamp for entry in lake.history()}
+    within = made[replayed - 1]
+    assert lake.snapshot(timestamp=within).version == replayed
+    assert [v.version for v in lake.changes(decided - 1, within)] == [replayed]
+    assert list(lake.changes(within)) == []
+
+
 def test_net_over_a_reconcile_and_within_it(lake: lv.Lake, shared_place: Place) -> None:
     decided, replayed = overtaken(lake, shared_place)
     ranges = [(0, replayed), (decided - 1, decided), (decided, replayed), (decided - 1, replayed)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
 from collections import Counter
@@ -74,6 +75,19 @@ def test_a_version_has_all_tables_of_its_transaction_and_what_was_said_of_it(
     assert rows["_commit_timestamp"].to_pylist() == [third.timestamp]
     assert rows is third.tables["a"]
     assert (third.merged, repr(third.tables)) == (None, "<changes of a, s/b>")
+
+
+def test_showing_a_version_reads_no_rows_and_another_process_gets_all(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.run(both)
+    *_, last = lake.changes(0)
+    with lake._client.runner.requests.counting() as requests:
+        assert "&lt;changes of a, s/b&gt;" in last._repr_html_()
+        assert "s/b" in repr(last)
+        assert last == last
+    assert requests.total == 0
+    again = pickle.loads(pickle.dumps(last))
+    assert (again, dict(again.tables)) == (last, dict(last.tables))
 
 
 def test_the_range_ends_where_the_lake_was_when_it_was_asked_for(lake: lv.Lake) -> None:
