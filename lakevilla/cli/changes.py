@@ -148,6 +148,12 @@ def _like(asked: list[str], touched: list[str]) -> list[str]:
     return list(names)
 
 
+def _is_pattern(text: str) -> bool:
+    from lakevilla.feed.chosen import is_pattern  # takes long to load, and --help needs it not
+
+    return is_pattern(text)
+
+
 def _touched(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int) -> list[str]:
     """The tables of a state that commits after ``since`` have touched, by name."""
     found = lake.history(last - since + _MEANWHILE)
