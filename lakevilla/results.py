@@ -591,7 +591,7 @@ class Version(HtmlFields):
     uris : Mapping of str to str
         Where each of these tables lies, which no rename changes.
     merged : str or None
-        The branch that it merged; None as long as there are no branches.
+        The branch that it merged, and the version that this had come to (``etl@57``).
 
     Examples
     --------

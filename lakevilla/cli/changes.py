@@ -162,7 +162,3 @@ def _touched(lake: lv.Lake[Any], state: lv.Snapshot[Any], since: int, last: int)
     entries = [entry for entry in found if since < entry.version <= last]
     touched = {name for entry in entries for name in entry.tables}
     return sorted(touched & state.versions.keys())
-
-
-def _is_pattern(text: str) -> bool:
-    return any(sign in text for sign in "*?[")

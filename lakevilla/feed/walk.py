@@ -5,8 +5,8 @@ All is told of one HEAD, and of the pages that it names; what comes later is for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lakevilla.errors import InvalidOperation, LakeVillaError, VersionNotFound
 from lakevilla.feed.chosen import Chosen, names_by_location
@@ -113,20 +113,27 @@ def _refuse_within(following: Sequence[CommitSummary], number: int, argument: st
         )
 
 
-def metadata_of(
-    context: Context, steps: Sequence[Step]
-) -> Program[list[dict[str, str] | LakeVillaError]]:
-    """The metadata of the steps' last commits, in one round; or why it can't be had."""
-    return (yield from parallel([_metadata(context, step.commit) for step in steps]))
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a commit says of itself: metadata, and the branch that it merges."""
+
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    merged: str | None = None
 
 
-def _metadata(context: Context, commit: CommitSummary) -> Program[dict[str, str] | LakeVillaError]:
+def noted_of(context: Context, steps: Sequence[Step]) -> Program[list[Noted | LakeVillaError]]:
+    """What the steps' last commits say, in one round; or why it can't be had."""
+    return (yield from parallel([_noted(context, step.commit) for step in steps]))
+
+
+def _noted(context: Context, commit: CommitSummary) -> Program[Noted | LakeVillaError]:
     if not commit.hash or commit.kind == "foreign":
-        return {}
+        return Noted()
     try:
-        return dict((yield from recorded(context, commit)).metadata)
+        found = yield from recorded(context, commit)
     except LakeVillaError as error:
         return error
+    return Noted(dict(found.metadata), found.merged or None)
 
 
 def _live_id(head: Head, location: str) -> str | None:

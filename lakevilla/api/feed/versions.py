@@ -14,7 +14,7 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.feed.chosen import Chosen
 from lakevilla.feed.rows import Shapes, rows_of
 from lakevilla.feed.steps import Step, TouchedTable
-from lakevilla.feed.walk import AT_ONCE, Stretch, metadata_of
+from lakevilla.feed.walk import AT_ONCE, Noted, Stretch, noted_of
 from lakevilla.results import Version
 
 
@@ -76,13 +76,13 @@ class Teller:
         """
         steps = stretch.steps(self.chosen, self._shapes.changed, net=net)
         while some := list(islice(steps, AT_ONCE)):
-            found = self.client.run(metadata_of(self.client.context, some))
-            for step, metadata in zip(some, found, strict=True):
-                if isinstance(metadata, LakeVillaError):
-                    raise metadata
-                yield self._version(stretch, step, metadata)
+            found = self.client.run(noted_of(self.client.context, some))
+            for step, noted in zip(some, found, strict=True):
+                if isinstance(noted, LakeVillaError):
+                    raise noted
+                yield self._version(stretch, step, Noted() if step.net else noted)
 
-    def _version(self, stretch: Stretch, step: Step, metadata: Mapping[str, str]) -> Version:
+    def _version(self, stretch: Stretch, step: Step, noted: Noted) -> Version:
         commit, names = step.commit, stretch.names
         tables = sorted(step.tables, key=lambda table: names[table.location])
         readers = {
@@ -96,11 +96,12 @@ class Teller:
             timestamp=moment(commit.timestamp_ms),
             txn_id=None if step.net or commit.kind == "foreign" else commit.txn,
             kind="net" if step.net else commit.kind,
-            metadata={} if step.net else metadata,
+            metadata=noted.metadata,
             tables=ChangedTables(readers),
             entered=tuple(names[table.location] for table in tables if table.enters),
             left=tuple(names[table.location] for table in tables if table.leaves),
             uris={names[t.location]: self.client.uri_of(t.location) for t in tables},
+            merged=noted.merged,
         )
 
     def _reader(self, stretch: Stretch, step: Step, table: TouchedTable) -> Callable[[], pa.Table]:

@@ -75,6 +75,10 @@ def test_what_was_done_on_a_branch_is_done_to_the_lake(lake: lv.Lake, kind: Form
     entry = lake.history(1)[0]
     assert (entry.version, entry.metadata["by"]) == (4, "night")
     assert set(entry.tables) == {"stock", "report", "orders"}
+    before, merge = lake.changes(2)
+    assert (before.merged, merge.merged, merge.metadata) == (None, "etl@8", {"by": "night"})
+    assert (merge.entered, merge.left) == (("report",), ("orders",))
+    assert merge.tables["stock"].num_rows == 4
     # The branch is as it was: what is done to the lake is not on it.
     assert stock(etl) == {"tea": 6, "rum": 3}
     clean_up(lake)
