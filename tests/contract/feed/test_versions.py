@@ -326,3 +326,24 @@ def test_many_versions_go_over_pages(lake: lv.Lake) -> None:
     assert [v.version for v in versions] == list(range(1, 141))
     assert versions[70].tables["a"]["id"].to_pylist() == [70]
     assert json.dumps(versions[70].metadata) == "{}"
+
+
+def test_a_merge_a_revert_and_a_rollback_are_one_version_each(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.branch("etl")
+    lake.on("etl").run(both)
+    lake.on("etl").run(lambda txn: txn.delete("a", where="id = 1"))
+    lake.run(lambda txn: txn.append("s/b", [{"id": 9, "n": 9}]))
+    done = lake.merge("etl")
+    [merged] = lake.changes(3)
+    assert merged.merged == done.merged
+    assert rows_in(merged) == {
+        "a": [("delete", 1), ("insert", 2)],
+        "s/b": [("delete", 1), ("insert", 1)],
+    }
+    lake.revert(4)
+    lake.rollback(3)
+    lake.cherry_pick(4)
+    check(lake, Mirror().apply_all(lake.changes(0)))
+    with pytest.raises(lv.InvalidOperation, match="branch 'etl'"):
+        lake.on("etl").changes(0)
