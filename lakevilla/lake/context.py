@@ -9,14 +9,20 @@ from typing import Literal
 
 from lakevilla.clock import Clock
 from lakevilla.engines.base import Engine
-from lakevilla.errors import InvalidOperation, RefNotFound
+from lakevilla.errors import CorruptObject, InvalidOperation, RefNotFound
 from lakevilla.formats.base import FormatName
 from lakevilla.formats.registry import Formats
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import PendingRef
 from lakevilla.global_log.lineage import check_lineage
 from lakevilla.global_log.remains import find_remains, head_lost
-from lakevilla.global_log.repo import HeldHead, create_head, load_commit, load_head
+from lakevilla.global_log.repo import (
+    HeldHead,
+    check_not_closed,
+    create_head,
+    load_commit,
+    load_head,
+)
 from lakevilla.ids import Ids
 from lakevilla.lake.lanes import Lanes
 from lakevilla.lake.tail import Tail
@@ -250,7 +256,7 @@ class Context:
         """The object of a commit in HEAD's list, cached: it is immutable."""
         found = self.commits.get((txn, digest))
         if found is None:
-            found = yield from load_commit(txn, digest, self.life)
+            (found,) = yield from self._loaded([load_commit(txn, digest, self.life)])
             self.keep_commit(digest, found)
         return found
 
@@ -258,11 +264,28 @@ class Context:
         """The objects of pending commits, in order; what is not cached is read in one round."""
         known = {ref: self.commits.get((ref.txn, ref.hash)) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
-        read = yield from parallel([load_commit(ref.txn, ref.hash, ref.life) for ref in missing])
+        read = yield from self._loaded(
+            [load_commit(ref.txn, ref.hash, ref.life) for ref in missing]
+        )
         for made, ref in zip(read, missing, strict=True):
             self.keep_commit(ref.hash, made)
         found = {**known, **dict(zip(missing, read, strict=True))}
         return [commit for ref in wanted if (commit := found[ref]) is not None]
+
+    def _loaded(self, loads: Sequence[Program[CommitObject]]) -> Program[list[CommitObject]]:
+        try:
+            return (yield from parallel(loads))
+        except CorruptObject:
+            yield from self.refuse_ended()
+            raise
+
+    def refuse_ended(self) -> Program[None]:
+        """Say so if what is missing was of a branch that has ended. Raises ``RefNotFound``."""
+        if not self.life:
+            return
+        held = yield from self.head()
+        if held is not None:
+            check_not_closed(held.head)
 
     def keep_commit(self, digest: str, commit: CommitObject) -> None:
         self.commits[(commit.txn, digest)] = commit

@@ -407,6 +407,7 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
             location, location, state.published, catalog=state.catalog
         )
     except (TableNotFound, VersionNotFound) as error:
+        yield from context.refuse_ended()
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
         raise VersionNotFound(
             f"table {location} can't be read on branch {life.name!r} any more: {why}; other "

@@ -148,8 +148,11 @@ class Executor(Sources[Frame]):
             raise
         except (LakeVillaError, OSError) as error:
             # An engine tells of a missing file in its own ways; a mistake in a query names none.
-            if self.is_past and (isinstance(error, CorruptObject) or "file" in str(error)):
+            may_be_missing = isinstance(error, CorruptObject) or "file" in str(error)
+            if self.is_past and may_be_missing:
                 self.refuse_missing_files()
+            if may_be_missing:
+                self.run(self.state.context.refuse_ended())
             raise
 
     # -- text ----------------------------------------------------------------------

@@ -1,0 +1,247 @@
+"""Drawn histories of the lake and its branches together, with faults at any request.
+
+Clients append to the lake and to branches, rewrite files on both, merge, tag, end branches and make
+them again, vacuum and collect. At the end each row that was acknowledged is where it belongs, once,
+and none is that was refused.
+"""
+
+import os
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance import vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.refs.change import all_refs, delete_ref
+from lakevilla.refs.create import create_ref
+from lakevilla.store.effects import sleep
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.world.faults import RandomFaults, outages, swarm
+from lakevilla.transaction.commit import squash
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla.transaction.verbs.past import bind_to_ref
+from lakevilla.transaction.verbs.read_write import append, scan
+from tests.support.simulated.branches import on_branch
+from tests.support.simulated.commits import add_to, alone, begin, lake
+
+HISTORIES = 300 if "LAKEVILLA_SOAK" in os.environ else 12
+HOURS = 3600.0
+BRANCHES = ("etl", "fix")
+ACTS = (
+    *["append", "append on branch", "append on branch", "merge", "merge"],
+    *["update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
+)
+#: What may become of an act beside others and their faults.
+MAY_FAIL = {
+    *["store", "outcome_unknown", "conflict", "aborted", "ref_not_found", "ref_exists"],
+    *["version_not_found", "merge_conflict", "foreign_conflict", "invalid_operation"],
+}
+
+
+@dataclass
+class Told:
+    """What became of rows: by branch and the id of its entry; "" is the lake."""
+
+    acknowledged: set[tuple[str, str, int]] = field(default_factory=set)
+    refused: set[int] = field(default_factory=set)
+    doubtful: set[int] = field(default_factory=set)
+    numbers: int = 100
+
+    def number(self):
+        self.numbers += 1
+        self.doubtful.add(self.numbers)
+        return self.numbers
+
+    def settle(self, number, acknowledged):
+        self.doubtful.discard(number)
+        if acknowledged is None:
+            self.refused.add(number)
+        else:
+            self.acknowledged.add((*acknowledged, number))
+
+
+def appends(told, client, context, where):
+    number = told.number()
+    rows = pa.Table.from_pylist([{"id": number, "balance": 1, "items": ""}])
+    txn = begin(client, context=context)
+    try:
+        yield from append(txn, "a", rows.to_reader())
+        yield from commit(txn)
+    except LakeVillaError as error:
+        if error.kind == "foreign_conflict":
+            told.settle(number, where)
+        elif error.kind != "outcome_unknown":
+            told.settle(number, None)
+        raise
+    told.settle(number, where)
+
+
+def updates(client, context, row):
+    txn = begin(client, context=context)
+    yield from add_to(txn, "a", 1, row)
+    yield from commit(txn)
+
+
+def makes(client, name, kind, at):
+    return create_ref(
+        context_of(client), name, kind, at, tables=None, protected=False, metadata={}, created_by=""
+    )
+
+
+def act(told, client, what):
+    draw = client.random
+    name = draw.choice(BRANCHES)
+    match what:
+        case "append":
+            yield from appends(told, client, context_of(client), ("", ""))
+        case "append on branch":
+
+            def work(context):
+                life = context.held.head.life
+                yield from appends(told, client, context, (name, life.ref_id))
+
+            yield from on_branch(client, name, work)
+        case "update":
+            yield from updates(client, context_of(client), 0)
+        case "update on branch":
+            yield from on_branch(client, name, lambda context: updates(client, context, 1))
+        case "merge":
+            txn = begin(client)
+            yield from merge_branch(txn, name, keys={})
+            yield from commit(txn)
+        case "vacuum":
+            yield from vacuum.vacuum(
+                context_of(client),
+                "a",
+                retention_seconds=draw.choice((6 * HOURS, 9 * HOURS)),
+                dry_run=False,
+                enforce_retention=False,
+            )
+        case "gc":
+            yield from gc.gc(context_of(client))
+        case "tag":
+            at = draw.choice((None, ("ref", name)))
+            yield from makes(client, f"tag-{draw.randrange(6)}", "tag", at)
+        case "end":
+            if draw.random() < 0.3:
+                yield from delete_ref(context_of(client), name)
+        case "begin":
+            yield from makes(client, name, "branch", None)
+
+
+def client_of(told):
+    def program(client):
+        for _ in range(7):
+            longest = 8 * HOURS if client.random.random() < 0.2 else 3.0
+            yield from sleep(longest * client.random.random())
+            try:
+                yield from act(told, client, client.random.choice(ACTS))
+            except LakeVillaError as error:
+                if error.kind not in MAY_FAIL:
+                    raise
+
+    return program
+
+
+def rows_of(client, context, frozen=None):
+    txn = begin(client, context=context, read_only=True)
+    if frozen is not None:
+        bind_to_ref(txn, frozen)
+    rows = yield from scan(txn, "a", None, None)
+    return Counter(row["id"] for row in rows.read_all().to_pylist())
+
+
+def history(seed, iceberg):
+    """Play one history; what is checked at its end."""
+    draw = random.Random(f"{seed}/drawn")
+    simulation = lake(iceberg=iceberg, seed=seed, clock_rates=True)
+    for name in BRANCHES:
+        alone(simulation, lambda client, name=name: makes(client, name, "branch", None), name)
+    rates = {**swarm(draw, draw.choice((0.2, 1.0))), **outages(draw)}
+    simulation.faults = RandomFaults(rates, random.Random(f"{seed}/faults"))
+    told = Told()
+    for number in range(4):
+        simulation.add(f"client {number}", client_of(told), restart=client_of(told))
+    simulation.run()
+    simulation.land_delayed_writes()
+    try:
+        check(simulation, told)
+    finally:
+        simulation.dispose()
+    return told
+
+
+def check(simulation, told):
+    def refs(client):
+        return (yield from all_refs(context_of(client)))
+
+    def main(client):
+        return (yield from rows_of(client, context_of(client)))
+
+    def merge(name):
+        def program(client):
+            txn = begin(client)
+            try:
+                yield from merge_branch(txn, name, keys={})
+                yield from commit(txn)
+            except LakeVillaError as error:
+                return error.kind
+            return "merged"
+
+        return program
+
+    for round_ in range(2):
+        found = alone(simulation, refs, f"looker {round_}")
+        for name, (entry, _) in found.items():
+            shown = alone(
+                simulation,
+                lambda client, name=name: on_branch(
+                    client, name, lambda context, frozen=None: rows_of(client, context, frozen)
+                ),
+                f"reader of {name} {round_}",
+            )
+            mine = {n for place, key, n in told.acknowledged if (place, key) == (name, entry.id)}
+            assert not told.refused & shown.keys(), (name, told.refused & shown.keys())
+            assert mine <= shown.keys(), (name, mine - shown.keys())
+            assert set(shown.values()) == {1}, (name, shown)
+            if entry.kind == "branch":
+                outcome = alone(simulation, merge(name), f"merger of {name} {round_}")
+                assert outcome in ("merged", "merge_conflict"), (name, outcome)
+                if outcome == "merged":
+                    assert mine <= alone(simulation, main, f"reader {name} {round_}").keys()
+        rows = alone(simulation, main, f"reader {round_}")
+        of_lake = {n for place, _, n in told.acknowledged if not place}
+        assert of_lake <= rows.keys(), of_lake - rows.keys()
+        assert not told.refused & rows.keys(), told.refused & rows.keys()
+        assert set(rows.values()) == {1}, rows
+        # All clean up once more, and all is as it was.
+        simulation.now += 60 * HOURS
+        for number, program in enumerate(
+            (
+                lambda client: vacuum.vacuum(
+                    context_of(client),
+                    "a",
+                    retention_seconds=6 * HOURS,
+                    dry_run=False,
+                    enforce_retention=False,
+                ),
+                lambda client: gc.gc(context_of(client)),
+            )
+        ):
+            alone(simulation, program, f"cleaner {number} {round_}")
+
+
+@pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
+@pytest.mark.parametrize("apart", [16, 1], ids=["apart", "squashed"])
+def test_each_row_is_where_it_was_put(apart, iceberg, monkeypatch):
+    monkeypatch.setattr(squash, "MOST_APART", apart)
+    merged = 0
+    for seed in range(HISTORIES):
+        told = history(seed, iceberg)
+        merged += len(told.acknowledged)
+    assert merged > 5 * HISTORIES
