@@ -394,7 +394,7 @@ class MergeConflict(LakeVillaError):
 
 
 class RefNotFound(LakeVillaError):
-    """The lake has no tag of that name.
+    """The lake has no tag or branch of that name.
 
     Examples
     --------
@@ -409,7 +409,7 @@ class RefNotFound(LakeVillaError):
 
 
 class RefExists(LakeVillaError):
-    """There is already a tag of that name.
+    """There is already a tag or branch of that name.
 
     Examples
     --------

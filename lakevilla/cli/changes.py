@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 import lakevilla as lv
-from lakevilla.cli.command import Json, Limit, Options, Profile, Root, command
+from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN
 
 #: So many commits may come between a look at the lake and one at its history.
 _MEANWHILE = 64
@@ -52,6 +53,7 @@ def changes(
         float | None,
         typer.Option(help="With --follow: how often it takes in other clients' commits."),
     ] = None,
+    on: On = None,
     limit: Limit = None,
     option: Options = None,
     profile: Profile = None,
@@ -62,8 +64,8 @@ def changes(
     With --follow and --json each version is one line.
     """
     output = Output(as_json)
-    _refuse_together(since, follow, version, absorb_seconds)
-    with open_lake(root, option, profile) as lake:
+    _refuse_together(since, follow, version, absorb_seconds, on)
+    with open_lake(root, option, profile, on=on) as lake:
         if not follow:
             assert since is not None
             _show_by_table(output, lake, since, version, table, limit)
@@ -80,7 +82,11 @@ def changes(
 
 
 def _refuse_together(
-    since: int | None, follow: bool, version: int | None, absorb_seconds: float | None
+    since: int | None,
+    follow: bool,
+    version: int | None,
+    absorb_seconds: float | None,
+    on: str | None,
 ) -> None:
     """Refuse options that mean nothing with the others."""
     if since is None and not follow:
@@ -90,6 +96,8 @@ def _refuse_together(
         )
     if follow and version is not None:
         raise InvalidOperation("--follow has no end: leave out --version")
+    if follow and on not in (None, MAIN):
+        raise InvalidOperation("--follow tells of the lake itself, and takes no --on: leave it out")
     if absorb_seconds is not None and not follow:
         raise InvalidOperation("--absorb-seconds goes with --follow")
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.tree import Tree
 
 from lakevilla.display import shown_text
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import LakeVillaError, MergeConflict
 from lakevilla.results import (
     HistoryEntry,
     QueuePlace,
@@ -38,6 +38,8 @@ _SEVERITY_STYLE = {"note": "dim", "warning": "yellow", "error": "red"}
 _VERSION_FIELDS = (
     *("version", "since", "timestamp", "txn_id", "kind", "metadata", "entered", "left", "uris"),
 )
+#: Rows of a table in conflict that are printed for people.
+_ROWS_IN_CONFLICT = 20
 #: Characters in a line that is not cut.
 _NO_LIMIT = 100_000
 #: What a program passes and calls, and what stands for it on the command line.
@@ -54,11 +56,18 @@ _FOR_COMMANDS = {
     'begin the transaction on the lake itself, which `lake.on("main")` gives, or with '
     "read_only=True": "leave out --on",
     '`lake.on("main")` is the lake itself': "leave out --on for the lake itself",
+    "look at rows() of this error": "see the rows below",
+    "leave it out by tables=": "name the other tables by --table",
+    "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
+    "on_conflict='ours'": "--on-conflict ours",
 }
 #: The same for calls that name what they are about.
 _CALLS_FOR_COMMANDS = {
+    r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
     r"delete_ref\('([^']*)'\)": r"`lakevilla tag ROOT \1 --delete`",
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
+    r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
+    r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",
 }
 _STATE_STYLE = {"running": "green", "waiting": "yellow", "unreadable": "red"}
 
@@ -252,10 +261,26 @@ class Output:
         if self.as_json:
             about = {"table": error.table, "txn_id": error.txn_id}
             body = {"error": error.kind, "message": _for_commands(error.message), **about}
-            print(json.dumps(body), file=sys.stderr)
+            if rows := _rows_in_conflict(error):
+                body["rows"] = plain(rows)
+            print(json.dumps(body, allow_nan=False), file=sys.stderr)
         else:
             lines = "\n".join(map(_safe, _for_commands(error.message).split("\n")))
             self.errors.print(f"[red]{error.kind}[/]: {lines}", soft_wrap=True)
+            for table, compared in _rows_in_conflict(error).items():
+                for row in compared[:_ROWS_IN_CONFLICT]:
+                    sides = "  ".join(f"{side} {json.dumps(plain(row[side]))}" for side in row)
+                    self.aside(f"{table}: {sides}")
+                if (more := len(compared) - _ROWS_IN_CONFLICT) > 0:
+                    self.aside(f"{table}: {more} more; --json has all")
+
+
+def _rows_in_conflict(error: LakeVillaError) -> dict[str, list[dict[str, Any]]]:
+    """By table the rows that both sides have changed: on a command line nobody can ask again."""
+    if not isinstance(error, MergeConflict):
+        return {}
+    compared = {name: rows for name, rows in error.by_table.items() if rows is not None}
+    return {name: rows.to_pylist() for name, rows in compared.items()}
 
 
 def _for_commands(message: str) -> str:

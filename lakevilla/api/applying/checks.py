@@ -59,7 +59,12 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
 
 
 def _select(txn: Any, query: str) -> bool:
-    rows = txn.sql(query)
+    try:
+        rows = txn.sql(query)
+    except InvalidOperation as error:
+        error.message = f"check {query!r}: {error.message}"
+        error.args = (error.message,)
+        raise
     if not isinstance(rows, pa.Table):
         rows = rows.toArrow() if hasattr(rows, "toArrow") else rows
     if not isinstance(rows, pa.Table) or rows.shape != (1, 1):

@@ -99,7 +99,8 @@ class Diff:
         if one is None:
             differing = ", ".join(self._found) or "none"
             raise InvalidOperation(
-                f"table {table} is the same in both states: those that differ are {differing}",
+                f"table {table} is the same in both states, or in neither: those that differ are "
+                f"{differing}",
                 table=table,
             )
         names = None if keys is None else check_columns_by("keys", keys)

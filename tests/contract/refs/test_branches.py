@@ -99,6 +99,7 @@ def test_what_is_done_on_a_branch_is_done_there_alone(lake: lv.Lake, kind: Forma
         lake.refs("twig")  # type: ignore[arg-type]
     assert lake.history(1)[0].version == 2
     assert "on branch 'etl', version 7" in repr(etl)
+    assert "on branch &#x27;etl&#x27;, version 7" in etl._repr_html_()
 
 
 def test_tables_come_and_go_on_a_branch_alone(lake: lv.Lake, kind: Format) -> None:

@@ -60,3 +60,30 @@ def test_what_is_wrong_is_said(root: str) -> None:
     assert "TABLE=COLUMN" in json.dumps(error)
     error = run("revert", root, "2", "--key", "stock=sku,nosuch", status=2)
     assert "no column 'nosuch'" in json.dumps(error)
+
+
+def test_a_conflict_of_a_merge_is_told_with_its_rows_and_in_options(root: str) -> None:
+    with lv.connect(root) as lake:
+        lake.branch("etl")
+        for at, qty in ((lake, 7), (lake.on("etl"), 8)):
+            at.run(lambda txn, qty=qty: txn.update("stock", {"qty": qty}, where="sku = 'tea'"))
+    error = run("merge", root, "etl", status=2)
+    assert "--key stock=COLUMN" in error["message"]
+    assert "rows" not in error
+
+    error = run("merge", root, "etl", "--key", "stock=sku", status=2)
+    assert "give --on-conflict ours or theirs" in error["message"]
+    (row,) = error["rows"]["stock"]
+    assert [row[side]["qty"] for side in ("base", "ours", "theirs")] == [5, 7, 8]
+    text = CliRunner().invoke(app, ["merge", root, "etl", "--key", "stock=sku"]).stderr
+    assert 'stock: key {"sku": "tea"}  base {"sku": "tea", "qty": 5}  ours' in text
+
+
+def test_a_failed_check_and_a_branch_that_exists_name_commands(root: str) -> None:
+    run("branch", root, "etl")
+    error = run("merge", root, "etl", "--check", "SELECT min(qty) > 1 FROM stock", status=2)
+    assert error["message"].endswith("look at it by --on etl")
+    error = run("branch", root, "etl", status=2)
+    assert "`lakevilla branch ROOT etl --delete` first" in error["message"]
+    error = run("merge", root, "etl", "--check", "SELECT min(qtty) > 1 FROM stock", status=2)
+    assert "check 'SELECT min(qtty) > 1 FROM stock': " in error["message"]

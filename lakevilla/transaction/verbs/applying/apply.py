@@ -343,7 +343,7 @@ def _made_or_dropped(
         if request.on_conflict == "ours" and is_there:
             return "kept"
         if is_there:
-            raise _conflict(request, "it is to be created, and is there")
+            raise _conflict(request, "it is to be created, and is there", "on_conflict='ours'")
         if new.placement.logged < 0:
             return (yield from _create(txn, request, new.snapshot))
         raise InvalidOperation(
@@ -418,10 +418,11 @@ def _check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
             )
 
 
-def _conflict(request: _Request, why: str) -> MergeConflict:
+def _conflict(
+    request: _Request, why: str, choices: str = "on_conflict='ours' or 'theirs'"
+) -> MergeConflict:
     return MergeConflict(
-        f"table {request.location}: {why}; leave it out by tables=, or give on_conflict='ours' or "
-        "'theirs'",
+        f"table {request.location}: {why}; leave it out by tables=, or give {choices}",
         rows={request.location: None},
         table=request.location,
     )
