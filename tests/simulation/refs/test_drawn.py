@@ -44,7 +44,7 @@ MAY_FAIL = {
 
 
 @dataclass
-class Told:
+class Outcomes:
     """What became of rows: by branch and the id of its entry; "" is the lake."""
 
     acknowledged: set[tuple[str, str, int]] = field(default_factory=set)
@@ -65,8 +65,8 @@ class Told:
             self.acknowledged.add((*acknowledged, number))
 
 
-def appends(told, client, context, where):
-    number = told.number()
+def appends(outcomes, client, context, where):
+    number = outcomes.number()
     rows = pa.Table.from_pylist([{"id": number, "balance": 1, "items": ""}])
     txn = begin(client, context=context)
     try:
@@ -74,11 +74,11 @@ def appends(told, client, context, where):
         yield from commit(txn)
     except LakeVillaError as error:
         if error.kind == "foreign_conflict":
-            told.settle(number, where)
+            outcomes.settle(number, where)
         elif error.kind != "outcome_unknown":
-            told.settle(number, None)
+            outcomes.settle(number, None)
         raise
-    told.settle(number, where)
+    outcomes.settle(number, where)
 
 
 def updates(client, context, row):
@@ -93,17 +93,17 @@ def makes(client, name, kind, at):
     )
 
 
-def act(told, client, what):
+def act(outcomes, client, what):
     draw = client.random
     name = draw.choice(BRANCHES)
     match what:
         case "append":
-            yield from appends(told, client, context_of(client), ("", ""))
+            yield from appends(outcomes, client, context_of(client), ("", ""))
         case "append on branch":
 
             def work(context):
                 life = context.held.head.life
-                yield from appends(told, client, context, (name, life.ref_id))
+                yield from appends(outcomes, client, context, (name, life.ref_id))
 
             yield from on_branch(client, name, work)
         case "update":
@@ -134,13 +134,13 @@ def act(told, client, what):
             yield from makes(client, name, "branch", None)
 
 
-def client_of(told):
+def client_of(outcomes):
     def program(client):
         for _ in range(7):
             longest = 8 * HOURS if client.random.random() < 0.2 else 3.0
             yield from sleep(longest * client.random.random())
             try:
-                yield from act(told, client, client.random.choice(ACTS))
+                yield from act(outcomes, client, client.random.choice(ACTS))
             except LakeVillaError as error:
                 if error.kind not in MAY_FAIL:
                     raise
@@ -164,19 +164,19 @@ def history(seed, iceberg):
         alone(simulation, lambda client, name=name: makes(client, name, "branch", None), name)
     rates = {**swarm(draw, draw.choice((0.2, 1.0))), **outages(draw)}
     simulation.faults = RandomFaults(rates, random.Random(f"{seed}/faults"))
-    told = Told()
+    outcomes = Outcomes()
     for number in range(4):
-        simulation.add(f"client {number}", client_of(told), restart=client_of(told))
+        simulation.add(f"client {number}", client_of(outcomes), restart=client_of(outcomes))
     simulation.run()
     simulation.land_delayed_writes()
     try:
-        check(simulation, told)
+        check(simulation, outcomes)
     finally:
         simulation.dispose()
-    return told
+    return outcomes
 
 
-def check(simulation, told):
+def check(simulation, outcomes):
     def refs(client):
         return (yield from all_refs(context_of(client)))
 
@@ -205,8 +205,10 @@ def check(simulation, told):
                 ),
                 f"reader of {name} {round_}",
             )
-            mine = {n for place, key, n in told.acknowledged if (place, key) == (name, entry.id)}
-            assert not told.refused & shown.keys(), (name, told.refused & shown.keys())
+            mine = {
+                n for place, key, n in outcomes.acknowledged if (place, key) == (name, entry.id)
+            }
+            assert not outcomes.refused & shown.keys(), (name, outcomes.refused & shown.keys())
             assert mine <= shown.keys(), (name, mine - shown.keys())
             assert set(shown.values()) == {1}, (name, shown)
             if entry.kind == "branch":
@@ -215,9 +217,9 @@ def check(simulation, told):
                 if outcome == "merged":
                     assert mine <= alone(simulation, main, f"reader {name} {round_}").keys()
         rows = alone(simulation, main, f"reader {round_}")
-        of_lake = {n for place, _, n in told.acknowledged if not place}
+        of_lake = {n for place, _, n in outcomes.acknowledged if not place}
         assert of_lake <= rows.keys(), of_lake - rows.keys()
-        assert not told.refused & rows.keys(), told.refused & rows.keys()
+        assert not outcomes.refused & rows.keys(), outcomes.refused & rows.keys()
         assert set(rows.values()) == {1}, rows
         # All clean up once more, and all is as it was.
         simulation.now += 60 * HOURS
@@ -242,6 +244,6 @@ def test_each_row_is_where_it_was_put(apart, iceberg, monkeypatch):
     monkeypatch.setattr(squash, "MOST_APART", apart)
     merged = 0
     for seed in range(HISTORIES):
-        told = history(seed, iceberg)
-        merged += len(told.acknowledged)
+        outcomes = history(seed, iceberg)
+        merged += len(outcomes.acknowledged)
     assert merged > 5 * HISTORIES
