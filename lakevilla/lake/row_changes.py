@@ -6,7 +6,7 @@ predicate is true. Then, while those are small, the rows themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 
 import pyarrow as pa
@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from lakevilla.engines.base import TableInput
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.tree import Expr, Literal
+from lakevilla.expressions.types import type_name
 from lakevilla.formats.base import REPLACED, TableSnapshot
 from lakevilla.formats.fields import as_of
 from lakevilla.formats.files import FileRef, file_key, file_refs
 from lakevilla.formats.layout import Layout
+from lakevilla.formats.widening import in_delta
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import UNREADABLE, lost_for_good
 from lakevilla.lake.net_change import NetChange
@@ -109,11 +111,33 @@ def still_fits(old: Layout, new: Layout) -> bool:
     nothing is asked of their rows that was not asked before; columns added
     meanwhile read as null, columns dropped are passed over.
     """
+    return old.change_data_feed == new.change_data_feed and _fits(old, new, _same_type)
+
+
+def rows_fit(old: Layout, new: Layout) -> bool:
+    """Whether rows that others have written under ``old`` are right once their table is ``new``.
+
+    They are where ``still_fits`` says so, and under wider types, which readers know how to read.
+    """
+    return _fits(old, new, _same_or_wider)
+
+
+def _same_type(old: pa.DataType, new: pa.DataType) -> bool:
+    return bool(old == new)
+
+
+def _same_or_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    if old == new:
+        return True
+    if pa.types.is_nested(old) or pa.types.is_nested(new):
+        return False
+    return in_delta(type_name(old), type_name(new))
+
+
+def _fits(old: Layout, new: Layout, may_become: Callable[[pa.DataType, pa.DataType], bool]) -> bool:
     if old.partition_by != new.partition_by or old.by_field_id != new.by_field_id:
         return False
     if old.partition_fields != new.partition_fields:
-        return False
-    if old.change_data_feed != new.change_data_feed:
         return False
     if old.properties.get(REPLACED) != new.properties.get(REPLACED):
         return False  # values of theirs would be hidden, in columns that nobody has dropped
@@ -133,6 +157,6 @@ def still_fits(old: Layout, new: Layout) -> bool:
         if known is None:
             if not field.nullable:
                 return False
-        elif known.type != field.type or (known.nullable and not field.nullable):
+        elif not may_become(known.type, field.type) or (known.nullable and not field.nullable):
             return False
     return True

@@ -223,6 +223,62 @@ def test_schema_changes_on_both_sides(lake: lv.Lake) -> None:
     assert lake.read("stock").column_names == ["sku", "qty", "note", "right"]
 
 
+def test_rows_of_the_lake_that_what_the_branch_has_made_of_the_table_does_not_fit(
+    lake: lv.Lake, kind: Format
+) -> None:
+    etl = lake.on("etl")
+    if kind == "delta":
+        etl.run(lambda txn: txn.alter("stock", add_constraints={"some": "qty > 0"}))
+    else:
+        new = [{"sku": "rum", "qty": "many"}]
+        etl.run(lambda txn: txn.overwrite("stock", new, schema_mode="overwrite"))
+    put_in(lake, "ale", -1)
+    before = stock(lake)
+    with pytest.raises(lv.MergeConflict, match="may not fit"):
+        lake.merge("etl")
+    assert stock(lake) == before
+    assert lake.merge("etl", on_conflict="theirs").tables == {"stock": "physical"}
+    assert stock(lake) == stock(etl)
+
+
+def test_a_schema_that_a_branch_has_replaced_hides_no_row_of_the_lake(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    new = [{"sku": "rum", "qty": "many"}]
+    etl.run(lambda txn: txn.overwrite("stock", new, schema_mode="overwrite"))
+
+    def beside(txn: lv.Transaction) -> bool:
+        """Others write while it is being merged."""
+        if lake.history(1)[0].version == before:
+            put_in(lake, "ale", 4)
+        return True
+
+    before = lake.history(1)[0].version
+    with pytest.raises(lv.MergeConflict, match="may not fit"):
+        lake.merge("etl", checks=[beside])
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 4}
+    lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    lake.rollback(before)
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    assert lake.read("stock").to_pylist() == new
+
+
+def test_what_another_has_merged_meanwhile_is_no_conflict(
+    local_place: Place, lake: lv.Lake
+) -> None:
+    set_to(lake.on("etl"), "tea", 6)
+    merged = []
+
+    def beside(txn: lv.Transaction) -> bool:
+        if not merged:
+            with local_place.connect() as other:
+                merged.append(other.merge("etl").version)
+                set_to(other, "tea", 8)
+        return True
+
+    assert lake.merge("etl", checks=[beside]).version is None
+    assert stock(lake) == {"tea": 8, "jam": 1}
+
+
 def test_a_table_that_both_sides_have_made(lake: lv.Lake, kind: Format) -> None:
     lake.on("etl").create_table("report", [{"a": 1}], format=kind)
     lake.create_table("report", [{"b": "x"}], format=kind)

@@ -112,12 +112,13 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     found = yield from examine(txn, head)
+    if found.conflict is None:
+        # Before anything is done anew: what another has merged of it would look like a conflict.
+        found.conflict = yield from changed_branch(txn, head)
     if found.conflict is None and found.redo_from is None:
         found.conflict = yield from _of_another(txn, head, found)
     if found.conflict is None and found.redo_from is None:
         found.conflict = yield from unkept(txn, head)
-    if found.conflict is None and found.redo_from is None:
-        found.conflict = yield from changed_branch(txn, head)
     names: dict[str, str | None] = {}
     if found.conflict is None and found.redo_from is None:
         # In the very HEAD that is replaced: of two that give one name away the second is refused.

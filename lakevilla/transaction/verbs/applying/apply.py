@@ -30,6 +30,7 @@ from lakevilla.lake.refs.states import (
     chosen_places,
     state_of,
 )
+from lakevilla.lake.row_changes import rows_fit
 from lakevilla.lake.view import View
 from lakevilla.operations.difference import Difference, difference
 from lakevilla.phases import during
@@ -298,19 +299,38 @@ def _applied(
     if found.is_empty:
         return None
     yield from touch(txn, [location], probing=True, access="write")
+    parameters = request.parameters
     try:
-        return (yield from _done(txn, _transplant(request, found)))
+        if rows_fit(old.snapshot.layout, new.snapshot.layout):
+            return (yield from _done(txn, _transplant(request, found)))
+        yield from _refuse_rows_of_others(txn, request, old.snapshot, new.snapshot)
     except MergeConflict:
         if request.on_conflict == "ours":
             return "kept"
-        if request.on_conflict == "theirs":
-            parameters = {**request.parameters, "onConflict": "theirs"}
-            return (
-                yield from become(
-                    txn, location, new.snapshot, verb=request.verb, parameters=parameters
-                )
-            )
-        raise
+        if request.on_conflict == "error":
+            raise
+        parameters = {**parameters, "onConflict": "theirs"}
+    return (
+        yield from become(txn, location, new.snapshot, verb=request.verb, parameters=parameters)
+    )
+
+
+def _refuse_rows_of_others(
+    txn: TransactionState, request: _Request, old: TableSnapshot, new: TableSnapshot
+) -> Program[None]:
+    """Refuse a definition under which rows may be wrong that neither state has.
+
+    A constraint would not hold of them, or their columns would be hidden by others of that name.
+    """
+    snapshot = yield from lookup(txn, request.location)
+    for state in (old, new):
+        if (yield from difference(state, snapshot)).is_empty:
+            return
+    raise _conflict(
+        request,
+        "its columns, partitions or constraints are to be others, and it was changed by others, "
+        "whose rows may not fit them",
+    )
 
 
 def _transplant(request: _Request, found: Difference) -> Transplant:
