@@ -41,14 +41,23 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
     for check in checks:
         name = check if isinstance(check, str) else getattr(check, "__name__", repr(check))
         try:
-            passed = _select(txn, check) if isinstance(check, str) else check(txn) is not False
+            passed = _select(txn, check) if isinstance(check, str) else _call(name, txn, check)
         except (ConflictError, TransactionAborted, InvalidOperation):
             raise
         except Exception as error:
             passed, name_of = False, type(error).__name__
             reasons.append(f"{name} ({name_of}: {error})")
         else:
+            if txn.state == "committed":
+                raise InvalidOperation(
+                    f"check {name} has committed the transaction, so the branch is merged: checks "
+                    "only look, and what they return decides"
+                )
             reasons += [] if passed else [name]
+            if txn.state == "aborted":
+                failed.append(name)
+                reasons += [f"{name} (it aborted the transaction)"] if passed else []
+                break  # the others would see nothing
         failed += [] if passed else [name]
     if failed:
         raise AuditFailed(
@@ -56,6 +65,22 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
             f"it by lake.on({branch!r})",
             failed=failed,
         )
+
+
+def _call(name: str, txn: Any, check: Callable[..., object]) -> bool:
+    """Whether a function passes; one that asserts returns None.
+
+    ``False`` of numpy, pandas or Arrow is another object than ``False``.
+    """
+    value = check(txn)
+    if value is None:
+        return True
+    if isinstance(value, pa.BooleanScalar):
+        return bool(value.as_py())
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if isinstance(value, bool) or (kind == "b" and getattr(value, "ndim", None) == 0):
+        return bool(value)
+    raise InvalidOperation(f"check {name} returns {shown(value)}: return True or False")
 
 
 def _select(txn: Any, query: str) -> bool:

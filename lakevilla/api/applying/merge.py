@@ -14,6 +14,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
 from lakevilla.client.glance import has_table
 from lakevilla.errors import AuditFailed, InvalidOperation, RefNotFound
+from lakevilla.global_log.refs import MAIN
 from lakevilla.refs.change import delete_merged, note_merged
 from lakevilla.refs.create import find_ref
 from lakevilla.results import MergeResult, Ref
@@ -101,11 +102,7 @@ class Merges(Generic[Frame]):
         [{'sku': 'jam'}, {'sku': 'tea'}]
         """
         client = self._client.main("merge")
-        if not isinstance(branch, str):
-            raise InvalidOperation(
-                f"lake.merge takes the name of a branch, not {shown(branch)}: rows are merged into "
-                "a table by `lake.run(lambda txn: txn.merge(table, source, on))`"
-            )
+        _check_name(branch)
         check_choice("on_conflict", on_conflict, *get_args(OnConflict))
         patterns = check_patterns("tables", tables)
         asked = checked(checks)
@@ -230,3 +227,16 @@ class Merges(Generic[Frame]):
                 f"branch {name!r} is protected, so it can't be deleted: protect({name!r}, "
                 "on=False) lifts that, or merge it without delete"
             )
+
+
+def _check_name(branch: object) -> None:
+    """Refuse what is no branch's name, such as rows or a table."""
+    if isinstance(branch, Ref):
+        raise InvalidOperation(f"lake.merge takes the name of a branch: pass {branch.name!r}")
+    if isinstance(branch, str) and branch == MAIN:
+        raise InvalidOperation(f"merge: {MAIN!r} is the lake itself, into which is merged")
+    if not isinstance(branch, str):
+        raise InvalidOperation(
+            f"lake.merge takes the name of a branch, not {shown(branch)}: rows are merged into "
+            "a table by `lake.run(lambda txn: txn.merge(table, source, on))`"
+        )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -358,6 +359,45 @@ def test_checks_see_what_the_lake_would_be(lake: lv.Lake) -> None:
     assert stock(lake)["bad"] == 1
 
 
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_check_that_aborts_has_failed_and_the_branch_stays(lake: lv.Lake, delete: bool) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    with pytest.raises(lv.AuditFailed, match="aborted"):
+        lake.merge("etl", checks=[lambda txn: txn.abort()], delete=delete)
+    assert stock(lake) == {"tea": 5, "jam": 1}
+    assert stock(etl) == {"tea": 5, "jam": 1, "rum": 3}
+    assert lake.merge("etl").tables == {"stock": "physical"}
+
+
+def test_a_check_that_commits_is_told(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    with pytest.raises(lv.InvalidOperation, match="has committed"):
+        lake.merge("etl", checks=[lambda txn: txn.commit() is None], delete=True)
+    assert stock(lake) == stock(etl)
+    assert lake.merge("etl", delete=True).tables == {}
+
+
+@pytest.mark.parametrize(
+    "no", [False, pa.scalar(False), pa.scalar(None, pa.bool_()), np.bool_(False)]
+)
+def test_no_is_no_in_whatever_library_a_check_computes(lake: lv.Lake, no: object) -> None:
+    put_in(lake.on("etl"), "rum", -3)
+    with pytest.raises(lv.AuditFailed):
+        lake.merge("etl", checks=[lambda txn: no])
+    assert stock(lake) == {"tea": 5, "jam": 1}
+
+
+@pytest.mark.parametrize("answer", [0, "no", [False], np.array([True, False])])
+def test_a_check_that_says_neither_yes_nor_no_is_refused(lake: lv.Lake, answer: object) -> None:
+    put_in(lake.on("etl"), "rum", -3)
+    with pytest.raises(lv.InvalidOperation, match="return True or False"):
+        lake.merge("etl", checks=[lambda txn: answer])
+    assert stock(lake) == {"tea": 5, "jam": 1}
+    assert lake.merge("etl", checks=[lambda txn: np.bool_(True)]).tables == {"stock": "physical"}
+
+
 def test_a_check_runs_again_where_others_change_what_it_has_read(lake: lv.Lake) -> None:
     put_in(lake.on("etl"), "rum", 3)
     other = lv.connect(lake.root)
@@ -426,7 +466,7 @@ def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Form
         (7, {}, "txn.merge"),
         (pa.table({"a": [1]}), {}, "txn.merge"),
         ("closing", {}, "can't be merged"),
-        ("main", {}, "no ref 'main'"),
+        ("main", {}, "'main' is the lake itself"),
         ("etl", {"keys": {"stock": "nothing"}}, "no column 'nothing'"),
         ("etl", {"keys": ["sku"]}, "keys is a mapping"),
         ("etl", {"tables": ["nothing"]}, "like 'nothing'"),
