@@ -54,11 +54,6 @@ def test_reading_at_once_refuses_what_a_snapshot_refuses(place: Place) -> None:
         assert lake.read("bank").num_rows == 1
 
 
-def test_the_names_of_later_verbs_are_free() -> None:
-    assert not hasattr(lv.Lake, "changes")
-    assert not hasattr(lv.Lake, "merge")
-
-
 def test_a_table_is_no_data_of_a_verb_which_would_read_it_outside_of_the_transaction(
     place: Place,
 ) -> None:
