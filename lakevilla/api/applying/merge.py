@@ -207,6 +207,11 @@ class Merges(Generic[Frame]):
     def _check_branch(self, name: str, *, delete: bool) -> None:
         """Refuse what can't be merged, before anything is begun."""
         client = self._client
+        if name == MAIN:
+            raise InvalidOperation(
+                f"{MAIN!r} is the lake itself, which is merged into no branch: merge takes the "
+                "branch that the lake is to have, and a branch that is behind is made anew"
+            )
         try:
             _, entry = client.run(find_ref(client.context, name))
         except RefNotFound as error:
