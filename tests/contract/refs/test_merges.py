@@ -106,6 +106,20 @@ def test_only_what_is_new_is_merged_the_next_time(lake: lv.Lake) -> None:
     assert stock(lake) == {"tea": 5, "jam": 1, "gin": 5}
 
 
+def test_a_merge_that_was_taken_back_still_counts_as_merged(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    done = lake.merge("etl")
+    assert done.version is not None
+    lake.revert(done.version)
+    put_in(lake.on("etl"), "ale", 2)
+    lake.merge("etl", delete=True)
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2}
+
+    lake.gc()  # the lake's history needs the file that was written on the branch
+    lake.cherry_pick(done.version)
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3}
+
+
 def test_no_data_is_read_or_written_where_the_files_are_there(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     set_to(etl, "tea", 6)
