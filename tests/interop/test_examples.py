@@ -131,7 +131,7 @@ def checked(lake: lv.Lake, names: dict[str, Any], left: int) -> None:
         assert [row["sku"] for row in state.read("orders").to_pylist()] == ["tea"]
         archived = state.read("archive").to_pylist()
         assert [(row["sku"], row["state"]) for row in archived] == [("jam", "closed")]
-        assert state.read("bank_x")["balance"].to_pylist() == [0]
+        assert state.read("bank_x")["balance"].to_pylist() == [1]
 
 
 def test_the_readme_runs_from_top_to_bottom_in_an_empty_directory(
@@ -139,7 +139,7 @@ def test_the_readme_runs_from_top_to_bottom_in_an_empty_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = blocks_of_the_readme()
-    assert len(blocks) == 5
+    assert len(blocks) == 8
     names = paste(blocks)
     with lv.connect(str(tmp_path / "warehouse")) as lake:
         checked(lake, names, 3)

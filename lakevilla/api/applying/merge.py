@@ -238,8 +238,6 @@ def _check_name(branch: object) -> None:
     """Refuse what is no branch's name, such as rows or a table."""
     if isinstance(branch, Ref):
         raise InvalidOperation(f"lake.merge takes the name of a branch: pass {branch.name!r}")
-    if isinstance(branch, str) and branch == MAIN:
-        raise InvalidOperation(f"merge: {MAIN!r} is the lake itself, into which is merged")
     if not isinstance(branch, str):
         raise InvalidOperation(
             f"lake.merge takes the name of a branch, not {shown(branch)}: rows are merged into "

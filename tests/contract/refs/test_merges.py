@@ -481,7 +481,6 @@ def test_merges_of_several_branches_and_of_large_lakes(lake: lv.Lake, kind: Form
         (pa.table({"a": [1]}), {}, "txn.merge"),
         ("closing", {}, "can't be merged"),
         ("main", {}, "'main' is the lake itself"),
-        ("main", {}, "the lake itself"),
         ("etl", {"keys": {"stock": "nothing"}}, "no column 'nothing'"),
         ("etl", {"keys": ["sku"]}, "keys is a mapping"),
         ("etl", {"tables": ["nothing"]}, "like 'nothing'"),
