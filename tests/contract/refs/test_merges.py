@@ -303,6 +303,33 @@ def test_a_table_that_both_sides_have_made(lake: lv.Lake, kind: Format) -> None:
     assert lake.read("report").to_pylist() == [{"b": "x"}]
 
 
+def test_another_table_of_the_same_name_gets_no_rows_of_the_branchs(
+    lake: lv.Lake, kind: Format
+) -> None:
+    etl = lake.on("etl")
+    etl.create_table("report", [{"a": "a", "b": "b"}], format=kind)
+    lake.create_table("report", [{"b": "b", "a": "a"}], format=kind)
+    lake.merge("etl", on_conflict="ours")
+    etl.run(lambda txn: txn.append("report", [{"a": "a", "b": "b"}]))
+    for on_conflict in ("error", "theirs"):
+        with pytest.raises(lv.MergeConflict, match=r"another table there; .*on_conflict='ours'$"):
+            lake.merge("etl", on_conflict=on_conflict)
+    assert lake.merge("etl", on_conflict="ours").tables == {"report": "kept"}
+    assert lake.read("report").to_pylist() == [{"b": "b", "a": "a"}]
+
+
+def test_a_table_that_the_lake_has_dropped_and_the_branch_has_changed(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    etl.run(lambda txn: txn.append("orders", [{"id": 2}]))
+    lake.drop_table("stock")
+    with pytest.raises(lv.MergeConflict, match=r"register\('stock'\)") as caught:
+        lake.merge("etl")
+    assert caught.value.tables == ["stock"]
+    assert lake.merge("etl", on_conflict="ours").tables == {"orders": "physical", "stock": "kept"}
+    assert list(lake) == ["orders"]
+
+
 def test_a_fast_forward_alone(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)

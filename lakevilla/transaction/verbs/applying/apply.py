@@ -298,7 +298,20 @@ def _applied(
         found = yield from difference(old.snapshot, new.snapshot)
     if found.is_empty:
         return None
+    if not is_there:
+        if request.on_conflict == "ours":
+            return "kept"
+        raise _conflict(
+            request,
+            f"it is to be changed, and was dropped: `register({location!r})` revives it while its "
+            "log exists",
+            theirs=False,
+        )
     yield from touch(txn, [location], probing=True, access="write")
+    if (yield from lookup(txn, location)).table_id != new.snapshot.table_id:
+        if request.on_conflict == "ours":
+            return "kept"
+        raise _conflict(request, "the lake has another table there", theirs=False)
     parameters = request.parameters
     try:
         if rows_fit(old.snapshot.layout, new.snapshot.layout):
@@ -363,7 +376,7 @@ def _made_or_dropped(
         if request.on_conflict == "ours" and is_there:
             return "kept"
         if is_there:
-            raise _conflict(request, "it is to be created, and is there", "on_conflict='ours'")
+            raise _conflict(request, "it is to be created, and is there", theirs=False)
         if new.placement.logged < 0:
             return (yield from _create(txn, request, new.snapshot))
         raise InvalidOperation(
@@ -438,11 +451,11 @@ def _check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
             )
 
 
-def _conflict(
-    request: _Request, why: str, choices: str = "on_conflict='ours' or 'theirs'"
-) -> MergeConflict:
+def _conflict(request: _Request, why: str, *, theirs: bool = True) -> MergeConflict:
+    """``theirs``: whether ``on_conflict="theirs"`` can settle it."""
+    may = "'ours' or 'theirs'" if theirs else "'ours'"
     return MergeConflict(
-        f"table {request.location}: {why}; leave it out by tables=, or give {choices}",
+        f"table {request.location}: {why}; leave it out by tables=, or give on_conflict={may}",
         rows={request.location: None},
         table=request.location,
     )
