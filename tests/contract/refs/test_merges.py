@@ -14,6 +14,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
+from lakevilla.transaction.verbs.applying import merge_branch
 from tests.support.places import Place
 from tests.support.traces import cost
 
@@ -291,6 +292,26 @@ def test_what_another_has_merged_meanwhile_is_no_conflict(
         return True
 
     assert lake.merge("etl", checks=[beside]).version is None
+    assert stock(lake) == {"tea": 8, "jam": 1}
+
+
+def test_what_another_merges_while_the_branch_is_opened_is_no_conflict(
+    local_place: Place, lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_to(lake.on("etl"), "tea", 6)
+    opened = merge_branch.open_branch
+    merged: list[int | None] = []
+
+    def beside(name: str, entry: Any) -> Any:
+        if not merged:
+            merged.append(None)
+            with local_place.connect() as other:
+                merged.append(other.merge("etl").version)
+                set_to(other, "tea", 8)
+        return (yield from opened(name, entry))
+
+    monkeypatch.setattr(merge_branch, "open_branch", beside)
+    assert lake.merge("etl").version is None
     assert stock(lake) == {"tea": 8, "jam": 1}
 
 

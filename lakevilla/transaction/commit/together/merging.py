@@ -11,6 +11,7 @@ import msgspec
 from lakevilla.errors import ConflictError
 from lakevilla.global_log.bases import seal_base, store_base
 from lakevilla.global_log.head import Head, with_refs
+from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_refs, store_leaves_of
 from lakevilla.store.effects import Program
 from lakevilla.transaction.state.transaction import TransactionState
@@ -22,11 +23,18 @@ def changed_branch(txn: TransactionState, head: Head) -> Program[ConflictError |
     merging = txn.work.merging
     if merging is None:
         return None
-    yield from load_refs(head, [merging.name])
-    if head.refs.get(merging.name) == merging.entry:
+    return (yield from changed_entry(txn, head, merging.name, merging.entry))
+
+
+def changed_entry(
+    txn: TransactionState, head: Head, name: str, entry: RefEntry
+) -> Program[ConflictError | None]:
+    """The same of a branch by its name and the entry that was read."""
+    yield from load_refs(head, [name])
+    if head.refs.get(name) == entry:
         return None
     return ConflictError(
-        f"branch {merging.name!r} was merged, protected or deleted by another client meanwhile: "
+        f"branch {name!r} was merged, protected or deleted by another client meanwhile: "
         "run the transaction again",
         txn_id=txn.id,
     )

@@ -9,11 +9,12 @@ import msgspec
 from lakevilla.errors import InvalidOperation, MergeConflict
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import Head
-from lakevilla.global_log.repo import load_refs
+from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.states import AtBase, AtHead, between, chosen_places, not_found
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import OnConflict
+from lakevilla.transaction.commit.together.merging import changed_entry
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
@@ -54,9 +55,17 @@ def merge_branch(
     now = frozen_now((yield from open_branch(name, entry)))
     if fast_forward_only:
         yield from _refuse_changed(txn, head, since, now, tables)
-    outcomes = yield from apply_states(
-        txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
-    )
+    try:
+        outcomes = yield from apply_states(
+            txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
+        )
+    except MergeConflict:
+        # A table may have shown a newer HEAD, with what another has merged of the branch.
+        held = yield from load_head()
+        changed = None if held is None else (yield from changed_entry(txn, held.head, name, entry))
+        if changed is not None:
+            raise txn.fail(changed) from None
+        raise
     if outcomes:
         base = now if tables is None else (yield from _merged_of(since, now, outcomes))
         txn.work.merging = Merging(name, entry, base)
