@@ -48,7 +48,7 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         context.refuse_foreign_root()
         yield from close(context, first)
         closed = True
-    yield from _change(context, name, first, ended)
+    yield from _change(context, name, first, ended, is_closed=closed)
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
@@ -71,7 +71,7 @@ def delete_merged(context: Context, name: str, version: int) -> Program[bool]:
     _, first = yield from find_ref(context, name)
     if not (yield from close(context, first, at=version)):
         return False
-    yield from _change(context, name, first, lambda entry: None)
+    yield from _change(context, name, first, lambda entry: None, is_closed=True)
     return True
 
 
@@ -135,6 +135,8 @@ def _change(
     name: str,
     first: RefEntry,
     changed: Callable[[RefEntry], RefEntry | None],
+    *,
+    is_closed: bool = False,
 ) -> Program[None]:
     """Replace a ref's entry in HEAD, or take it out, again on each newer HEAD until it is stored.
 
@@ -148,8 +150,8 @@ def _change(
         yield from load_refs(head, [name])
         entry = None if head is None else head.refs.get(name)
         if held is None or entry is None or entry.id != first.id:
-            if attempt:
-                return
+            if attempt or is_closed:
+                return  # whoever finds a branch that is closed takes it out
             raise (yield from not_found(head, name))
         new = changed(entry)
         if new == entry:
