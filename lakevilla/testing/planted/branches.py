@@ -18,6 +18,7 @@ from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
+from lakevilla.transaction.validation import merged
 
 
 @planted(for_histories=False)
@@ -160,7 +161,7 @@ def nosync() -> Iterator[None]:
 @planted(for_histories=False)
 def blindmerge() -> Iterator[None]:
     """A merge writes its branch's entry as it has read it, whatever it is by now."""
-    with instead(merging.changed_branch, nothing):
+    with instead(merged.changed_branch, nothing):
         yield
 
 
@@ -175,5 +176,5 @@ def syncback() -> Iterator[None]:
             raise AssertionError("another branch")
         return None
 
-    with instead(merging.changed_branch, changed_branch):
+    with instead(merged.changed_branch, changed_branch):
         yield

@@ -55,6 +55,7 @@ from lakevilla.transaction.redo.rebase import Examination, rebase, stands
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.merged import changed_branch
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
 from lakevilla.transaction.validation.within import touched_within
@@ -410,6 +411,8 @@ def _catch_up(txn: TransactionState, beside: Sequence[Program[T]]) -> Program[li
     held, *others = yield from parallel(parts)
     txn.check_not_fenced(held.head)
     found = yield from examine(txn, held.head, exact=True)
+    if found.conflict is None:
+        found.conflict = yield from changed_branch(txn, held.head)
     if found.conflict is not None:
         raise txn.fail(found.conflict)
     yield from rebase(txn, held, found)

@@ -43,12 +43,13 @@ from lakevilla.transaction.commit.together.candidate import (
     Failed,
     Joined,
 )
-from lakevilla.transaction.commit.together.merging import changed_branch, with_merged
+from lakevilla.transaction.commit.together.merging import with_merged
 from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.validation.kept import unkept
+from lakevilla.transaction.validation.merged import changed_branch
 from lakevilla.transaction.validation.validate import examine
 
 

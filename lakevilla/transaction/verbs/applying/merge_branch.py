@@ -14,9 +14,9 @@ from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.states import AtBase, AtHead, between, chosen_places, not_found
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import OnConflict
-from lakevilla.transaction.commit.together.merging import changed_entry
 from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging
+from lakevilla.transaction.validation.merged import changed_entry
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
 
 
