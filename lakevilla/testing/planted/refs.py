@@ -149,9 +149,9 @@ def nameagain() -> Iterator[None]:
     """A ref is known by its name alone."""
     original = change._change
 
-    def by_name(context: Any, name: str, first: Any, changed: Any) -> Program[None]:
+    def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[None]:
         whichever: Any = _Whichever(first.id)
-        return (yield from original(context, name, whichever, changed))
+        return (yield from original(context, name, whichever, changed, **options))
 
     with instead(original, by_name):
         yield
