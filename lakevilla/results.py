@@ -542,7 +542,8 @@ class Ref(HtmlFields):
     """A state of the lake that has a name and is kept, or a branch that goes on from one.
 
     ``version`` is the global version that it is of, or that a branch has come to, ``base_version``
-    the one that a branch began with. ``created_by`` is the process that made it.
+    the one that a branch began with. ``merged`` is the version of a branch that the lake has; None
+    before its first merge. ``created_by`` is the process that made it.
 
     Examples
     --------
@@ -559,6 +560,7 @@ class Ref(HtmlFields):
     created_by: str
     protected: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
+    merged: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

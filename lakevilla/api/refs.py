@@ -326,4 +326,5 @@ def _ref(name: str, entry: RefEntry, version: int) -> Ref:
         entry.created_by,
         entry.protected,
         dict(entry.metadata),
+        None if entry.synced is None else entry.synced.sequence,
     )

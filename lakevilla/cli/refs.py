@@ -64,6 +64,7 @@ _COLUMNS = [
     "kind",
     "version",
     "base_version",
+    "merged",
     "created",
     "created_by",
     "protected",

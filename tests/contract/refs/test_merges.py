@@ -91,7 +91,9 @@ def test_what_was_done_on_a_branch_is_done_to_the_lake(lake: lv.Lake, kind: Form
 def test_only_what_is_new_is_merged_the_next_time(lake: lv.Lake) -> None:
     etl = lake.on("etl")
     put_in(etl, "rum", 3)
+    assert lake.refs()[0].merged is None
     assert lake.merge("etl").tables == {"stock": "physical"}
+    assert lake.refs()[0].merged == lake.refs()[0].version == 3
     nothing = lake.merge("etl")
     assert (nothing.version, nothing.tables) == (None, {})
     lake.run(lambda txn: txn.delete("stock", where="sku = 'rum'"))
