@@ -352,9 +352,17 @@ class Context:
 
     def refuse_foreign_root(self) -> None:
         """Refuse to write a lake that was copied or moved here (hazard 30)."""
-        if self.held is not None and self.held.head.root != self.root:
+        if self.held is None or self.held.head.root == self.root:
+            return
+        life = self.held.head.life
+        if life is not None:
             raise InvalidOperation(
-                f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "
-                "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
-                "new identity"
+                f"branch {life.name!r} was made when the lake was at {self.held.head.root}, and "
+                f"only reads at {self.root}: branch(..., at={life.name!r}) makes one that can be "
+                "written"
             )
+        raise InvalidOperation(
+            f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "
+            "copied or moved and is read-only here; `lakevilla doctor --adopt` gives it a "
+            "new identity"
+        )

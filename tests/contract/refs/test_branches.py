@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -457,6 +458,26 @@ def test_a_deletion_that_was_cut_short_is_finished(lake: lv.Lake) -> None:
     assert not [finding for finding in lake.doctor().findings if finding.kind == "ref_ended"]
     lake.branch("etl")
     assert stock(lake.on("etl")) == {"tea": 5}
+
+
+def test_a_branch_of_a_copied_lake_reads_and_is_merged(lake: lv.Lake, tmp_path: Path) -> None:
+    shop(lake)
+    lake.branch("etl")
+    lake.on("etl").run(put_in("jam", 2))
+    lake.close()
+    copied = str(tmp_path / "copied")
+    shutil.copytree(lake.root, copied)
+    with lv.connect(copied) as other:
+        other.doctor(adopt=True)
+        with pytest.raises(lv.InvalidOperation, match=r"only reads at .* at='etl'"):
+            other.on("etl").run(put_in("rum", 1))
+        other.branch("again", at="etl")
+        other.on("again").run(put_in("rum", 1))
+        assert stock(other.on("again")) == {"tea": 5, "jam": 2, "rum": 1}
+        other.merge("etl", delete=True)
+        other.merge("again", delete=True)
+        clean_up(other)
+        assert stock(other) == {"tea": 5, "jam": 2, "rum": 1}
 
 
 def test_large_branches_lie_in_leaves(lake: lv.Lake) -> None:
