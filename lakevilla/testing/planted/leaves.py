@@ -43,8 +43,8 @@ def leaf_not_rewritten() -> Iterator[None]:
     """What a commit changes in a leaf stays in the memory of whoever has changed it."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int) -> LeafPlan[Any] | None:
-        plan = original(self, made)
+    def planned(self: LeafMap[Any], made: int, life: str = "") -> LeafPlan[Any] | None:
+        plan = original(self, made, life)
         if plan is None or not self.refs:
             return plan
         return LeafPlan(self.refs, self._leaves, {})
@@ -58,8 +58,8 @@ def leaf_beside_its_place() -> Iterator[None]:
     """Only the last leaf that a commit changes is named by its HEAD."""
     original = LeafMap.planned
 
-    def planned(self: LeafMap[Any], made: int) -> LeafPlan[Any] | None:
-        plan = original(self, made)
+    def planned(self: LeafMap[Any], made: int, life: str = "") -> LeafPlan[Any] | None:
+        plan = original(self, made, life)
         if plan is None or len(plan.refs) != len(self.refs) or len(plan.bodies) < 2:
             return plan
         refs = list(plan.refs)
