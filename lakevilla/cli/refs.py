@@ -64,7 +64,6 @@ _COLUMNS = [
     "kind",
     "version",
     "base_version",
-    "merged",
     "created",
     "created_by",
     "protected",
