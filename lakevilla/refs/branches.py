@@ -10,6 +10,7 @@ from lakevilla.global_log.head import HEAD_KEY, BranchLife, Head, first_head, su
 from lakevilla.global_log.refs import BaseRef, RefEntry
 from lakevilla.global_log.repo import load_head, replace_head
 from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import is_closed
 from lakevilla.store.base import ABSENT, Stored, Unknown
 from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, put, sleep
@@ -67,4 +68,4 @@ def was_made(entry: RefEntry) -> Program[bool]:
     Asked when the lake's HEAD has no such entry: only who saw it there closes a branch.
     """
     held = yield from at_home(entry.life, load_head())
-    return held is not None and held.head.life is not None and bool(held.head.life.closed)
+    return held is not None and is_closed(held)

@@ -7,11 +7,10 @@ the lake is, where no vacuum that HEAD tells of may delete its files, and all of
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from fnmatch import fnmatchcase
 
 import msgspec
 
-from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -26,6 +25,7 @@ from lakevilla.global_log.refs import RefKind
 from lakevilla.global_log.repo import fetch_leaves, load_tables, rules_table
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
+from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View
 from lakevilla.store.base import Missing, ObjectInfo
@@ -104,21 +104,8 @@ def fitting(
     """The locations of the tables that one of the patterns fits; as ``chosen``."""
     yield from fetch_leaves(tables, tables.missing())
     yield from fetch_leaves(names, names.missing())
-    called: dict[str, set[str]] = {}
-    for name, location in names.items():
-        called.setdefault(location, set()).add(name)
     live = [location for location, state in tables.items() if not state.dropped]
-    found: set[str] = set()
-    for pattern in patterns:
-        new = {
-            location
-            for location in live
-            if any(fnmatchcase(n, pattern) for n in {location, *called.get(location, ())})
-        }
-        if not new:
-            raise InvalidOperation(f"{argument}: no table of the lake is called like {pattern!r}")
-        found |= new
-    return found
+    return that_fit(called_by(live, names), patterns, argument)
 
 
 def _kept_state(

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Protocol
 
 from lakevilla.errors import (
-    InvalidOperation,
     LakeVillaError,
     RefNotFound,
     StoreError,
@@ -26,6 +24,7 @@ from lakevilla.lake.context import Context, Event
 from lakevilla.lake.past import past_at, view_at
 from lakevilla.lake.refs.branch_head import frozen_now, open_branch
 from lakevilla.lake.refs.frozen import frozen_view
+from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.effects import Program, parallel
@@ -302,16 +301,6 @@ def _view_or_none(context: Context, head: Head, location: str) -> Program[View |
         return None
 
 
-def _joined(commits: Iterable[CommitSummary]) -> set[str]:
-    """Tables that entered, and were not made: their log was there before."""
-    return {
-        location
-        for commit in commits
-        for location, touch in commit.tables.items()
-        if touch.entered is not None and touch.left is None and touch.published >= 0
-    }
-
-
 def chosen_places(
     head: Head, locations: Iterable[str], patterns: Sequence[str] | None
 ) -> Program[list[str]]:
@@ -322,20 +311,9 @@ def chosen_places(
     if patterns is None:
         return list(locations)
     yield from load_all(head)
-    called: dict[str, set[str]] = {}
-    for name, location in head.names.items():
-        called.setdefault(location, set()).add(name)
-    everywhere = {location: {location, *called.get(location, ())} for location in head.tables}
-    for location in locations:
-        everywhere.setdefault(location, {location})
-    fitting: set[str] = set()
-    for pattern in patterns:
-        found = {
-            location
-            for location, names in everywhere.items()
-            if any(fnmatchcase(name, pattern) for name in names)
-        }
-        if not found:
-            raise InvalidOperation(f"tables: no table of the lake is called like {pattern!r}")
-        fitting |= found
-    return [location for location in locations if location in fitting]
+    wanted = list(locations)
+    called = called_by(head.tables, head.names)
+    for location in wanted:
+        called.setdefault(location, {location})
+    fitting = that_fit(called, patterns)
+    return [location for location in wanted if location in fitting]

@@ -44,9 +44,10 @@ def garbage(
     commits = listed.commits
     if kept is None:  # another gc is at work: whose they are is for that one to tell
         kept, commits = head.commits, []
+    lives = yield from BranchLives.of(head)
     doomed: list[str] = []
     for location, files in listed.data.items():
-        doomed.extend((yield from _orphans(context, head, bases, location, files)))
+        doomed.extend((yield from _orphans(context, head, lives, bases, location, files)))
     doomed.extend((yield from _old_commits(head, bases, kept, commits)))
     sources = yield from _sources(context, head)
     # Where a pending commit can't be read, what it needs may be any of them.
@@ -83,6 +84,7 @@ def _old_bases(head: Head, listed: Iterable[str]) -> list[str]:
 def _orphans(
     context: Context,
     head: Head,
+    lives: BranchLives,
     bases: Sequence[Base],
     location: str,
     files: Collection[tuple[str, str]],
@@ -90,7 +92,6 @@ def _orphans(
     """Files of fenced transactions that no entry of the log, and nothing pending, names."""
     # A table may have come into HEAD, inside of this one's directory, since the files were listed.
     nested = nested_tables(location, (), head)
-    lives = yield from BranchLives.of(head)
     candidates = {
         path
         for path, txn in files
