@@ -19,7 +19,7 @@ from lakevilla.client.client import LakeClient
 from lakevilla.display import HtmlList
 from lakevilla.errors import InvalidOperation
 from lakevilla.global_log.refs import MAIN, RefEntry, RefKind
-from lakevilla.refs.change import all_refs, delete_ref, protect
+from lakevilla.refs.change import all_refs, delete_ref, protect, protect_main
 from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
@@ -267,8 +267,49 @@ class Refs(Generic[Frame]):
         RefNotFound
         """
         client = self._client.main("protect")
-        _check_ref("protect", name)
+        if name == MAIN:
+            raise InvalidOperation(
+                f"{MAIN!r} is the lake itself, which is never deleted: protect_main makes it take "
+                "only merges"
+            )
+        _check_text("protect", name)
         client.run_safely(protect(client.context, name, on=check_flag("on", on)))
+
+    def protect_main(self, on: bool = True) -> None:
+        """Let the lake itself take only merges and upkeep from now on, or everything again.
+
+        Transactions that write rows or definitions raise ``InvalidOperation``; one that is open
+        raises ``ConflictError`` when it commits. ``merge``, ``rollback``, ``revert``,
+        ``cherry_pick``, ``restore`` and ``txn.apply`` go on, and so do ``optimize``, ``vacuum``,
+        ``gc``, ``recover``, and what no branch does: ``register``, ``unregister``,
+        ``rename_table`` and ``guard``.
+
+        It binds LakeVilla's clients. What others commit to a table is taken in as ever: ``guard``
+        refuses them. A process that writes without ``Feature.I`` alone, and has opened its table
+        before, learns of it when it next looks at HEAD; ``guard`` binds that one too.
+
+        Parameters
+        ----------
+        on : bool
+
+        Examples
+        --------
+        >>> lake.protect_main()
+        >>> lake.is_main_protected()
+        True
+        >>> _ = lake.branch("night")
+        >>> _ = lake.on("night").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 2}]))
+        >>> lake.merge("night").tables
+        {'stock': 'physical'}
+        >>> lake.protect_main(on=False)
+        """
+        client = self._client.main("protect_main")
+        client.run_safely(protect_main(client.context, on=check_flag("on", on)))
+
+    def is_main_protected(self) -> bool:
+        """Whether the lake itself takes only merges and upkeep: see ``protect_main``."""
+        head = self._client.main("is_main_protected").head()
+        return head is not None and head.is_protected
 
 
 def _check_text(verb: str, name: object) -> None:

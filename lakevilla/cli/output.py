@@ -56,6 +56,7 @@ _FOR_COMMANDS = {
     'begin the transaction on the lake itself, which `lake.on("main")` gives, or with '
     "read_only=True": "leave out --on",
     '`lake.on("main")` is the lake itself': "leave out --on for the lake itself",
+    "`protect_main(on=False)` lifts that": "`lakevilla unprotect ROOT main` lifts that",
     "look at rows() of this error": "see the rows below",
     "leave it out by tables=": "name the other tables by --table",
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",

@@ -21,6 +21,7 @@ from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.refs import MAIN
 
 RefName = Annotated[str, typer.Argument(help="The ref, as `lakevilla refs` lists it.")]
 NewName = Annotated[str, typer.Argument(help="Its name: letters, digits and . _ - /.")]
@@ -133,8 +134,10 @@ def refs(
 ) -> None:
     """Show the refs of the lake: states that have a name and are kept."""
     with open_lake(root, option, profile) as lake:
-        found = lake.refs()
+        found, is_protected = lake.refs(), lake.is_main_protected()
     output = Output(as_json)
+    if is_protected:
+        output.aside(f"{MAIN} is protected: it takes only merges and upkeep")
     if not (found or as_json):
         output.line(
             "no refs yet: `lakevilla tag ROOT NAME` makes a tag, `lakevilla branch` a branch"
@@ -151,8 +154,13 @@ def protect(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Refuse to delete a ref from now on."""
+    """Refuse to delete a ref from now on; main: to write it but by merges."""
     with open_lake(root, option, profile) as lake:
+        if name == MAIN:
+            lake.protect_main()
+            text = f"{MAIN} is protected: it takes only merges and upkeep"
+            Output(as_json).value({"protected": name}, text)
+            return
         lake.protect(name)
     Output(as_json).value({"protected": name}, f"{name} is protected: it can't be deleted")
 
@@ -165,8 +173,12 @@ def unprotect(
     profile: Profile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a ref be deleted again."""
+    """Let a ref be deleted again; main: be written by everything."""
     with open_lake(root, option, profile) as lake:
+        if name == MAIN:
+            lake.protect_main(on=False)
+            Output(as_json).value({"unprotected": name}, f"{MAIN} takes all transactions")
+            return
         lake.protect(name, on=False)
     Output(as_json).value({"unprotected": name}, f"{name} can be deleted")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.global_log.refs import BaseRef, RefEntry, RefMap
+from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -129,6 +129,7 @@ class NameMap(LeafMap[str]):
 
 #: Shared by all lakes without any: what is empty is never cut into leaves.
 _NO_TABLES, _NO_NAMES, _NO_REFS = TableMap(), NameMap(), RefMap()
+_NO_POLICY = Policy()
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -189,7 +190,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     ``crowd`` and ``listed`` are hints (docs/design/0029-inbox.md): how many commits the last HEAD
     held that was made by a look at the inbox, and that HEAD's ``replacement``. Whoever has not
     looked there leaves both as they are.
-    ``life``: whose HEAD it is; None for the lake's own.
+    ``life``: whose HEAD it is; None for the lake's own. ``policy`` is of the lake's own alone.
     """
 
     FORMAT = FORMAT_WITH_REFS
@@ -219,11 +220,17 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     listed: int = 0
     refs: RefMap = _NO_REFS
     life: BranchLife | None = None
+    policy: Policy = _NO_POLICY
 
     @property
     def home(self) -> str:
         """The life that its leaves and commit objects are of."""
         return "" if self.life is None else self.life.id
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether it takes no transaction that writes directly."""
+        return self.policy.direct_writes == "refuse"
 
     def is_fenced(self, txn: str) -> bool:
         """Whether ``txn`` can never commit through HEAD (any more)."""
@@ -357,6 +364,11 @@ def with_refs(new: Head, refs: Mapping[str, RefEntry | None]) -> Head:
     return msgspec.structs.replace(
         new, format=max(new.format, FORMAT_WITH_REFS), refs=new.refs.updated(refs)
     )
+
+
+def with_policy(new: Head, policy: Policy) -> Head:
+    """A HEAD that is about to be stored, with another policy. Who knows of none is refused."""
+    return msgspec.structs.replace(new, format=max(new.format, FORMAT_WITH_REFS), policy=policy)
 
 
 def _with_lives(

@@ -69,6 +69,16 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.lives[-1] if self.lives else ""
 
 
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a lake lets its clients do.
+
+    ``direct_writes``: whether main takes more than what comes from states that are there, as by a
+    merge, and upkeep (docs/design/0030-refs.md).
+    """
+
+    direct_writes: Literal["allow", "refuse"] = "allow"
+
+
 class RefMap(LeafMap[RefEntry]):
     """The refs in HEAD, by name."""
 

@@ -28,7 +28,7 @@ from lakevilla.ids import Ids, started_at
 from lakevilla.inbox.proposal import Claim, Proposal, ProposedCommit, is_over
 from lakevilla.inbox.reliance import Asked, Reliance, relied, tells_all, why_touched
 from lakevilla.store.effects import Program
-from lakevilla.sublogs.operations import Transplant
+from lakevilla.sublogs.operations import Transplant, is_direct
 
 #: Commits in one replacement of HEAD, the leader's own among them.
 MOST_TOGETHER = 64
@@ -121,6 +121,8 @@ def fitting_commit(
         return error.message
     if any(isinstance(operation, Transplant) for operation in commit.operations):
         return "it brings back files, and only its owner looks whether they are kept"
+    if head.is_protected and any(map(is_direct, commit.operations)):
+        return "the lake is protected, and it writes directly"
     if not commit.tables or commit.tables.keys() != proposed.tables.keys():
         return "it does not claim the tables that it writes"
     for table, claim in proposed.tables.items():

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from lakevilla.errors import CorruptObject, InvalidOperation, StoreError
-from lakevilla.global_log.head import Head, successor, with_refs
-from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.head import Head, successor, with_policy, with_refs
+from lakevilla.global_log.refs import Policy, RefEntry
 from lakevilla.global_log.repo import load_head, load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import is_closed
@@ -18,6 +18,7 @@ from lakevilla.refs.create import find_ref, finish, replace
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
+from lakevilla.tables.registration import replace_until_stored
 from lakevilla.transaction.commit.together.merging import with_merged
 from lakevilla.transaction.state.values import Merging
 
@@ -97,6 +98,29 @@ def protect(context: Context, name: str, *, on: bool) -> Program[None]:
     yield from _change(
         context, name, first, lambda entry: msgspec.structs.replace(entry, protected=on)
     )
+
+
+def protect_main(context: Context, *, on: bool) -> Program[None]:
+    """Set whether the lake itself takes only merges and upkeep.
+
+    From the replacement of HEAD on that says so: who has a transaction open fails at its commit.
+    """
+    policy = Policy("refuse" if on else "allow")
+    held = yield from context.head()
+    if held is None and not on:
+        return
+    if held is None:
+        yield from context.make_head()
+
+    def change(head: Head) -> Program[Head | None]:
+        yield from ()
+        context.refuse_foreign_root()
+        if head.policy == policy:
+            return None
+        new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+        return with_policy(new, policy)
+
+    yield from replace_until_stored(context, change)
 
 
 def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:

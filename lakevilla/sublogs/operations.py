@@ -130,18 +130,26 @@ class Merge(msgspec.Struct, frozen=True, tag="merge", omit_defaults=True):
     added: Named = ()
 
 
-class Create(msgspec.Struct, frozen=True, tag="create"):
-    """Create a table; ``change`` is its first entry's metadata and protocol."""
+class Create(msgspec.Struct, frozen=True, tag="create", omit_defaults=True):
+    """Create a table; ``change`` is its first entry's metadata and protocol.
+
+    ``applied``: it is made because another state has it, as by a merge.
+    """
 
     table: str
     change: Change
+    applied: bool = False
 
 
-class Drop(msgspec.Struct, frozen=True, tag="drop"):
-    """Drop a table from the lake; its log stays until its data is deleted."""
+class Drop(msgspec.Struct, frozen=True, tag="drop", omit_defaults=True):
+    """Drop a table from the lake; its log stays until its data is deleted.
+
+    ``applied``: it goes because another state lacks it.
+    """
 
     table: str
     table_id: str
+    applied: bool = False
 
 
 class Rename(msgspec.Struct, frozen=True, tag="rename"):
@@ -279,6 +287,19 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     table: str
     where: Expr | None = None
     after: int = 0
+
+
+def is_direct(operation: Operation) -> bool:
+    """Whether it changes rows or definitions by itself: no other state has it so.
+
+    What no branch does (names, guards), and what moves rows, is upkeep.
+    """
+    match operation:
+        case Transplant() | Optimize() | Guard() | Rename():
+            return False
+        case Create(applied=applied) | Drop(applied=applied):
+            return not applied
+    return True
 
 
 def is_blind(operation: Operation) -> bool:

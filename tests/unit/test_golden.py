@@ -31,7 +31,7 @@ from lakevilla.global_log.head import (
     Touch,
 )
 from lakevilla.global_log.keys import KeyRecord
-from lakevilla.global_log.refs import BaseRef, RefEntry, RefMap
+from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap
 from lakevilla.global_log.repo import LakeFile
 from lakevilla.markers.marker import Marker
 from lakevilla.store.codec import FORMAT, decode, encode
@@ -238,6 +238,7 @@ IN_FORMAT_2: dict[str, msgspec.Struct] = {
                 )
             }
         ),
+        policy=Policy("refuse"),
     ),
     "base": Base(
         1,

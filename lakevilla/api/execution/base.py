@@ -44,6 +44,7 @@ from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.life import TERMINAL, Life
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs import save as saving
 from lakevilla.transaction.verbs.abort import abort
 from lakevilla.transaction.verbs.bind import bind_to_head, take_places, touch, touch_each
@@ -55,6 +56,8 @@ T = TypeVar("T")
 
 #: Verbs that need no place in a queue before the commit, if they are put off until then.
 _PUT_OFF = frozenset({"update", "delete", "merge", "upsert", "overwrite", "insert"})
+#: Verbs that a protected lake takes.
+_UPKEEP = frozenset({"optimize", "guard", "unguard"})
 
 
 class ExecutorBase(Generic[Frame]):
@@ -436,6 +439,8 @@ class ExecutorBase(Generic[Frame]):
         location = self.resolve(table)
         self.state.check_write(location, verb)
         self.client.ensure_safe_store()
+        if verb not in _UPKEEP:
+            self.run(refuse_direct(self.state, location, verb))
         if not (self.state.puts_off and verb in _PUT_OFF):
             access: Access = "append" if verb == "append" else "write"
             self.run(take_places(self.state, [location], access))

@@ -10,6 +10,7 @@ import msgspec
 
 from lakevilla.global_log import bases
 from lakevilla.global_log.repo import maps_of
+from lakevilla.inbox import fold
 from lakevilla.lake.refs import frozen, kept
 from lakevilla.lake.table_log import open_tail
 from lakevilla.maintenance import vacuum
@@ -17,6 +18,7 @@ from lakevilla.maintenance.gc import garbage
 from lakevilla.refs import change, states
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.transaction.validation import direct
 
 _OVER_HOURS: dict[str, Any] = {
     "keepers": 2,
@@ -154,4 +156,18 @@ def nameagain() -> Iterator[None]:
         return (yield from original(context, name, whichever, changed, **options))
 
     with instead(original, by_name):
+        yield
+
+
+@planted(for_histories=False)
+def protected_by_its_verbs_alone() -> Iterator[None]:
+    """Whoever has a transaction open when main is protected commits it all the same."""
+    with instead(direct.direct_write, lambda *_: None):
+        yield
+
+
+@planted(for_histories=False)
+def protection_unknown_to_who_takes_along() -> Iterator[None]:
+    """Whoever takes commits of others along does not look whether the lake takes them."""
+    with attribute(fold, "is_direct", lambda _: False):
         yield

@@ -34,6 +34,7 @@ from lakevilla.transaction.state.files import store_files
 from lakevilla.transaction.state.own_entry import found_in_log
 from lakevilla.transaction.state.parts import EntryTried
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.direct import direct_write
 from lakevilla.transaction.validation.validate import examine
 
 #: Entries of others met in a row before a commit gives up.
@@ -100,6 +101,10 @@ def _attempt(
         # Since then all go through HEAD, and nobody looks for entries that do not.
         reason = "it was guarded meanwhile, so that commits go through the lake's HEAD"
         raise txn.fail(conflict(txn, location, reason))
+    held = context.held  # as it is known: only a guard makes all look at HEAD
+    protected = None if held is None else direct_write(txn, held.head)
+    if protected is not None:
+        raise txn.fail(protected)
     with during("data" if txn.work.bodies else "decide", location):
         ready = yield from _prepared(txn, tail)
     if isinstance(ready, Behind):

@@ -35,6 +35,7 @@ from lakevilla.sublogs.operations import (
     ReadRecord,
     Rename,
     is_append,
+    is_direct,
     tables_read,
 )
 from lakevilla.sublogs.record import Access
@@ -43,6 +44,7 @@ from lakevilla.transaction.redo.deferred import NOT_PERFORMED, can_wait, is_put_
 from lakevilla.transaction.state.files import hold_file, keep_files, store_files
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.direct import refuse_direct
 from lakevilla.transaction.verbs.bind import join_head, take_places, touch
 from lakevilla.transaction.verbs.create_table import create_change
 from lakevilla.transaction.verbs.replaced_tables import conflict_if_replaced, read_again_if_replaced
@@ -246,13 +248,16 @@ def create(
     return (yield from execute(txn, Create(location, change), "create_table"))
 
 
-def drop(txn: TransactionState, location: str) -> Program[Done]:
-    """Take a table out of the lake: a tombstone in HEAD, nothing in its log."""
+def drop(txn: TransactionState, location: str, *, applied: bool = False) -> Program[Done]:
+    """Take a table out of the lake: a tombstone in HEAD, nothing in its log.
+
+    ``applied``: because another state lacks it.
+    """
     txn.check_write(location, "drop_table")
     yield from touch(txn, [location], probing=True, access="write")
     _check_there(txn, location, "drop_table")
     table_id = txn.work.tables[location].snapshot.table_id
-    return (yield from execute(txn, Drop(location, table_id), "drop_table"))
+    return (yield from execute(txn, Drop(location, table_id, applied), "drop_table"))
 
 
 def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[Done]:
@@ -279,6 +284,8 @@ def execute(txn: TransactionState, operation: Operation, verb: str) -> Program[D
     yield from touch(txn, [location], probing=location in reading, access=access)
     others = [table for table in reading if table != location]
     yield from touch(txn, others, probing=True, access="read")
+    if is_direct(operation):
+        yield from refuse_direct(txn, location, verb)  # bound by now, it knows HEAD
     working = txn.work.tables[location]
     if not isinstance(operation, Create | Drop):
         _check_there(txn, location, verb)
@@ -311,6 +318,7 @@ def _put_off(txn: TransactionState, operation: Operation, verb: str) -> Program[
     """
     reading = tables_read(operation)
     yield from touch(txn, [operation.table, *reading], probing=False)
+    yield from refuse_direct(txn, operation.table, verb)  # what can wait changes rows
     _check_there(txn, operation.table, verb)
     snapshot = txn.work.tables[operation.table].snapshot
     sources = {table: txn.work.tables[table].snapshot.layout for table in reading}

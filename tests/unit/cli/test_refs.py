@@ -59,6 +59,16 @@ def test_a_tag_is_made_listed_and_deleted(root: str) -> None:
     assert [(ref["name"], ref["protected"]) for ref in run("refs", root)] == [("closing", True)]
 
 
+def test_main_is_protected_and_written_again(root: str) -> None:
+    assert run("protect", root, "main") == {"protected": "main"}
+    assert "main is protected" in invoke("refs", root).stderr
+    refused = invoke("sql", root, "DELETE FROM stock WHERE true", "--write", status=2)
+    assert "main is protected" in refused.stderr
+    assert "`lakevilla unprotect ROOT main` lifts that" in refused.stderr
+    assert run("unprotect", root, "main") == {"unprotected": "main"}
+    assert "protected" not in invoke("refs", root).stderr
+
+
 @pytest.mark.parametrize("name", ["tags", "branches", "checkout", "untag", "delete-ref"])
 def test_what_others_call_a_command_is_answered(root: str, name: str) -> None:
     assert f"there is no command {name}: " in invoke(name, root, "x", status=2).stderr

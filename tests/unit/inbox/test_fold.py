@@ -11,6 +11,7 @@ import pytest
 
 from lakevilla.global_log.commits import seal
 from lakevilla.global_log.head import Head, Reservation, TableState, commits_after
+from lakevilla.global_log.refs import Policy
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.inbox import fold
 from lakevilla.inbox.fold import MOST_PENDING, MOST_PENDING_ALONE, fitting_commit, take_along
@@ -140,6 +141,7 @@ def brings_back(commit: Any) -> Any:
         (same, of_part(created=True), "more than rows"),
         (same, of_part(dropped=True), "more than rows"),
         (same, lambda one: sealed(one, brings_back), "brings back files"),
+        (lambda head: replace(head, policy=Policy("refuse")), same, "protected"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], digest="0" * 32),)),
          "does not hold the bytes"),
         (same, lambda one: replace(one, commits=(replace(one.commits[0], tables={}),)),

@@ -48,6 +48,7 @@ from lakevilla.transaction.queue.reservation import remaining, reserved_ahead
 from lakevilla.transaction.redo.rebase import Examination
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.direct import direct_write
 from lakevilla.transaction.validation.kept import unkept
 from lakevilla.transaction.validation.merged import changed_branch
 from lakevilla.transaction.validation.validate import examine
@@ -113,6 +114,9 @@ def fit(base: HeldHead, head: Head, candidate: Candidate) -> Program[Fits | Answ
     if not set(reserved_ahead(txn, head)) <= _written_of(txn, candidate.let_pass):
         return Declined(base)
     found = yield from examine(txn, head)
+    if found.conflict is None:
+        # In the very HEAD that is replaced: nobody writes directly once it is protected.
+        found.conflict = direct_write(txn, head)
     if found.conflict is None:
         # Before anything is done anew: what another has merged of it would look like a conflict.
         found.conflict = yield from changed_branch(txn, head)

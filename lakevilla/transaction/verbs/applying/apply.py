@@ -154,7 +154,7 @@ def roll_back(
             is_there = state is not None and not state.dropped
             if view is None:
                 if is_there and location in places.made:
-                    yield from drop(txn, location)
+                    yield from drop(txn, location, applied=True)
                     outcomes[location] = "dropped"
                 elif is_there:
                     outcomes[location] = "kept"
@@ -393,7 +393,7 @@ def _made_or_dropped(
         if request.on_conflict == "ours":
             return "kept"
         raise _conflict(request, "it is to be dropped, and was changed by others")
-    yield from drop(txn, location)
+    yield from drop(txn, location, applied=True)
     return "dropped"
 
 
@@ -405,7 +405,7 @@ def _create(txn: TransactionState, request: _Request, made: TableSnapshot) -> Pr
         change = yield from copied_change(txn, location, made)
     except TableExists as error:
         raise _conflict(request, f"it is to be created: {error.message}") from error
-    yield from execute(txn, Create(location, change), "apply")
+    yield from execute(txn, Create(location, change, applied=True), "apply")
     files = yield from made.files()
     defined = Defined(dict(made.metadata), dict(made.protocol))
     adds = tuple(data_files(files))

@@ -1,0 +1,192 @@
+"""A protected lake takes merges and upkeep, and refuses by name what writes it directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.support.places import Place
+
+
+@pytest.fixture
+def lake(local_place: Place) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        lake.create_table("orders", [{"id": 1}])
+        lake.protect_main()
+        yield lake
+
+
+def put_in(lake: lv.Lake, sku: str, **options: Any) -> None:
+    lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": 1}]), **options)
+
+
+def in_stock(lake: lv.Lake) -> list[str]:
+    return sorted(lake.read("stock")["sku"].to_pylist())
+
+
+#: All that changes rows or definitions, as a transaction does it.
+DIRECT: dict[str, Callable[[Any], object]] = {
+    "append": lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]),
+    "overwrite": lambda txn: txn.overwrite("stock", [{"sku": "jam", "qty": 1}]),
+    "update": lambda txn: txn.update("stock", {"qty": "1"}, where="true"),
+    "delete": lambda txn: txn.delete("stock", where="true"),
+    "upsert": lambda txn: txn.upsert("stock", [{"sku": "jam", "qty": 1}], keys="sku"),
+    "merge": lambda txn: (
+        txn.merge("stock", [{"sku": "jam", "qty": 1}], on="target.sku = source.sku")
+        .when_not_matched_insert_all()
+        .execute()
+    ),
+    "insert": lambda txn: txn.sql("INSERT INTO stock SELECT * FROM stock"),
+    "alter": lambda txn: txn.alter("stock", add_columns={"note": "string"}),
+    "create_table": lambda txn: txn.create_table("new", [{"id": 1}]),
+    "drop_table": lambda txn: txn.drop_table("orders"),
+}
+
+
+@pytest.mark.parametrize("verb", DIRECT)
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
+def test_what_writes_directly_is_refused_where_it_is_called(
+    lake: lv.Lake, verb: str, features: lv.Feature
+) -> None:
+    with (
+        lake.transaction(features) as txn,
+        pytest.raises(lv.InvalidOperation, match=f"^{verb} .*: main is protected.*merge"),
+    ):
+        DIRECT[verb](txn)
+    assert in_stock(lake) == ["tea"]
+    assert list(lake) == ["orders", "stock"]
+    assert lake.history(1)[0].version == 2
+
+
+def test_it_is_written_by_merges_and_by_states_that_are_there(lake: lv.Lake) -> None:
+    lake.branch("etl")
+    etl = lake.on("etl")
+    put_in(etl, "jam")
+    etl.create_table("report", [{"id": 1}])
+    etl.drop_table("orders")
+    checks = [lambda txn: txn.read("stock").num_rows == 2]
+    done = lake.merge("etl", checks=checks)
+    assert set(done.tables) == {"stock", "report", "orders"}
+    assert list(lake) == ["report", "stock"]
+    assert in_stock(lake) == ["jam", "tea"]
+    put_in(etl, "rum")
+    merged = lake.merge("etl").version
+    assert merged is not None
+    lake.revert(merged)
+    lake.cherry_pick(merged)
+    assert in_stock(lake) == ["jam", "rum", "tea"]
+    lake.rollback(merged - 1)
+    lake.table("stock").restore(0)
+    assert in_stock(lake) == ["tea"]
+    with lake.audited(checks=checks) as night:
+        put_in(night, "ale")
+    assert in_stock(lake) == ["ale", "tea"]
+
+
+def test_a_check_that_writes_is_refused(lake: lv.Lake) -> None:
+    lake.branch("etl")
+    put_in(lake.on("etl"), "jam")
+
+    def mends(txn: Any) -> None:
+        txn.delete("stock", where="sku = 'jam'")
+
+    with pytest.raises(lv.InvalidOperation, match="main is protected"):
+        lake.merge("etl", checks=[mends])
+    assert in_stock(lake) == ["tea"]
+
+
+def test_upkeep_goes_on(lake: lv.Lake) -> None:
+    lake.protect_main(on=False)
+    put_in(lake, "jam")
+    lake.protect_main()
+    stock = lake.table("stock")
+    stock.optimize()
+    lake.guard("stock")
+    lake.unguard("stock")
+    stock.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    lake.rename_table("orders", "sold")
+    lake.gc()
+    lake.recover()
+    assert in_stock(lake) == ["jam", "tea"]
+    assert list(lake) == ["sold", "stock"]
+
+
+def test_what_others_commit_is_taken_in(lake: lv.Lake) -> None:
+    rows = pa.Table.from_pylist([{"sku": "oil", "qty": 1}])
+    deltalake.write_deltalake(f"{lake.root}/stock", rows, mode="append")
+    assert in_stock(lake) == ["oil", "tea"]
+    lake.branch("etl")
+    put_in(lake.on("etl"), "jam")
+    lake.merge("etl")
+    assert in_stock(lake) == ["jam", "oil", "tea"]
+    assert "foreign" in [entry.kind for entry in lake.history()]
+
+
+def test_who_has_written_when_it_is_protected_fails_at_the_commit(
+    lake: lv.Lake, local_place: Place
+) -> None:
+    lake.protect_main(on=False)
+    with local_place.connect() as other:
+        txn = other.transaction()
+        txn.append("stock", [{"sku": "jam", "qty": 1}])
+        lake.protect_main()
+        with pytest.raises(lv.ConflictError, match=r"main was protected meanwhile.*on a branch"):
+            txn.commit()
+        assert in_stock(other) == ["tea"]
+
+
+@pytest.mark.parametrize("features", [lv.Feature.R | lv.Feature.I, lv.Feature.NONE])
+def test_who_knows_it_as_protected_writes_once_that_is_lifted(
+    lake: lv.Lake, local_place: Place, features: lv.Feature
+) -> None:
+    with local_place.connect() as other:
+        with other.transaction() as txn, pytest.raises(lv.InvalidOperation):
+            txn.append("stock", [{"sku": "jam", "qty": 1}])
+        lake.protect_main(on=False)
+        put_in(other, "jam", features=features)
+        assert in_stock(lake) == ["jam", "tea"]
+
+
+def test_a_saved_transaction_is_held_against_it_too(lake: lv.Lake, local_place: Place) -> None:
+    lake.protect_main(on=False)
+    with local_place.connect() as other:
+        txn = other.transaction()
+        txn.append("stock", [{"sku": "jam", "qty": 1}])
+        txn.save()
+        lake.protect_main()
+        with pytest.raises(lv.ConflictError, match="main was protected"), lake.resume(txn.id):
+            pass
+    assert in_stock(lake) == ["tea"]
+
+
+def test_it_is_the_lakes_alone_and_asked_of_it(lake: lv.Lake, local_place: Place) -> None:
+    assert lake.is_main_protected()
+    lake.branch("etl")
+    put_in(lake.on("etl"), "jam")  # a branch is written as ever
+    with pytest.raises(lv.InvalidOperation, match="protect_main: this is branch 'etl'"):
+        lake.on("etl").protect_main()
+    with pytest.raises(lv.InvalidOperation, match="protect_main makes it take only merges"):
+        lake.protect("main")
+    lake.protect_main()
+    lake.protect_main(on=False)
+    with local_place.connect() as other:
+        assert not other.is_main_protected()
+
+
+def test_a_lake_that_nobody_has_written_yet_can_be_protected(tmp_path: Any) -> None:
+    with lv.connect(tmp_path) as lake:
+        lake.protect_main(on=False)
+        assert not lake.is_main_protected()
+        lake.protect_main()
+        with pytest.raises(lv.InvalidOperation, match="create_table stock: main is protected"):
+            lake.create_table("stock", [{"sku": "tea"}])
+        lake.branch("etl")
+        lake.on("etl").create_table("stock", [{"sku": "tea"}])
+        lake.merge("etl")
+        assert lake.read("stock").num_rows == 1

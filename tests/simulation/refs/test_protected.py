@@ -1,0 +1,181 @@
+"""Main is protected while others write: no HEAD from then on takes what they write directly.
+
+The rules of docs/design/0030-refs.md that are left out are planted bugs that one of these finds.
+"""
+
+import os
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.commits import commit_key, read_commit
+from lakevilla.global_log.head import HEAD_KEY, Head
+from lakevilla.inbox.proposal import INBOX_PREFIX
+from lakevilla.refs.change import protect_main
+from lakevilla.store.codec import decode
+from lakevilla.store.effects import Put
+from lakevilla.sublogs.operations import is_direct
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.histories.plan import small_limits
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla.transaction.verbs.optimize import optimize
+from lakevilla.transaction.verbs.read_write import append
+from tests.support.simulated.branches import appends, makes
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+
+SCHEDULES = 300 if "LAKEVILLA_SOAK" in os.environ else 25
+
+
+def answered(work):
+    """A client that is told "done", or the kind of the error."""
+
+    def program(client):
+        try:
+            yield from work(client)
+        except LakeVillaError as error:
+            return error.kind
+        return "done"
+
+    return program
+
+
+@answered
+def writes(client):
+    txn = begin(client)
+    yield from add_to(txn, "a", 1)
+    yield from commit(txn)
+
+
+@answered
+def merges(client):
+    txn = begin(client)
+    yield from merge_branch(txn, "etl", keys={})
+    yield from commit(txn)
+
+
+def protects(client):
+    return answered(lambda client: protect_main(context_of(client), on=True))(client)
+
+
+def lifts(client):
+    return answered(lambda client: protect_main(context_of(client), on=False))(client)
+
+
+@answered
+def optimizes(client):
+    txn = begin(client)
+    assert (yield from optimize(txn, "b")) is not None
+    yield from commit(txn)
+
+
+def adds(client, table, rows):
+    txn = begin(client)
+    yield from append(txn, table, rows.to_reader())
+    yield from commit(txn)
+
+
+def a_branch(faults=None, schedule=None):
+    simulation = lake(faults, schedule)
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, appends(7), "first") == "committed"
+    return simulation
+
+
+def direct_writes(simulation):
+    """How many commits were taken into a HEAD that was protected when it was replaced."""
+    heads = [
+        decode(HEAD_KEY, mutation.after.body, Head)
+        for mutation in simulation.store.journal
+        if mutation.key == HEAD_KEY and mutation.after is not None
+    ]
+    found = 0
+    for before, after in pairwise(heads):
+        new = [one for one in after.commits if one.sequence > before.sequence and one.hash]
+        for summary in new if before.is_protected else []:
+            key = commit_key(summary.txn, summary.hash)
+            operations = read_commit(key, simulation.store.objects[key].body).operations
+            found += any(map(is_direct, operations))
+    return found
+
+
+def nothing_slips_in(simulation):
+    results = {client.name: client.result for client in simulation.clients}
+    assert set(results.values()) <= {"done", "conflict", "invalid_operation", None}, results
+    assert direct_writes(simulation) == 0
+    # From now on it is refused by name, and a merge goes on.
+    assert alone(simulation, protects, "last") == "done"
+    assert alone(simulation, writes, "late") == "invalid_operation"
+    assert alone(simulation, merges, "merger") == "done"
+    assert alone(simulation, lifts, "lifter") == "done"
+    assert alone(simulation, writes, "later") == "done"
+
+
+def beside(*others):
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("protector", protects)
+        for number, other in enumerate(others):
+            simulation.add(f"other {number}", other)
+        return simulation
+
+    return build
+
+
+@pytest.mark.parametrize("other", [writes, merges, lifts])
+def test_nobody_writes_directly_once_it_is_protected(other):
+    assert interleavings(beside(other, writes), nothing_slips_in, limit=SCHEDULES) == SCHEDULES
+
+
+@contextmanager
+def crowded():
+    with small_limits(False, crowded=True):
+        yield
+
+
+def test_in_a_crowd_nobody_writes_directly_either():
+    with crowded():
+        assert interleavings(beside(writes, writes), nothing_slips_in, limit=SCHEDULES) == SCHEDULES
+
+
+def test_upkeep_does_not_take_along_what_writes_directly():
+    """It was proposed before main was protected, and is not answered yet."""
+    simulation = a_branch()
+    rows = pa.Table.from_pylist([{"id": 9, "balance": 1, "items": ""}])
+    alone(simulation, answered(lambda client: adds(client, "b", rows)), "filler")
+    with crowded():
+        writer = Process(simulation, writes, "writer").until(INBOX_PREFIX, Put)
+        writer.step()
+        assert alone(simulation, protects, "protector") == "done"
+        assert alone(simulation, optimizes, "keeper") == "done"
+        assert writer.finish() == "conflict"
+    nothing_slips_in(simulation)
+
+
+def test_it_is_protected_or_not_wherever_its_client_dies():
+    def build(faults, schedule):
+        simulation = a_branch(faults, schedule)
+        simulation.add("owner", protects, restart=protects)
+        simulation.add("other", writes)
+        return simulation
+
+    assert crash_everywhere(build, nothing_slips_in, "owner") > 5
+
+
+#: The planted bugs of protection, and what finds each.
+RULES = {
+    "protected_by_its_verbs_alone": lambda: test_nobody_writes_directly_once_it_is_protected(
+        writes
+    ),
+    "protection_unknown_to_who_takes_along": test_upkeep_does_not_take_along_what_writes_directly,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()
