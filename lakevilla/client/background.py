@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from lakevilla.forked import lock
 from lakevilla.store.effects import Program
 from lakevilla.store.runner import Runner
 
@@ -21,7 +21,7 @@ class Background:
         self._runner = runner
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def soon(self, program: Callable[[], Program[object]], then: Callable[[], None]) -> None:
         """Run a program, and ``then``; what fails is logged and left to the next client."""

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar, assert_never
 
 from lakevilla.errors import StoreError, UnsafeStore
+from lakevilla.forked import lock
 from lakevilla.ids import Ids
 from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
@@ -75,7 +75,7 @@ class RequestCounter:
     """Counts requests of all threads; ``counting`` tells what a block of code cost."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._counts = Requests()
 
     def add(self, verb: Literal["get", "put", "head", "list", "delete"]) -> None:

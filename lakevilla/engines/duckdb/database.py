@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterable, Iterator
 
@@ -16,6 +15,7 @@ from lakevilla.engines.base import DataAccess
 from lakevilla.engines.duckdb import late as duckdb
 from lakevilla.engines.duckdb.failures import Tap, translated
 from lakevilla.engines.duckdb.file_system import StoreFileSystem
+from lakevilla.forked import lock, not_closed_in_child
 from lakevilla.settings import Settings
 
 #: Rows of a batch that goes through Python.
@@ -34,15 +34,14 @@ class Database:
         self._data = data
         self._settings = settings
         self._threads = threads
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._owner = -1
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._directory: str | None = None
-        self._inherited: list[duckdb.DuckDBPyConnection] = []
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A fresh connection to the database."""
-        return self._open().cursor()
+        return not_closed_in_child(self._open().cursor())
 
     @property
     def is_local(self) -> bool:
@@ -64,17 +63,11 @@ class Database:
         return _connect(self._settings, self.directory, self._threads, files, True)
 
     def _open(self) -> duckdb.DuckDBPyConnection:
-        connection = self._connection
-        if connection is not None and self._owner == os.getpid():
-            return connection
-        if self._owner != os.getpid() and connection is not None:
-            # A forked child has the parent's database without its threads:
-            # closing it would wait for them for ever, so it is kept, unused.
-            # Safe because a child starts with one thread.
-            self._inherited.append(connection)
-            self._connection, self._lock = None, threading.Lock()
+        if self._owner == os.getpid() and self._connection is not None:
+            return self._connection
         with self._lock:
-            if self._connection is None:
+            # A forked child has the parent's database without its threads.
+            if self._connection is None or self._owner != os.getpid():
                 directory = tempfile.mkdtemp(prefix="lakevilla-")
                 weakref.finalize(self, _remove, directory, os.getpid())
                 self._directory = directory
@@ -93,28 +86,30 @@ class Database:
                     connection.execute(
                         "SET disabled_optimizers = 'join_order,build_side_probe_side'"
                     )
-                # The owner first: a thread that sees the connection and not its
-                # owner would take it for one that it inherited by a fork.
-                self._owner = os.getpid()
+                # The owner last: until then the connection may be that of a parent.
                 self._connection = connection
+                self._owner = os.getpid()
             return self._connection
 
 
 def _connect(
     settings: Settings, directory: str, threads: int | None, files: StoreFileSystem, keeps: bool
 ) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "memory_limit": f"{settings.memory_limit_bytes}B",
-            "temp_directory": directory,
-            "preserve_insertion_order": False,
-            "python_enable_replacements": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "enable_external_file_cache": keeps,
-            **({} if threads is None else {"threads": threads}),
-        },
+    # Closing it in a forked child would wait for its threads, which are the parent's.
+    connection = not_closed_in_child(
+        duckdb.connect(
+            ":memory:",
+            config={
+                "memory_limit": f"{settings.memory_limit_bytes}B",
+                "temp_directory": directory,
+                "preserve_insertion_order": False,
+                "python_enable_replacements": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "enable_external_file_cache": keeps,
+                **({} if threads is None else {"threads": threads}),
+            },
+        )
     )
     with translated(None):
         connection.execute("SET GLOBAL TimeZone = 'UTC'")

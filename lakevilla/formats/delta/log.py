@@ -8,7 +8,6 @@ and one round of requests reads it.
 from __future__ import annotations
 
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
+from lakevilla.forked import lock
 from lakevilla.formats.base import Entry, Leftovers
 from lakevilla.formats.delta.actions import compaction_of, entry_of, parse_entry
 from lakevilla.formats.delta.checkpoint.reader import Checkpoint, open_checkpoint
@@ -40,7 +40,7 @@ class CheckpointCache:
 
     def __init__(self, capacity: int = 64) -> None:
         self._capacity = capacity
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._held: OrderedDict[tuple[object, ...], Checkpoint] = OrderedDict()
         self._versions: dict[str, int] = {}
 

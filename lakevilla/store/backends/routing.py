@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 from collections.abc import Callable
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.forked import lock
 from lakevilla.store.base import (
     Condition,
     Failure,
@@ -46,7 +46,7 @@ class LakeStore:
         self.root = root
         self.place = root.uri
         self._open_backend = open_backend
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._backends: dict[Location, Store] = {root.store: open_backend(root.store)}
         self._catalogs: Store | None = None
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import pickle
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,12 +74,58 @@ def test_a_forked_child_works_and_ends(tmp_path: Path) -> None:
     assert lake.scan("t").num_rows == 3
 
 
+def test_a_forked_child_may_collect_engines_that_its_parent_had_left(tmp_path: Path) -> None:
+    gc.disable()  # what the parent leaves is still there at the fork
+    try:
+        for number in range(2):
+            lake = Lake(str(tmp_path / str(number)))
+            lake.make("t", pa.table({"k": [1, 2, 3]}))
+            assert lake.scan("t").num_rows == 3
+            select = lake.engine.query(
+                "SELECT count(*) AS n FROM t", {"t": lake.input("t")}, {}, {}
+            )
+            assert lake.runner.run(select).to_pylist() == [{"n": 3}]
+            del lake, select
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # to close what threads of the parent work for would take for ever
+            gc.collect()
+            os._exit(0)
+    finally:
+        gc.enable()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path))
+    lake.make("t", pa.table({"k": [1, 2, 3]}))
+    locks = [lake.engine._database._lock, lake.engine._closed._lock, lake.runner.requests._lock]
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks[0], locks[1], locks[2]:
+            held.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        ended = 1
+        with contextlib.suppress(BaseException):
+            ended = int(lake.scan("t").num_rows != 3)
+        os._exit(ended)
+    done.set()
+    holder.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_temporary_directory_goes_with_the_engine(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     directory = lake.engine._database.directory
     assert os.path.isdir(directory)
     del lake
-    import gc
-
     gc.collect()
     assert not os.path.exists(directory)

@@ -9,7 +9,6 @@ that is not plainly one SELECT of tables has a database of its own, which is gon
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from lakevilla.engines.duckdb.reading.relation import Files
 from lakevilla.engines.duckdb.sqltext import quote_name
 from lakevilla.engines.sql.remembered import remembered
 from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.forked import lock, not_closed_in_child
 
 #: DuckDB keeps some kilobytes of each file that it has met, for as long as the database lives,
 #: and files that tables had once are not met again.
@@ -49,9 +49,8 @@ class ClosedDatabases:
     def __init__(self, database: Database, files: GivenFiles) -> None:
         self._database = database
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._kept: _Kept | None = None
-        self._inherited: list[_Kept] = []
         #: See ``names_within``. What it says depends on the text alone.
         self.names_within = remembered(self._names_within)
 
@@ -81,12 +80,8 @@ class ClosedDatabases:
             if self._files.made - kept.made <= _MOST_NAMES:
                 return kept
             self._forget(kept)  # statements that run in it end there
-        elif kept is not None:
-            # Of the parent, in a forked child: as in ``Database``, it is kept and not used.
-            self._inherited.append(kept)
-            self._kept, self._lock = None, threading.Lock()
         with self._lock:
-            if self._kept is None:
+            if self._kept is None or self._kept.owner != os.getpid():
                 self._kept = _Kept(self._connect(), self._files.made)
             return self._kept
 
@@ -135,7 +130,7 @@ class _Kept:
                 self._idle.append(session)
 
     def _another(self) -> Session:
-        session = Session(self.connection.cursor())
+        session = Session(not_closed_in_child(self.connection.cursor()))
         # Names of two parts are views there. Other connections can name them, and see
         # nothing by them: they are views of temporary ones.
         own = quote_name(f"__lakevilla_{next(self._numbers)}")

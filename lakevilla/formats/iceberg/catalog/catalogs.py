@@ -12,6 +12,7 @@ from pyiceberg.exceptions import NotInstalledError
 from requests.adapters import HTTPAdapter
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.forked import lock
 
 #: What is wrong with the properties, whenever they are tried.
 _MISTAKES = (ValueError, TypeError, KeyError, ImportError, AttributeError, NotInstalledError)
@@ -34,7 +35,7 @@ class Catalogs:
         self._given = dict(given)
         self._timeout = timeout_seconds
         self._made: dict[str, Future[Catalog]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def __getitem__(self, name: str) -> Catalog:
         """Raises ``InvalidOperation`` for one that is not known, or can never be made.

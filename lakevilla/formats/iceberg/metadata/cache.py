@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from lakevilla.forked import lock
 
 T = TypeVar("T")
 
@@ -14,7 +15,7 @@ class Cache(Generic[T]):
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._held: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self._bytes = 0
 

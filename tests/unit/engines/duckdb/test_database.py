@@ -49,4 +49,3 @@ def test_a_thread_that_comes_while_the_database_is_made_waits_for_it(
     ask()
     other.join()
     assert seen == [[(42,)], [(42,)]]
-    assert database._inherited == []
