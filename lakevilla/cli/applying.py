@@ -107,6 +107,13 @@ def merge(
         bool,
         typer.Option("--fast-forward-only", help="Refuse tables that the lake has changed since."),
     ] = False,
+    isolation: Annotated[
+        Literal["snapshot", "serializable"],
+        typer.Option(
+            "--isolation",
+            help="serializable: refuse it where the lake has changed what was read on the branch.",
+        ),
+    ] = "snapshot",
     check: Annotated[
         list[str] | None,
         typer.Option(
@@ -128,6 +135,7 @@ def merge(
             keys=_keys(key),
             on_conflict=on_conflict,
             fast_forward_only=fast_forward_only,
+            isolation=isolation,
             checks=check or (),
             delete=delete,
         )

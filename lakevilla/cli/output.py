@@ -59,6 +59,7 @@ _FOR_COMMANDS = {
     "`protect_main(on=False)` lifts that": "`lakevilla unprotect ROOT main` lifts that",
     "look at rows() of this error": "see the rows below",
     "leave it out by tables=": "name the other tables by --table",
+    "isolation='snapshot'": "--isolation snapshot",
     "on_conflict='ours' or 'theirs'": "--on-conflict ours or theirs",
     "on_conflict='ours'": "--on-conflict ours",
 }

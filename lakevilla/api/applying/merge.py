@@ -27,6 +27,7 @@ from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
 __all__ = ["Merges"]
 
 Keep = Literal["failed", "always", "never"]
+MergeIsolation = Literal["snapshot", "serializable"]
 
 
 class Merges(Generic[Frame]):
@@ -46,6 +47,7 @@ class Merges(Generic[Frame]):
         keys: Mapping[str, str | Sequence[str]] | None = None,
         on_conflict: Literal["error", "ours", "theirs"] = "error",
         fast_forward_only: bool = False,
+        isolation: Literal["snapshot", "serializable"] = "snapshot",
         checks: Sequence[Check] = (),
         delete: bool = False,
         metadata: Mapping[str, str] | None = None,
@@ -70,6 +72,11 @@ class Merges(Generic[Frame]):
             it is on the branch. Of a table in ``keys`` only the rows in conflict.
         fast_forward_only : bool
             Refuse tables that were changed on the lake since.
+        isolation : {"snapshot", "serializable"}
+            ``"snapshot"`` compares what was written. ``"serializable"`` also what transactions on
+            the branch have read: if others have changed it on the lake since the branch was made,
+            the merge is refused. Not together with ``tables`` and ``on_conflict``, which leave out
+            what these transactions may have seen.
         checks : sequence of callable or str, optional
             What must hold of the merged tables: functions of the transaction (False, or an
             exception, fails), and SELECTs of one boolean. Whoever changes meanwhile what they have
@@ -82,7 +89,8 @@ class Merges(Generic[Frame]):
         Raises
         ------
         MergeConflict
-            Both sides have changed the same. Nothing was merged.
+            Both sides have changed the same, or, with ``isolation="serializable"``, the lake has
+            changed what was read on the branch. Nothing was merged.
         AuditFailed
             A check failed. Nothing was merged.
         RefNotFound
@@ -105,6 +113,7 @@ class Merges(Generic[Frame]):
         _check_name(branch)
         check_choice("on_conflict", on_conflict, *get_args(OnConflict))
         patterns = check_patterns("tables", tables)
+        _check_isolation(isolation, patterns, on_conflict)
         asked = checked(checks)
         delete, fast = (
             check_flag("delete", delete),
@@ -127,6 +136,7 @@ class Merges(Generic[Frame]):
                     keys=keys_by_location(executor, keys),
                     on_conflict=on_conflict,
                     fast_forward_only=fast,
+                    serializable=isolation == "serializable",
                 )
                 return outcomes
 
@@ -169,7 +179,7 @@ class Merges(Generic[Frame]):
         keep : {"failed", "always", "never"}
             Whether the branch stays.
         **merge_options
-            As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``metadata``.
+            As for ``merge``: ``tables``, ``keys``, ``on_conflict``, ``isolation``, ``metadata``.
 
         Raises
         ------
@@ -232,6 +242,16 @@ class Merges(Generic[Frame]):
                 f"branch {name!r} is protected, so it can't be deleted: protect({name!r}, "
                 "on=False) lifts that, or merge it without delete"
             )
+
+
+def _check_isolation(isolation: object, tables: object, on_conflict: str) -> None:
+    check_choice("isolation", isolation, *get_args(MergeIsolation))
+    given = "tables" if tables is not None else "on_conflict" if on_conflict != "error" else ""
+    if isolation == "serializable" and given:
+        raise InvalidOperation(
+            f"isolation='serializable' goes with no {given}: what is left out may be what "
+            "transactions on the branch have read"
+        )
 
 
 def _check_name(branch: object) -> None:

@@ -19,6 +19,7 @@ from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
 from lakevilla.transaction.validation import merged
+from lakevilla.transaction.verbs.applying import observed
 
 
 @planted(for_histories=False)
@@ -177,4 +178,11 @@ def syncback() -> Iterator[None]:
         return None
 
     with instead(merged.changed_branch, changed_branch):
+        yield
+
+
+@planted(for_histories=False)
+def branch_reads_held_once() -> Iterator[None]:
+    """What was read on a branch is held against the lake when it is merged, and not at the end."""
+    with attribute(observed, "observe", lambda *_: None):
         yield

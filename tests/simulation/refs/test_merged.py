@@ -5,33 +5,37 @@ Rules of docs/design/0031-branches.md that are left out are planted bugs that on
 
 import os
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from lakevilla.errors import LakeVillaError
 from lakevilla.expressions.parse import parse_predicate
+from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.refs.change import protect
+from lakevilla.store.codec import decode
 from lakevilla.sublogs.operations import Delete
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
-from lakevilla.transaction.verbs.read_write import execute, scan
-from tests.support.simulated.branches import appends, ends, makes, shows
-from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+from lakevilla.transaction.verbs.read_write import append, execute, scan
+from tests.support.simulated.branches import appends, ends, makes, on_branch, shows
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake, read
+from tests.support.simulated.memory_lake import rows_of
 
 DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 20
 LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
 
 
-def merges(client, name="etl"):
+def merges(client, name="etl", *, serializable=False):
     """A client that merges: "merged", or the kind of the error."""
     txn = begin(client)
     try:
-        yield from merge_branch(txn, name, keys={})
+        yield from merge_branch(txn, name, keys={}, serializable=serializable)
         yield from commit(txn)
     except LakeVillaError as error:
         return error.kind
@@ -42,6 +46,14 @@ def updates(client):
     """A commit to the lake that rewrites the table's file."""
     txn = begin(client)
     yield from add_to(txn, "a", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def changes_b(client):
+    """A commit to the lake that changes the other table."""
+    txn = begin(client)
+    yield from add_to(txn, "b", 10)
     yield from commit(txn)
     return "committed"
 
@@ -217,10 +229,45 @@ def test_a_merge_whose_answer_is_lost_is_found():
     assert ids(simulation) == Counter((0, 1, 7))
 
 
+def reads_and_appends(client):
+    """A commit on the branch that has read table b, and writes table a."""
+
+    def work(context):
+        txn = begin(client, context=context)
+        yield from read(txn, "b")
+        yield from append(txn, "a", rows_of(8).to_reader())
+        yield from commit(txn)
+
+    return on_branch(client, "etl", work)
+
+
+def test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused():
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        alone(simulation, reads_and_appends, "reader")
+        simulation.add("one", partial(merges, serializable=True))
+        simulation.add("two", changes_b)
+        return simulation
+
+    def check(simulation):
+        found = results(simulation)
+        assert found["two"] == "committed", found
+        head = decode(HEAD_KEY, simulation.store.objects[HEAD_KEY].body, Head)
+        merged = [one.sequence for one in head.commits if "a" in one.tables][-1]
+        changed = [one.sequence for one in head.commits if "b" in one.tables][-1]
+        outcome = "merged" if merged > 1 and merged < changed else None
+        assert found["one"] in (outcome, "merge_conflict", "conflict"), (found, merged, changed)
+
+    assert interleavings(build, check, limit=2 * SCHEDULES) == 2 * SCHEDULES
+
+
 #: The planted bugs of merges, and what finds each.
 RULES = {
     "nosync": test_what_the_lake_has_deleted_since_is_not_merged_again,
     "blindmerge": test_a_merge_leaves_what_was_done_to_its_branch_meanwhile,
+    "branch_reads_held_once": (
+        test_what_was_read_on_the_branch_is_changed_after_the_merge_or_it_is_refused
+    ),
     "syncback": test_a_merge_that_was_overtaken_does_not_set_back_what_is_merged,
 }
 

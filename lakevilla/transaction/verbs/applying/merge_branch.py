@@ -18,6 +18,7 @@ from lakevilla.transaction.state.transaction import TransactionState
 from lakevilla.transaction.state.values import Merging
 from lakevilla.transaction.validation.merged import changed_entry
 from lakevilla.transaction.verbs.applying.apply import Outcome, apply_states, bound, together
+from lakevilla.transaction.verbs.applying.observed import hold_observed
 
 
 def merge_branch(
@@ -28,11 +29,13 @@ def merge_branch(
     keys: Mapping[str, tuple[str, ...]],
     on_conflict: OnConflict = "error",
     fast_forward_only: bool = False,
+    serializable: bool = False,
 ) -> Program[tuple[dict[str, Outcome], int]]:
     """Do to the lake what was done on a branch since it was made, or merged.
 
     It is merged so far from this commit on, with ``tables`` these alone. Parameters and errors as
-    ``apply``; also returns the version of the branch.
+    ``apply``; also returns the version of the branch. ``serializable``: what was read on it must
+    be on the lake as it was seen there.
     """
     head = yield from bound(txn)
     if txn.work.merging is not None:
@@ -52,10 +55,13 @@ def merge_branch(
             txn_id=txn.id,
         )
     since = yield from load_base(entry.base if entry.synced is None else entry.synced)
-    now = frozen_now((yield from open_branch(name, entry)))
+    branch = yield from open_branch(name, entry)
+    now = frozen_now(branch)
     if fast_forward_only:
         yield from _refuse_changed(txn, head, since, now, tables)
     try:
+        if serializable:
+            yield from hold_observed(txn, branch, since)
         outcomes = yield from apply_states(
             txn, head, AtBase(since), AtBase(now), tables, keys, on_conflict, "MERGE"
         )

@@ -1,0 +1,154 @@
+"""What transactions on a branch have read, held against the lake (docs/design/0031-branches.md).
+
+A merge brings what they have written. It is as if they had run on the lake now only if what they
+have read is there as they have seen it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from lakevilla.errors import CorruptObject, InvalidOperation, MergeConflict, TableNotFound
+from lakevilla.expressions.tree import Expr
+from lakevilla.formats.files import removal
+from lakevilla.global_log.bases import Base, load_base_tables
+from lakevilla.global_log.commits import CommitObject
+from lakevilla.global_log.head import CommitSummary, Touch
+from lakevilla.global_log.repo import commits_since, load_commit
+from lakevilla.lake.net_change import NetChange
+from lakevilla.lake.refs.branch_head import Branch
+from lakevilla.lake.refs.states import AtBase
+from lakevilla.lake.row_changes import Verdict, judge
+from lakevilla.lake.view import View
+from lakevilla.operations.difference import difference
+from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
+from lakevilla.sublogs.operations import tables_read
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import touch
+from lakevilla.transaction.verbs.read_write import observe
+
+#: By table, the predicates of the rows that were read; None: all of them.
+_Reads = dict[str, list[Expr | None]]
+
+
+def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program[None]:
+    """Hold what was read on a branch against the lake, and make it read by the transaction.
+
+    ``since`` is the branch as it was made, or last merged: what the lake has other than that
+    comes from others. From here on whoever changes it is in conflict as with any read.
+
+    Raises
+    ------
+    MergeConflict
+        Others have changed on the lake what was read.
+    InvalidOperation
+        What was read can't be told any more.
+    """
+    reads = yield from _reads(branch, since)
+    seen = yield from AtBase(since).views(txn.context, sorted(reads))
+    views = {location: view for location, view in seen.items() if view is not None}
+    conflicts = []
+    for location, old in views.items():
+        if (yield from _is_held(txn, old, reads[location])):
+            for where in reads[location]:
+                observe(txn, location, where)
+        else:
+            conflicts.append(location)
+    if conflicts:
+        raise MergeConflict(
+            f"branch {branch.name!r} was written by transactions that have read "
+            f"{', '.join(conflicts)} there, and others have changed what they read on the lake "
+            "since: run them again on a branch of the lake as it is now, or merge it with "
+            "isolation='snapshot'",
+            rows=dict.fromkeys(conflicts),
+            table=conflicts[0],
+        )
+
+
+def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> Program[bool]:
+    """Whether the rows that were asked for are the same on the lake."""
+    try:
+        # It may show a newer HEAD than that of the tables before it, which fits what is observed.
+        yield from touch(txn, [old.location], probing=True, access="read")
+    except TableNotFound:
+        return False  # it was dropped
+    new = txn.work.tables[old.location].view
+    if old.snapshot.table_id != new.snapshot.table_id:
+        return False
+    if old.placement == new.placement:
+        return True  # as far in the same log, and the same laid over it
+    found = yield from difference(old.snapshot, new.snapshot)
+    net = NetChange(
+        {file.ref: file for file in found.adds},
+        {file.ref: removal(file) for file in found.removes},
+        metadata=found.after is not None,
+        untold=True,  # what a file says of itself was said when it came, and not when it went
+    )
+    for where in asked:
+        if (yield from judge(txn.context, old, new, net, where)) is Verdict.CHANGED:
+            return False
+    return True
+
+
+def _reads(branch: Branch, since: Base) -> Program[_Reads]:
+    """What transactions have read whose writes are not merged yet."""
+    head = branch.held.head
+    assert head.life is not None, branch.name
+    if len(branch.entry.lives) > 1:
+        _refuse(branch, "it was rebased, and what was read before that is not kept")
+    begun = head.life.base.sequence
+    commits = yield from at_home(branch.entry.life, commits_since(head, begun))
+    if commits is None:
+        _refuse(branch, "its history is not kept from its beginning on")
+    places = {location for commit in commits for location in commit.tables}
+    yield from load_base_tables(since, places)
+    waiting = [one for one in commits if one.hash and not _is_merged(since, one)]
+    life = branch.entry.life
+    try:
+        objects: list[CommitObject] = yield from parallel(
+            [load_commit(one.txn, one.hash, life) for one in waiting]
+        )
+    except CorruptObject as error:
+        _refuse(branch, f"{error.key} is missing or damaged", error)
+    found: _Reads = {}
+    for commit in objects:
+        for record in commit.reads:
+            found.setdefault(record.table, []).append(record.where)
+        for operation in commit.operations:
+            for table, where in tables_read(operation).items():
+                found.setdefault(table, []).append(where)
+    return {
+        table: [None] if None in asked else list(dict.fromkeys(asked))
+        for table, asked in found.items()
+    }
+
+
+def _is_merged(since: Base, commit: CommitSummary) -> bool:
+    """Whether all that a commit has written is in the state that was merged last.
+
+    A part of it may be, where tables were merged apart. What can't be told counts as not merged:
+    then more is looked at than need be.
+    """
+    written = [place for place, touch_ in commit.tables.items() if _writes(touch_)]
+    return commit.sequence <= since.sequence and all(
+        _merged_up_to(since, place) >= commit.sequence for place in written
+    )
+
+
+def _writes(touched: Touch) -> bool:
+    return touched.adds or touched.removes or touched.metadata
+
+
+def _merged_up_to(since: Base, location: str) -> int:
+    state = since.tables.get(location)
+    pending = () if state is None else state.pending
+    return max((ref.sequence for ref in pending), default=-1)
+
+
+def _refuse(branch: Branch, why: str, error: Exception | None = None) -> NoReturn:
+    raise InvalidOperation(
+        f"branch {branch.name!r}: {why}, so nobody can tell what its transactions have read: merge "
+        "it with isolation='snapshot'"
+    ) from error
