@@ -33,6 +33,7 @@ from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_cal
 from lakevilla.api.snapshot import Snapshot, once, views
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
+from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
 from lakevilla.client.catalog_names import catalog_names, named_report
 from lakevilla.client.client import LakeClient
 from lakevilla.client.discovering import discover_tables, register_all, register_named
@@ -46,13 +47,10 @@ from lakevilla.formats.base import FormatName
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.maintenance import doctor, recovery
-from lakevilla.maintenance import rebuild_head as rebuilding
 from lakevilla.maintenance import transactions as watching
-from lakevilla.maintenance.gc import gc
 from lakevilla.publishing import outcome
 from lakevilla.results import (
     DiscoveredTable,
-    Finding,
     HistoryEntry,
     Outcome,
     Report,
@@ -72,7 +70,14 @@ P = ParamSpec("P")
 
 
 class Lake(
-    NamedTables, Refs[Frame], ChangeFeed, Applying[Frame], Merges[Frame], Hinted, Generic[Frame]
+    NamedTables,
+    Refs[Frame],
+    ChangeFeed,
+    Applying[Frame],
+    Merges[Frame],
+    Upkeep,
+    Hinted,
+    Generic[Frame],
 ):
     """A directory of tables with one order of transactions; made by ``lakevilla.connect``.
 
@@ -88,7 +93,7 @@ class Lake(
     ['stock']
     """
 
-    _elsewhere = verbs_elsewhere("a transaction writes") | REFS_ELSEWHERE
+    _elsewhere = verbs_elsewhere("a transaction writes") | REFS_ELSEWHERE | UPKEEP_ELSEWHERE
 
     def __init__(self, client: LakeClient, executor: type[Executor[Frame]] = Executor) -> None:
         self._client = client
@@ -878,70 +883,6 @@ class Lake(
         TableNotFound
         """
         return capabilities_of(self.table(table))
-
-    def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
-        """Finish the work of dead clients: publish what is decided, and give up their places.
-
-        It waits only if the owners of places in a queue may be dead, and at most
-        ``lease_seconds``.
-
-        Parameters
-        ----------
-        rebuild_head : bool
-            Instead, rebuild a lost or damaged HEAD.json from the logs of the tables and
-            everything else that is left. The report lists what could not be found out. Until
-            ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
-        confirm_head : bool
-            Instead, confirm that somebody has read that report.
-
-        Raises
-        ------
-        CorruptObject
-            HEAD or an object that it needs is lost.
-        InvalidOperation
-            With ``rebuild_head``: HEAD is intact, or there is no lake.
-        """
-        if rebuild_head and confirm_head:
-            raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
-        self._client.main("recover")
-        if rebuild_head:
-            self._client.ensure_safe_store()
-            self._client.context.held = None
-            with self._client.measured("recover"):
-                return self._client.run(rebuilding.rebuild_head(self._client.context))
-        if not self.exists():
-            return self._no_lake()
-        self._client.ensure_safe_store()
-        if confirm_head:
-            return self._client.run(rebuilding.confirm_head(self._client.context))
-        with self._client.measured("recover"):
-            report = self._client.run(recovery.recover(self._client.context, self._client.owner))
-        self._client.checkpoint_soon()
-        return named_report(report, catalog_names(self._client.context))
-
-    def gc(self, dry_run: bool = False) -> Report:
-        """Delete what no transaction needs any more; with ``dry_run`` only report it.
-
-        Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
-
-        Parameters
-        ----------
-        dry_run : bool
-            Only report what would be deleted.
-        """
-        dry_run = check_flag("dry_run", dry_run)
-        self._client.main("gc")
-        if not self.exists():
-            return self._no_lake()
-        if not dry_run:
-            self._client.ensure_safe_store()
-        with self._client.measured("gc"):
-            return self._client.run(gc.gc(self._client.context, dry_run=dry_run))
-
-    def _no_lake(self) -> Report:
-        """Nothing is written where nothing is: the root may be misspelt."""
-        message = f"{self.root} has no lake yet: the first transaction that writes makes one"
-        return Report(True, (Finding("note", "empty", message),))
 
     def doctor(self, *, adopt: bool = False, files: bool = False) -> Report:
         """Report what is wrong, pending or left over. Changes nothing, except with ``adopt``.

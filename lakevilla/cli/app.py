@@ -23,6 +23,7 @@ from lakevilla.cli import (  # noqa: F401 (they register commands)
     creating,
     reading,
     refs,
+    upkeep,
 )
 from lakevilla.cli.command import (
     ERROR,

@@ -456,5 +456,8 @@ class TableFormat(Protocol):
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool: ...
 
+    def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
+        """Whether the checkpoint that a state was read from is older than the table asks for."""
+
     def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         """Write a checkpoint of a published version and point ``_last_checkpoint`` at it."""

@@ -18,6 +18,7 @@ from lakevilla.maintenance.doctor_queues import report_queues
 from lakevilla.maintenance.doctor_refs import look_at_refs
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.recovery import unconfirmed
+from lakevilla.maintenance.upkeep.doctor_upkeep import look_at_upkeep
 from lakevilla.maintenance.version_hints import report_behind
 from lakevilla.maintenance.voids import voids_of
 from lakevilla.results import Finding, Report
@@ -66,6 +67,7 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
     findings.extend((yield from look_at_refs(context, head, files=files is not None)))
+    findings.extend((yield from look_at_upkeep()))
     if files is not None:
         reported = {(finding.table, finding.kind, finding.key) for finding in findings}
         findings.extend(

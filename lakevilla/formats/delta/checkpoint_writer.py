@@ -109,9 +109,21 @@ _SMALL = {
 
 def is_due(version: int, snapshot: DeltaSnapshot) -> bool:
     """Whether a version should have a checkpoint, by ``delta.checkpointInterval``."""
+    return version > 0 and version % _interval(snapshot) == 0
+
+
+def is_overdue(snapshot: DeltaSnapshot) -> bool:
+    """Whether a version that should have one has none: its writer died, or writes none.
+
+    ``snapshot`` must have been read anew, for it knows the checkpoint that it was read from.
+    """
+    known = snapshot.checkpoint_version
+    return snapshot.version // _interval(snapshot) > max(known, 0) // _interval(snapshot)
+
+
+def _interval(snapshot: DeltaSnapshot) -> int:
     text = snapshot.definition.properties.get("delta.checkpointInterval", "10")
-    interval = int(text) if text.isdecimal() and int(text) > 0 else 10
-    return version > 0 and version % interval == 0
+    return int(text) if text.isdecimal() and int(text) > 0 else 10
 
 
 def write_checkpoint(snapshot: DeltaSnapshot) -> Program[None]:

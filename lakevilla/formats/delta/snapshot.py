@@ -93,6 +93,11 @@ class DeltaSnapshot(DefinedSnapshot[DeltaDefinition]):
         return self.version
 
     @property
+    def checkpoint_version(self) -> int:
+        """The version of the checkpoint that it was read from; -1 if from none."""
+        return -1 if self._checkpoint is None else self._checkpoint.version
+
+    @property
     def metadata(self) -> dict[str, Any]:
         return self.definition.metadata
 

@@ -24,7 +24,7 @@ from lakevilla.formats.base import (
 from lakevilla.formats.delta import log
 from lakevilla.formats.delta.actions import parse_entry
 from lakevilla.formats.delta.alter import alter_table, merge_schema, replace_schema
-from lakevilla.formats.delta.checkpoint_writer import is_due, write_checkpoint
+from lakevilla.formats.delta.checkpoint_writer import is_due, is_overdue, write_checkpoint
 from lakevilla.formats.delta.commit import render
 from lakevilla.formats.delta.create import create_table
 from lakevilla.formats.delta.metadata.properties import interval_milliseconds
@@ -253,6 +253,9 @@ class DeltaFormat:
 
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return is_due(version, _delta(snapshot))
+
+    def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
+        return is_overdue(_delta(snapshot))
 
     def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         yield from write_checkpoint(_delta(snapshot))

@@ -425,6 +425,9 @@ class IcebergFormat:
     def checkpoint_due(self, version: int, snapshot: TableSnapshot) -> bool:
         return False
 
+    def checkpoint_overdue(self, snapshot: TableSnapshot) -> bool:
+        return False
+
     def checkpoint(self, snapshot: TableSnapshot) -> Program[None]:
         yield from ()
 

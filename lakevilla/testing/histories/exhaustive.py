@@ -31,12 +31,20 @@ _DEATHS = (
 )
 
 
-def crash_everywhere(build: Build, check: Check, client: str) -> int:
+def crash_everywhere(
+    build: Build, check: Check, client: str, *, every: int = 1, first: int = 0
+) -> int:
     """Crash a client at each of its requests, in each way; the number of runs.
 
-    What recovers is the program that the client starts again with, or the others.
+    What recovers is the program that the client starts again with, or the others. With ``every``
+    only each so manieth crash is run, from ``first`` on.
     """
-    return sum(1 for _ in _crashes(build, check, client))
+    if every == 1:
+        return sum(1 for _ in _crashes(build, check, client))
+    chosen = list(_crash_points(build, check, client))[first % every :: every]
+    for number, strike, delay in chosen:
+        _run(build, check, ScriptedFaults({(client, number): strike}, delay))
+    return len(chosen)
 
 
 def crash_twice_everywhere(

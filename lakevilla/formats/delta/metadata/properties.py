@@ -1,7 +1,8 @@
 """Table properties: which names Delta knows, what they may say, and what they ask of a table.
 
 A name that begins with ``delta.`` means something to other clients, so a misspelt one, and one
-that LakeVilla would have to act on and can't, is refused. All other names are the user's own.
+that LakeVilla would have to act on and can't, is refused; so is one that begins with ``lakevilla.``
+and is none of LakeVilla's. All other names are the user's own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from difflib import get_close_matches
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FEATURES
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
+from lakevilla.formats.upkeep import PREFIX, check_upkeep
 from lakevilla.settings import shown
 
 #: What the names of CHECK constraints begin with.
@@ -165,6 +167,8 @@ def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[st
         if name.startswith(_FEATURE):
             features.add(_feature(name.removeprefix(_FEATURE), value, table))
             continue
+        if name.startswith(PREFIX):
+            check_upkeep(name, value, table)
         stored = _checked(name, value, table) if name.startswith("delta.") else value
         if configuration.setdefault(name, stored) != stored:
             raise InvalidOperation(

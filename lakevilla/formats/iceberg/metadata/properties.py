@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
+from lakevilla.formats.upkeep import check_upkeep, is_upkeep
 from lakevilla.settings import shown
 
 _MOST = 2**63 - 1
@@ -110,6 +111,9 @@ def check_settable(properties: Mapping[str, str], table: str) -> None:
         LakeVilla does not do what the property asks of every writer.
     """
     for name, value in properties.items():
+        if is_upkeep(name):
+            check_upkeep(name, value, table)
+            continue
         _check_name(name, table)
         pattern, wanted = _VALUES.get(name, (None, ""))
         if name.startswith(_COLUMN_METRICS):

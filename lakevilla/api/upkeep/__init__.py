@@ -1,0 +1,1 @@
+"""What keeps a lake in shape, as its users call it."""

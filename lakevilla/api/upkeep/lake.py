@@ -1,0 +1,179 @@
+"""The upkeep of a lake, as one verb that a scheduler calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from lakevilla.api.arguments import check_flag, check_names
+from lakevilla.client.catalog_names import catalog_names, named_report
+from lakevilla.client.client import LakeClient
+from lakevilla.errors import InvalidOperation
+from lakevilla.maintenance import rebuild_head as rebuilding
+from lakevilla.maintenance import recovery
+from lakevilla.maintenance.gc import gc
+from lakevilla.maintenance.upkeep.maintain import maintain
+from lakevilla.maintenance.upkeep.tasks import TASKS
+from lakevilla.results import Finding, Report
+from lakevilla.settings import MOST_SECONDS, shown
+
+__all__ = ["UPKEEP_ELSEWHERE", "Upkeep"]
+
+#: In the order in which they are done.
+ALL_TASKS = tuple(TASKS)
+
+#: What others call the verb here.
+UPKEEP_ELSEWHERE = dict.fromkeys(
+    ("maintenance", "compact", "housekeeping"), "lake.maintain() keeps the lake in shape"
+)
+
+
+class Upkeep:
+    """What keeps a lake in shape."""
+
+    _client: LakeClient
+    exists: Callable[[], bool]
+
+    def maintain(
+        self,
+        tasks: Sequence[str] = ALL_TASKS,
+        *,
+        budget_seconds: float | None = None,
+    ) -> Report:
+        """Do what is due of a lake's upkeep: call it every few minutes, from anywhere.
+
+        What is not due costs two requests. One maintainer at a time is at work on a task; two
+        would do no harm. The report has one note for each task, and what is wrong.
+
+        - ``recover``: as ``recover``.
+        - ``checkpoint``: write the checkpoints of Delta tables that are overdue.
+        - ``optimize``: as ``Table.optimize``, of tables that have many small files.
+        - ``vacuum``: as ``Table.vacuum``, with each table's own retention, once a day.
+        - ``gc``: as ``gc``, once a day.
+
+        Tables say by properties what is done to them: ``lakevilla.optimize`` (true),
+        ``lakevilla.optimize.small_files`` (50), ``lakevilla.optimize.days`` (unset) and
+        ``lakevilla.vacuum`` (true).
+
+        Parameters
+        ----------
+        tasks : sequence of str
+            Which ones, in this order.
+        budget_seconds : float, optional
+            Begin nothing more once so much time has passed. The next call goes on there.
+
+        Raises
+        ------
+        InvalidOperation
+            There is no such task.
+
+        Examples
+        --------
+        >>> report = lake.maintain(["recover", "optimize"])
+        >>> report.ok, [finding.kind for finding in report.findings]
+        (True, ['recover', 'optimize'])
+        """
+        return self._maintain(tasks, budget_seconds, lambda: False)
+
+    def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
+        """Finish the work of dead clients: publish what is decided, and give up their places.
+
+        It waits only if the owners of places in a queue may be dead, and at most
+        ``lease_seconds``.
+
+        Parameters
+        ----------
+        rebuild_head : bool
+            Instead, rebuild a lost or damaged HEAD.json from the logs of the tables and
+            everything else that is left. The report lists what could not be found out. Until
+            ``confirm_head``, ``gc`` and ``vacuum`` delete nothing.
+        confirm_head : bool
+            Instead, confirm that somebody has read that report.
+
+        Raises
+        ------
+        CorruptObject
+            HEAD or an object that it needs is lost.
+        InvalidOperation
+            With ``rebuild_head``: HEAD is intact, or there is no lake.
+        """
+        if rebuild_head and confirm_head:
+            raise InvalidOperation("recover: read the report of rebuild_head before confirm_head")
+        self._client.main("recover")
+        if rebuild_head:
+            self._client.ensure_safe_store()
+            self._client.context.held = None
+            with self._client.measured("recover"):
+                return self._client.run(rebuilding.rebuild_head(self._client.context))
+        if not self.exists():
+            return self._no_lake()
+        self._client.ensure_safe_store()
+        if confirm_head:
+            return self._client.run(rebuilding.confirm_head(self._client.context))
+        with self._client.measured("recover"):
+            report = self._client.run(recovery.recover(self._client.context, self._client.owner))
+        self._client.checkpoint_soon()
+        return named_report(report, catalog_names(self._client.context))
+
+    def gc(self, dry_run: bool = False) -> Report:
+        """Delete what no transaction needs any more; with ``dry_run`` only report it.
+
+        Transactions older than ``max_age_seconds`` are fenced: they can't commit afterwards.
+
+        Parameters
+        ----------
+        dry_run : bool
+            Only report what would be deleted.
+        """
+        dry_run = check_flag("dry_run", dry_run)
+        self._client.main("gc")
+        if not self.exists():
+            return self._no_lake()
+        if not dry_run:
+            self._client.ensure_safe_store()
+        with self._client.measured("gc"):
+            return self._client.run(gc.gc(self._client.context, dry_run=dry_run))
+
+    def _no_lake(self) -> Report:
+        """Nothing is written where nothing is: the root may be misspelt."""
+        message = (
+            f"{self._client.root} has no lake yet: the first transaction that writes makes one"
+        )
+        return Report(True, (Finding("note", "empty", message),))
+
+    def _maintain(
+        self, tasks: Sequence[str] | None, budget_seconds: float | None, stops: Callable[[], bool]
+    ) -> Report:
+        """``stops`` is asked between two pieces of work; None stands for all tasks."""
+        client = self._client.main("maintain")
+        chosen = _tasks(ALL_TASKS if tasks is None else tasks)
+        budget = _budget(budget_seconds)
+        if not self.exists():
+            return self._no_lake()
+        client.ensure_safe_store()
+        work = partial(maintain, client.context, chosen, owner=client.owner)
+        with client.measured("maintain"):
+            report = client.run(work(budget_seconds=budget, stops=stops))
+        client.checkpoint_soon()
+        return named_report(report, catalog_names(client.context))
+
+
+def _tasks(tasks: object) -> list[str]:
+    chosen = list(dict.fromkeys(check_names("tasks", tasks)))
+    unknown = [task for task in chosen if task not in TASKS]
+    if unknown or not chosen:
+        what = f"there is no task {unknown[0]!r}" if unknown else "no task is named"
+        raise InvalidOperation(f"maintain: {what}: choose from {', '.join(TASKS)}")
+    return chosen
+
+
+def _budget(seconds: object) -> float | None:
+    if seconds is None:
+        return None
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds <= MOST_SECONDS:  # type: ignore[operator]
+        raise InvalidOperation(
+            f"budget_seconds must be a number of seconds from 0 to {MOST_SECONDS:.12g}, not "
+            f"{shown(seconds)}"
+        )
+    return float(seconds)  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""The command for a scheduler: once, or every few minutes until it is told to end."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from lakevilla.cli.command import ERROR, Json, Options, Profile, Root, command
+from lakevilla.cli.connection import open_lake
+from lakevilla.cli.output import Output
+from lakevilla.errors import InvalidOperation, LakeVillaError
+from lakevilla.results import Report
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@command
+def maintain(
+    root: Root,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", "-t", help="This task, or several; all of them if not given."),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Again and again: 10m, 1h. SIGTERM or Ctrl-C ends it."),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Begin nothing more after so long; go on next time."),
+    ] = None,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> Report | None:
+    """Do what is due of the lake's upkeep: recover, checkpoints, optimize, vacuum, gc.
+
+    One line for each task. For cron, Airflow, or, with --every, a service of its own.
+    """
+    pause = None if every is None else _seconds("--every", every)
+    seconds = None if budget is None else _seconds("--budget", budget)
+    with open_lake(root, option, profile) as lake, _ending() as end:
+
+        def work() -> Report:
+            return lake._maintain(task or None, seconds, end.is_set)
+
+        return work() if pause is None else _again(work, end, pause, Output(as_json))
+
+
+def _again(
+    work: Callable[[], Report], end: threading.Event, pause: float, output: Output
+) -> Report | None:
+    """Round after round; what the last one came to is the status of the command."""
+    while True:
+        output.aside(datetime.now(UTC).isoformat(sep=" ", timespec="seconds"))
+        report = None
+        try:
+            report = work()
+        except InvalidOperation:
+            raise  # the next round would be refused as well
+        except LakeVillaError as error:
+            output.error(error)
+        if not end.is_set():
+            if report is not None:
+                output.report(report)
+            end.wait(pause)
+        elif report is None:
+            raise typer.Exit(ERROR)
+        else:
+            return report
+
+
+@contextmanager
+def _ending() -> Iterator[threading.Event]:
+    """An event that the first SIGTERM or Ctrl-C sets; a second one ends the process as ever."""
+    end = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield end
+        return
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+
+    def asked(number: int, frame: object) -> None:
+        end.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for one in before:
+        signal.signal(one, asked)
+    try:
+        yield end
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _seconds(name: str, text: str) -> float:
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", text.strip().lower())
+    if found is None or float(found[1]) <= 0:
+        raise InvalidOperation(f"{name} {text!r} is not a time: write 30s, 10m, 1h or 1d")
+    return float(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,169 @@
+"""Who is at work on a task of upkeep, and how it went last: hints, which nothing relies on.
+
+Whoever holds the lease renews it; one that does not change for a lease is free, on the clock of
+whoever has watched it. Two who work at once cost requests, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from lakevilla.errors import CorruptObject
+from lakevilla.lake.context import Context
+from lakevilla.store.base import ABSENT, Found, Match, Refused, Stored, Token
+from lakevilla.store.codec import FORMAT, decode, encode
+from lakevilla.store.effects import Program, get, put
+
+MAINTENANCE_PREFIX = "_lakevilla/maintenance"
+#: A renewal may have been on its way when the task ended.
+_TRIES = 3
+
+
+class TaskResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a task went last.
+
+    ``sequence`` and ``replacement`` are of the HEADs at which it began and ended, ``all_ms`` is
+    when it began to look at all tables, and not at those alone that were written since.
+    ``after``: it did not come to its end, and goes on behind this table.
+    """
+
+    lake_id: str
+    sequence: int
+    replacement: int
+    ok: bool
+    message: str
+    by: str
+    all_ms: int
+    after: str = ""
+
+
+class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``_lakevilla/maintenance/<task>.json``.
+
+    ``owner`` is who is at work, "" nobody; ``lease`` tells one run of his from another, and
+    ``renewed`` counts his renewals. ``done_ms`` is when the task last ended, by the clock of who
+    did it, and ``result`` how.
+    """
+
+    format: int
+    nonce: str
+    owner: str = ""
+    lease: str = ""
+    renewed: int = 0
+    done_ms: int = 0
+    result: TaskResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record as it was read; without a token there is none yet."""
+
+    record: TaskRecord
+    token: Token | None
+
+
+def task_key(task: str) -> str:
+    return f"{MAINTENANCE_PREFIX}/{task}.json"
+
+
+def look(task: str) -> Program[Seen]:
+    """The record of a task. One that can't be read counts as free: it is a hint.
+
+    Raises
+    ------
+    UnsupportedFormat
+        A newer LakeVilla has written it.
+    """
+    outcome = yield from get(task_key(task))
+    if not isinstance(outcome, Found):
+        return Seen(TaskRecord(FORMAT, ""), None)
+    return _seen(task, outcome)
+
+
+def _seen(task: str, found: Found) -> Seen:
+    try:
+        record = decode(task_key(task), found.body, TaskRecord)
+    except CorruptObject:
+        record = TaskRecord(FORMAT, "")
+    return Seen(record, found.token)
+
+
+class Lease:
+    """The right to work on a task, by courtesy. Renewed by the heartbeat while it is held."""
+
+    def __init__(self, context: Context, task: str, record: TaskRecord, token: Token) -> None:
+        self._context = context
+        self._task = task
+        self._record = record
+        self._token = token
+        self.key = id(self)
+        self.txn_id = f"{task} (upkeep)"
+        self.held_at: float | None = context.clock.elapsed()
+
+    def renew(self) -> Program[bool]:
+        """Replace the record. False once it is somebody else's, or given back."""
+        if self.held_at is None:
+            return False
+        known, record = self._token, self._record
+        new = msgspec.structs.replace(
+            record, nonce=self._context.ids.nonce(), renewed=record.renewed + 1
+        )
+        outcome = yield from put(task_key(self._task), encode(new), Match(known))
+        if not isinstance(outcome, Stored):
+            # Whatever it is: who works on does no harm.
+            self.held_at = None
+            return False
+        self._record, self._token = new, outcome.token
+        if self.held_at is not None:
+            self.held_at = self._context.clock.elapsed()
+        return True
+
+    def end(self, result: TaskResult) -> Program[None]:
+        """Give it back, with how the task went."""
+        self.held_at = None
+        token = self._token
+        for _ in range(_TRIES):
+            done = TaskRecord(
+                FORMAT,
+                self._context.ids.nonce(),
+                done_ms=self._context.now_ms(),
+                result=result,
+            )
+            outcome = yield from put(task_key(self._task), encode(done), Match(token))
+            if not (isinstance(outcome, Refused) and outcome.current is not None):
+                return
+            seen = _seen(self._task, outcome.current)
+            if seen.record.lease != self._record.lease or seen.token is None:
+                return  # it was taken over by one who saw no sign of life
+            token = seen.token
+
+
+def take(context: Context, task: str, owner: str, seen: Seen) -> Program[Lease | None]:
+    """Take a lease that is free, or was not renewed for a lease; None if another was first."""
+    record = TaskRecord(
+        FORMAT,
+        context.ids.nonce(),
+        owner or "unknown",
+        context.ids.nonce(),
+        done_ms=seen.record.done_ms,
+        result=seen.record.result,
+    )
+    condition = ABSENT if seen.token is None else Match(seen.token)
+    outcome = yield from put(task_key(task), encode(record), condition)
+    if not isinstance(outcome, Stored):
+        return None
+    lease = Lease(context, task, record, outcome.token)
+    context.renewed(lease)
+    return lease
+
+
+def is_free(context: Context, task: str, seen: Seen) -> bool:
+    """Whether nobody is at work, or whoever was has shown no sign of life for a lease."""
+    if not seen.record.owner or seen.token is None:
+        return True
+    lease_seconds = context.settings.lease_seconds
+    return context.leases.observe(
+        task_key(task), seen.token, lease_seconds, context.clock.elapsed()
+    )

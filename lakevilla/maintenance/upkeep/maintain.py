@@ -1,0 +1,239 @@
+"""The upkeep of a lake: which tasks are due, who does them, and how far they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lakevilla.errors import CorruptObject, LakeVillaError, StoreError, VersionNotFound
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import commits_since, load_tables
+from lakevilla.lake.context import Context
+from lakevilla.maintenance.upkeep.lease import (
+    Lease,
+    Seen,
+    TaskResult,
+    is_free,
+    look,
+    take,
+)
+from lakevilla.maintenance.upkeep.tasks import DAY_SECONDS, TASKS, Piece, UpkeepTask, table_work
+from lakevilla.results import Finding, Report
+from lakevilla.store.effects import Program, sleep
+from lakevilla.store.readback import same_object
+
+#: Looks at a lease that somebody holds, in the time that it lasts.
+_LOOKS = 6
+
+
+def maintain(
+    context: Context,
+    tasks: Sequence[str],
+    *,
+    owner: str = "",
+    budget_seconds: float | None = None,
+    stops: Callable[[], bool] = lambda: False,
+) -> Program[Report]:
+    """Do the tasks that are due, one after the other; one note for each.
+
+    ``stops`` is asked between two pieces of work whether to leave the rest for the next time, as
+    when ``budget_seconds`` are over.
+
+    It waits, for a lease at most, only where somebody is at work on a task or has died at it.
+    """
+    held = yield from context.head()
+    if held is None:
+        return Report(True)
+    context.refuse_foreign_root()
+    began = context.clock.elapsed()
+
+    def is_over() -> bool:
+        late = budget_seconds is not None and context.clock.elapsed() - began >= budget_seconds
+        return late or stops()
+
+    run = _Run(context, owner, is_over, held.head)
+    busy = []
+    for task in tasks:
+        if (yield from run.attempt(task)):
+            busy.append(task)
+    for task in busy:
+        yield from run.watch(task)
+    return Report(run.ok, tuple(run.findings))
+
+
+@dataclass
+class _Run:
+    """One run of upkeep, and what there is to tell of it."""
+
+    context: Context
+    owner: str
+    is_over: Callable[[], bool]
+    #: HEAD for the first task, which has been read just now.
+    just_read: Head | None
+    ok: bool = True
+    findings: list[Finding] = field(default_factory=list)
+
+    def attempt(self, name: str) -> Program[bool]:
+        """Do a task, unless it rests; whether somebody else is, or seems to be, at work on it."""
+        if self.is_over():
+            self._note(name, "left for the next time: there was no time left")
+            return False
+        head, self.just_read = self.just_read, None
+        if head is None:
+            held = yield from self.context.head()
+            if held is None:
+                return False
+            head = held.head
+        if (yield from self.context.is_only_creating()):
+            # Nothing is replaced there, so there is neither a lease nor a record to go by.
+            yield from self._do(name, head, None, None)
+            return False
+        try:
+            seen = yield from look(name)
+        except LakeVillaError as error:
+            if isinstance(error, StoreError):
+                raise
+            self.findings.append(Finding("warning", error.kind, error.message))
+            return False
+        why = _rests(self.context, TASKS[name], head, seen.record.result, seen.record.done_ms)
+        if why:
+            self._note(name, why)
+            return False
+        if not is_free(self.context, name, seen):
+            return True
+        lease = yield from take(self.context, name, self.owner, seen)
+        if lease is None:
+            self._note(name, "somebody else has begun it")
+            return False
+        yield from self._do(name, head, seen, lease)
+        return False
+
+    def watch(self, name: str) -> Program[None]:
+        """Do a task whose lease is not renewed; leave it to who renews it."""
+        seen = yield from look(name)
+        token = seen.token
+        while not self.is_over():
+            if token is None or seen.token is None or not same_object(token, seen.token):
+                break
+            if is_free(self.context, name, seen):
+                yield from self.attempt(name)
+                return
+            yield from sleep(self.context.settings.lease_seconds / _LOOKS)
+            seen = yield from look(name)
+        self._note(name, f"{seen.record.owner or 'somebody else'} is at work on it")
+
+    def _do(self, name: str, head: Head, seen: Seen | None, lease: Lease | None) -> Program[None]:
+        """A task from where it stopped last, to its end, or as far as there is time."""
+        task = TASKS[name]
+        last = None if seen is None else seen.record.result
+        if last is not None and last.lake_id != head.lake_id:
+            last = None  # the lake was copied
+        work = Piece()
+        begun = _Begun(head.sequence, self.context.now_ms(), "")
+        after = ""
+        try:
+            if task.lake is not None:
+                work.add((yield from task.lake(self.context, self.owner)))
+            elif task.table is not None:
+                begun, after = yield from self._tables(task, head, last, work)
+        except StoreError:
+            raise  # the store is out of reach, so the lease can't be given back either
+        except LakeVillaError as error:
+            key = getattr(error, "key", None)
+            work.add(Piece(False, findings=[Finding("error", error.kind, error.message, key=key)]))
+        self.ok = self.ok and work.ok
+        message = _summary(work) + (f"; stopped behind table {after}" if after else "")
+        self._note(name, message)
+        self.findings += work.findings
+        if lease is None:
+            return
+        now = self.context.held.head if self.context.held is not None else head
+        yield from lease.end(
+            TaskResult(
+                head.lake_id,
+                begun.sequence,
+                now.replacement,
+                work.ok,
+                message,
+                self.owner,
+                begun.all_ms,
+                after,
+            )
+        )
+
+    def _tables(
+        self, task: UpkeepTask, head: Head, last: TaskResult | None, work: Piece
+    ) -> Program[tuple[_Begun, str]]:
+        """Table by table; since when what was looked at is known, and where it stopped."""
+        assert task.table is not None
+        begun, tables = yield from _chosen(self.context, task, head, last)
+        for location in tables:
+            if self.is_over():
+                return begun, begun.after or location
+            work.add((yield from table_work(self.context, task.table, location, self.owner)))
+            begun.after = location
+        return begun, ""
+
+    def _note(self, task: str, message: str) -> None:
+        self.findings.append(Finding("note", task, message))
+
+
+@dataclass(slots=True)
+class _Begun:
+    """The HEAD at which a round over the tables began, when it began, and the last one done."""
+
+    sequence: int
+    all_ms: int
+    after: str
+
+
+def _chosen(
+    context: Context, task: UpkeepTask, head: Head, last: TaskResult | None
+) -> Program[tuple[_Begun, list[str]]]:
+    """The tables to look at: all of them, or those that were written since the last time.
+
+    A round that was stopped is gone on with, and counts from where it began: what was written
+    meanwhile is looked at by the next one.
+    """
+    yield from load_tables(head)
+    tables = sorted(place for place, state in head.tables.items() if not state.dropped)
+    now_ms = context.now_ms()
+    if last is not None and last.after:
+        begun = _Begun(last.sequence, last.all_ms, last.after)
+        return begun, [place for place in tables if place > last.after]
+    if task.looks_at_all or last is None or not 0 <= now_ms - last.all_ms < DAY_SECONDS * 1000:
+        return _Begun(head.sequence, now_ms, ""), tables
+    try:
+        since = yield from commits_since(head, last.sequence)
+    except (CorruptObject, VersionNotFound):
+        since = None
+    if since is None:
+        return _Begun(head.sequence, now_ms, ""), tables
+    written = {place for one in since for place in one.tables}
+    begun = _Begun(head.sequence, last.all_ms, "")
+    return begun, [place for place in tables if place in written]
+
+
+def _rests(
+    context: Context, task: UpkeepTask, head: Head, last: TaskResult | None, done_ms: int
+) -> str:
+    """Why a task is not due, or "". A clock that is wrong makes it come too early, or too late."""
+    if last is None or last.lake_id != head.lake_id or last.after:
+        return ""
+    age = context.clock.now() - done_ms / 1000
+    if 0 <= age < task.every_seconds:
+        return f"rests: it was done {_ago(age)} ago, and is once in {_ago(task.every_seconds)}"
+    same = (head.sequence, head.replacement) == (last.sequence, last.replacement)
+    if same and last.ok and 0 <= age < task.idle_seconds:
+        return f"rests: nothing has happened since it was done {_ago(age)} ago"
+    return ""
+
+
+def _ago(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours"
+
+
+def _summary(work: Piece) -> str:
+    counted = ", ".join(f"{count} {what}" for what, count in work.counts.items() if count)
+    return counted or "nothing to do"

@@ -1,0 +1,208 @@
+"""What each task of upkeep does, piece by piece: of the whole lake, or of one table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.engines.base import target_file_size
+from lakevilla.errors import (
+    CommitOutcomeUnknown,
+    ConflictError,
+    InvalidOperation,
+    LakeVillaError,
+    StoreError,
+    TableNotFound,
+    TransactionAborted,
+    UnsupportedTableFeature,
+)
+from lakevilla.formats.base import TableSnapshot
+from lakevilla.formats.upkeep import UpkeepRules, upkeep_of
+from lakevilla.lake.context import Context
+from lakevilla.lake.table_log import open_tail, probe, refresh
+from lakevilla.lake.view import build_view
+from lakevilla.maintenance.gc.gc import gc
+from lakevilla.maintenance.recovery import checkpoint, recover
+from lakevilla.maintenance.vacuum import vacuum
+from lakevilla.results import Finding, Report
+from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.commit import commit
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.parts import Options
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.abort import abort
+from lakevilla.transaction.verbs.begin import begin
+from lakevilla.transaction.verbs.optimize import optimize, result_of
+
+DAY_SECONDS = 24 * 3600.0
+#: What says that a table was left as it is, and that nobody has to do anything about it.
+_LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)
+_NEXT_TIME = (ConflictError, TransactionAborted, CommitOutcomeUnknown)
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one piece came to: how many of what, and what there is to tell."""
+
+    ok: bool = True
+    counts: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Piece) -> None:
+        self.ok = self.ok and other.ok
+        self.counts += other.counts
+        self.findings += other.findings
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepTask:
+    """A task: ``lake`` does all of it at once, or ``table`` does one table.
+
+    It rests for ``every_seconds``, and for ``idle_seconds`` where HEAD has not moved since.
+    """
+
+    lake: Callable[[Context, str], Program[Piece]] | None = None
+    table: Callable[[Context, str, str], Program[Piece]] | None = None
+    every_seconds: float = 0.0
+    idle_seconds: float = 7 * DAY_SECONDS
+    #: Whether each run looks at all tables, and not at those alone that were written since.
+    looks_at_all: bool = False
+
+
+def table_work(
+    context: Context, work: Callable[[Context, str, str], Program[Piece]], location: str, owner: str
+) -> Program[Piece]:
+    """One table's piece. What is wrong with one table holds up no other.
+
+    Raises
+    ------
+    StoreError
+        The store is out of reach, for all tables alike.
+    """
+    try:
+        return (yield from work(context, location, owner))
+    except StoreError:
+        raise
+    except TableNotFound:
+        return Piece()  # it was dropped meanwhile; of one that is lost ``recover`` tells
+    except (*_LEFT_ALONE, *_NEXT_TIME) as error:
+        when = "was left alone" if isinstance(error, _LEFT_ALONE) else "is left for the next time"
+        message = f"table {location} {when}: {error.message}"
+        return Piece(findings=[Finding("note", error.kind, message, table=location)])
+    except LakeVillaError as error:
+        key = getattr(error, "key", None)
+        return Piece(
+            False, findings=[Finding("error", error.kind, error.message, location, key=key)]
+        )
+
+
+def _recover(context: Context, owner: str) -> Program[Piece]:
+    report = yield from recover(context, owner)
+    return _of_report(report, "finished")
+
+
+def _gc(context: Context, owner: str) -> Program[Piece]:
+    report = yield from gc(context)
+    return _of_report(report, "deleted")
+
+
+def _of_report(report: Report, word: str) -> Piece:
+    """What a report tells, without the list of what was done: a night's may be long."""
+    done = sum(one.severity == "note" for one in report.findings)
+    worse = [one for one in report.findings if one.severity != "note"]
+    return Piece(report.ok, Counter({word: done}), worse)
+
+
+def _checkpoint(context: Context, location: str, owner: str) -> Program[Piece]:
+    """A checkpoint where the newest one is too far behind, as after a client that died."""
+    tail = yield from open_tail(context, location)
+    tail = yield from probe(context, tail)
+    table_format = context.formats.of(tail.snapshot)
+    if not table_format.checkpoint_overdue(tail.snapshot):
+        return Piece()
+    # What this process has read may be older than a checkpoint that others have written since.
+    context.tails.pop(location, None)
+    tail = yield from open_tail(context, location)
+    if not table_format.checkpoint_overdue(tail.snapshot):
+        return Piece()
+    yield from checkpoint(context, location, tail.tip)
+    return Piece(counts=Counter({"checkpoints written": 1}))
+
+
+def _optimize(context: Context, location: str, owner: str) -> Program[Piece]:
+    """As ``Table.optimize``, where the table's own rules say that it is worth it."""
+    held = yield from context.head()
+    if held is None:
+        return Piece()
+    tail = yield from refresh(context, location)
+    view = yield from build_view(context, held.head, location, tail)
+    snapshot = view.snapshot
+    rules = upkeep_of(snapshot.layout.properties)
+    if rules.small_files is None or not (yield from _worth_it(context, snapshot, rules)):
+        return Piece()
+    options = Options(Feature.R | Feature.I, owner=owner)
+    txn_id = context.ids.txn_id(above=held.head.floor)
+    txn = begin(TransactionState(context, txn_id, options, through_head=True))
+    try:
+        done = yield from optimize(txn, location)
+        if done is None:
+            return Piece()
+        planned = done.operation
+        result = yield from commit(txn)
+    finally:
+        yield from abort(txn)  # nothing, once it has committed
+    made = result_of(planned, done, result)
+    done_to = {"files put together": made.files_removed, "made of them": made.files_added}
+    return Piece(counts=Counter(done_to))
+
+
+def _worth_it(context: Context, snapshot: TableSnapshot, rules: UpkeepRules) -> Program[bool]:
+    files = yield from snapshot.files()
+    least = target_file_size(snapshot.layout, context.settings) // 2
+    small = files.filter(pc.less(files["size"], least))
+    return is_due(small, rules, context.now_ms())
+
+
+def is_due(small: pa.Table, rules: UpkeepRules, now_ms: int) -> bool:
+    """Whether a partition has enough small files, or two of which one is old enough."""
+    if rules.small_files is None or small.num_rows < 2:
+        return False
+    of: dict[object, list[int]] = {}
+    values = small["partition_values"].to_pylist()
+    for value, made_ms in zip(values, small["modification_time"].to_pylist(), strict=True):
+        of.setdefault(tuple(sorted(value or ())), []).append(made_ms)
+    old_ms = None if rules.days is None else now_ms - rules.days * DAY_SECONDS * 1000
+    return any(
+        len(times) >= rules.small_files
+        or (old_ms is not None and len(times) > 1 and min(times) <= old_ms)
+        for times in of.values()
+    )
+
+
+def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
+    """As ``Table.vacuum`` with the table's own retention.
+
+    It is asked first what would go: a vacuum that deletes moves HEAD, one that has nothing to
+    delete need not.
+    """
+    tail = yield from open_tail(context, location)
+    if not upkeep_of(tail.snapshot.layout.properties).vacuum:
+        return Piece()
+    if not (yield from vacuum(context, location)):
+        return Piece()
+    paths = yield from vacuum(context, location, dry_run=False)
+    return Piece(counts=Counter({"files deleted": len(paths)}))
+
+
+#: In the order in which they are done: each leaves less to the next ones.
+TASKS: dict[str, UpkeepTask] = {
+    "recover": UpkeepTask(lake=_recover),
+    "checkpoint": UpkeepTask(table=_checkpoint),
+    "optimize": UpkeepTask(table=_optimize, idle_seconds=DAY_SECONDS),
+    "vacuum": UpkeepTask(table=_vacuum, every_seconds=DAY_SECONDS, looks_at_all=True),
+    "gc": UpkeepTask(lake=_gc, every_seconds=DAY_SECONDS),
+}

@@ -1,0 +1,181 @@
+"""``lake.maintain`` and ``lakevilla maintain`` as a scheduler calls them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from lakevilla.store.runner import Requests
+from tests.support.places import Place
+from tests.support.traces import cost
+
+ALL = ["recover", "checkpoint", "optimize", "vacuum", "gc"]
+
+
+def small_files(lake: lv.Lake, table: str, count: int, **options: Any) -> None:
+    lake.create_table(table, [{"id": 0}], **options)
+    for number in range(1, count):
+        lake.run(lambda txn, number: txn.append(table, [{"id": number}]), number)
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_tables_say_by_properties_what_is_done_to_them(shared_place: Place, format: str) -> None:
+    with shared_place.connect() as lake:
+        few = {"lakevilla.optimize.small_files": 3}
+        small_files(lake, "few", 4, properties=few, format=format)
+        small_files(lake, "many", 4, format=format)
+        never = {**few, "lakevilla.optimize": False}
+        small_files(lake, "never", 4, properties=never, format=format)
+        old = {"lakevilla.optimize.days": 0}
+        small_files(lake, "old", 4, properties=old, format=format)
+        before = {table.name: table.version for table in lake.tables()}
+        assert lake.maintain().ok
+        after = {table.name: table.version for table in lake.tables()}
+        assert {name for name in after if after[name] != before[name]} == {"few", "old"}
+        assert lake.read("few").num_rows == lake.read("old").num_rows == 4
+        assert lake.doctor().ok
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("lakevilla.optimize.small_file", 3, "did you mean lakevilla.optimize.small_files"),
+        ("lakevilla.optimize.small_files", 1, "a whole number from 2 on"),
+        ("lakevilla.vacuum", "weekly", "true or false"),
+    ],
+)
+def test_a_property_that_says_nothing_is_refused(
+    tmp_path: Path, format: str, name: str, value: object, hint: str
+) -> None:
+    with lv.connect(str(tmp_path)) as lake, pytest.raises(lv.InvalidOperation, match=hint):
+        lake.create_table("t", [{"id": 1}], properties={name: value}, format=format)
+
+
+def test_an_idle_lake_costs_three_requests_a_task_at_most(local_place: Place) -> None:
+    with local_place.connect() as lake:
+        small_files(lake, "t", 3)
+        for _ in range(3):
+            lake.maintain()
+    with local_place.connect() as lake:
+        assert cost(lake, lake.maintain) == Requests(get=2 * len(ALL) + 1)
+        assert cost(lake, lambda: lake.maintain(["gc"])) == Requests(get=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ({"tasks": ["sweep"]}, "no task 'sweep': choose from recover"),
+        ({"tasks": []}, "no task is named"),
+        ({"tasks": "gc"}, "pass tasks="),
+        ({"budget_seconds": -1}, "budget_seconds"),
+        ({"budget_seconds": True}, "budget_seconds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: Any, hint: str) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", [{"id": 1}])
+        with pytest.raises(lv.InvalidOperation, match=hint):
+            lake.maintain(**arguments)
+
+
+def test_where_there_is_no_lake_nothing_is_written(tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        assert [one.kind for one in lake.maintain().findings] == ["empty"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_branch_has_no_upkeep_of_its_own(tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", [{"id": 1}])
+        lake.branch("etl")
+        with pytest.raises(lv.InvalidOperation, match="maintain is for the lake itself"):
+            lake.on("etl").maintain()
+
+
+def test_the_checkpoint_of_a_client_that_wrote_none_is_written(tmp_path: Path) -> None:
+    import deltalake
+    import pyarrow as pa
+
+    where = str(tmp_path / "t")
+    for number in range(25):
+        deltalake.write_deltalake(where, pa.table({"id": [number]}), mode="append")
+    log = tmp_path / "t" / "_delta_log"
+    for path in [*log.glob("*.checkpoint*"), *log.glob("_last_checkpoint")]:
+        path.unlink()
+    with lv.connect(str(tmp_path)) as lake:
+        lake.register("t")
+        assert lake.maintain(["checkpoint"]).ok
+        assert len(list(log.glob("*.checkpoint.parquet"))) == 1
+        lake.run(lambda txn: txn.append("t", [{"id": 99}]))
+        lake.maintain(["checkpoint"])
+        assert len(list(log.glob("*.checkpoint.parquet"))) == 1
+    assert deltalake.DeltaTable(where).to_pyarrow_table().num_rows == 26
+
+
+def test_the_doctor_says_who_did_it_and_when(tmp_path: Path) -> None:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", [{"id": 1}])
+        assert not [one for one in lake.doctor().findings if one.kind == "upkeep"]
+        lake.maintain(["gc"])
+        report = lake.doctor()
+        (note,) = [one for one in report.findings if one.kind == "upkeep"]
+        assert note.message.startswith("gc: last done 20")
+        assert report.ok
+
+
+# ------------------------------------------------------------------ the command
+
+
+def invoke(*arguments: str, status: int = 0) -> Any:
+    result = CliRunner().invoke(app, ["maintain", *arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    with lv.connect(str(tmp_path)) as lake:
+        lake.create_table("t", [{"id": 1}])
+    return str(tmp_path)
+
+
+def test_the_command_prints_a_line_a_task(root: str) -> None:
+    lines = invoke(root).stdout.splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines[:-1]] == ALL
+    assert lines[-1] == "well"
+    report = json.loads(invoke(root, "--task", "gc", "--budget", "5m", "--json").stdout)
+    assert [one["kind"] for one in report["findings"]] == ["gc"]
+
+
+def test_the_command_ends_with_1_if_something_is_wrong(root: str) -> None:
+    log = Path(root, "t", "_delta_log", "00000000000000000000.json")
+    log.write_text("{")
+    assert "corrupt_object" in invoke(root, "--task", "recover", status=1).stdout
+
+
+def test_the_command_refuses_what_it_does_not_understand(root: str) -> None:
+    assert "write 30s, 10m, 1h or 1d" in invoke(root, "--every", "soon", status=2).stderr
+    assert "there is no task" in invoke(root, "--task", "sweep", "--every", "1h", status=2).stderr
+
+
+def test_the_command_works_again_and_again_until_it_is_told_to_end(root: str) -> None:
+    command = [sys.executable, "-m", "lakevilla.cli", "maintain", root, "--every", "1s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        seen = []
+        while sum(line.startswith(b"well") for line in seen) < 2:
+            seen.append(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    with lv.connect(root) as lake:
+        assert not [one for one in lake.doctor().findings if "is at work" in one.message]
