@@ -96,10 +96,10 @@ def test_vacuum_and_gc_are_done_once_a_day(lake: MemoryLake) -> None:
     works(lake.peer())
     fill(lake, "a", 1)
     lake.pass_by(HOUR)
-    told = notes(works(lake.peer()))
-    assert "rests" in told["vacuum"]
-    assert "rests" in told["gc"]
-    assert "rests" not in told["recover"]
+    found = notes(works(lake.peer()))
+    assert "rests" in found["vacuum"]
+    assert "rests" in found["gc"]
+    assert "rests" not in found["recover"]
     lake.pass_by(DAY)
     assert not any("rests" in text for text in notes(works(lake.peer(), "vacuum", "gc")).values())
 
