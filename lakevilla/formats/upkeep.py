@@ -12,8 +12,6 @@ from difflib import get_close_matches
 from lakevilla.errors import InvalidOperation
 from lakevilla.settings import shown
 
-#: What the names of properties that are LakeVilla's own begin with.
-PREFIX = "lakevilla."
 #: As many small files in one partition are worth a commit that puts them together: each read of
 #: it then asks for that many objects less. Spark's auto compaction begins at as many.
 SMALL_FILES = 50
@@ -56,11 +54,12 @@ def upkeep_of(properties: Mapping[str, str]) -> UpkeepRules:
 
 def is_upkeep(name: str) -> bool:
     """Whether a property is one of these, or is meant to be."""
-    return name.startswith((_OPTIMIZE, _VACUUM))
+    meant = name.startswith((_OPTIMIZE, _VACUUM))
+    return meant or bool(get_close_matches(name, _KNOWN, n=1, cutoff=0.9))
 
 
 def check_upkeep(name: str, value: str, table: str) -> None:
-    """Refuse a property that begins with ``lakevilla.`` and says nothing.
+    """Refuse a property of upkeep that says nothing.
 
     Raises
     ------

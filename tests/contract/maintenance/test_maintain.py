@@ -50,6 +50,7 @@ def test_tables_say_by_properties_what_is_done_to_them(shared_place: Place, form
     ("name", "value", "hint"),
     [
         ("lakevilla.optimize.small_file", 3, "did you mean lakevilla.optimize.small_files"),
+        ("lakevilla.vaccum", False, "did you mean lakevilla.vacuum"),
         ("lakevilla.optimize.small_files", 1, "a whole number from 2 on"),
         ("lakevilla.vacuum", "weekly", "true or false"),
     ],

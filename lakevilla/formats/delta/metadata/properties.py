@@ -1,8 +1,8 @@
 """Table properties: which names Delta knows, what they may say, and what they ask of a table.
 
 A name that begins with ``delta.`` means something to other clients, so a misspelt one, and one
-that LakeVilla would have to act on and can't, is refused; so is one that begins with ``lakevilla.``
-and is none of LakeVilla's. All other names are the user's own.
+that LakeVilla would have to act on and can't, is refused; so is a misspelt one of upkeep. All other
+names are the user's own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.formats.delta.metadata.protocol import READER_FEATURES, WRITER_FEATURES
 from lakevilla.formats.delta.metadata.schema import Field, needed_features
-from lakevilla.formats.upkeep import PREFIX, check_upkeep
+from lakevilla.formats.upkeep import check_upkeep, is_upkeep
 from lakevilla.settings import shown
 
 #: What the names of CHECK constraints begin with.
@@ -167,7 +167,7 @@ def split_properties(properties: Mapping[str, str], table: str) -> tuple[dict[st
         if name.startswith(_FEATURE):
             features.add(_feature(name.removeprefix(_FEATURE), value, table))
             continue
-        if name.startswith(PREFIX):
+        if is_upkeep(name):
             check_upkeep(name, value, table)
         stored = _checked(name, value, table) if name.startswith("delta.") else value
         if configuration.setdefault(name, stored) != stored:
