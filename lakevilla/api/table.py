@@ -114,7 +114,7 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
                 for what, count in counts.items()
                 if count is not None
             ]
-            parts.append(size_text(size.bytes))
+            parts.append(size_text(size.bytes or 0))
         parts += ["guarded"] if self.guarded else []
         return ", ".join([*parts, self.uri])
 

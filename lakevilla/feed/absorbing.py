@@ -74,6 +74,7 @@ class Absorber:
                 now_ms=self.context.now_ms(),
                 commits=absorbed.commits,
                 tables=tables,
+                sizes=absorbed.sizes,
                 page=(yield from make_room(head, self.context.ids)),
             )
             if (yield from replace(self.context, held, new)):

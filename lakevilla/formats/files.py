@@ -163,11 +163,18 @@ def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
         deletion_vector=file.deletion_vector,
         base_row_id=file.base_row_id,
         default_row_commit_version=file.default_row_commit_version,
+        stats=_count_alone(file.stats),
         data_change=data_change,
         raw_path=file.raw_path,
         tags=file.tags,
         deletes=file.deletes,
     )
+
+
+def _count_alone(stats: str | None) -> str | None:
+    """Of a removed file's statistics the number of rows: by it the table has fewer."""
+    rows = rows_in(stats)
+    return None if rows is None else f'{{"numRecords":{rows}}}'
 
 
 def data_files(files: pa.Table) -> list[DataFile]:
@@ -196,11 +203,11 @@ def _data_file(row: dict[str, Any]) -> DataFile:
 
 
 class TableSize(msgspec.Struct, frozen=True):
-    """How large a table is; ``rows`` is None where its files do not say."""
+    """How large a table is; ``rows`` and ``bytes`` are None where its files do not say."""
 
     rows: int | None
     files: int
-    bytes: int
+    bytes: int | None
 
 
 class _Rows(msgspec.Struct):
@@ -210,23 +217,30 @@ class _Rows(msgspec.Struct):
 _rows = msgspec.json.Decoder(_Rows)
 
 
-def size_of(files: Iterable[DataFile]) -> TableSize:
+def size_of(files: Iterable[DataFile | RemovedFile]) -> TableSize:
     """How much files hold together, as they say themselves."""
     rows: int | None = 0
-    count = size = 0
+    size: int | None = 0
+    count = 0
     for file in files:
-        count, size = count + 1, size + file.size
+        count += 1
+        size = None if size is None or file.size is None else size + file.size
         if rows is not None:
             found = _rows_of(file)
             rows = None if found is None else rows + found
     return TableSize(rows, count, size)
 
 
-def _rows_of(file: DataFile) -> int | None:
+def rows_in(stats: str | None) -> int | None:
+    """How many rows a file has by its statistics, the deleted ones among them."""
     try:
-        rows = None if file.stats is None else _rows.decode(file.stats).numRecords
+        return None if stats is None else _rows.decode(stats).numRecords
     except msgspec.DecodeError:
         return None
+
+
+def _rows_of(file: DataFile | RemovedFile) -> int | None:
+    rows = rows_in(file.stats)
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     return None if rows is None or file.deletes else rows - deleted
 

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size
 from lakevilla.global_log.leaves import Leaf, LeafMap
 from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap
 from lakevilla.global_log.summaries import Summary
@@ -24,7 +25,8 @@ PAGE_LENGTH = 64
 COMMITS_IN_HEAD = 2 * PAGE_LENGTH
 #: Wide commits leave sooner: the list takes no more than this, but for what came last.
 COMMITS_BYTES = 80 * 1024
-#: From the first ref or vacuum on: a client that does not know of them would drop them.
+#: From the first ref, vacuum or size of a table on: a client that does not know of them would
+#: drop them.
 FORMAT_WITH_REFS = 2
 
 
@@ -39,7 +41,8 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     ``left`` and ``entered`` are the ids of the table that went out of the lake by this
     commit, and of the one that came in: no later HEAD tells when that was.
 
-    ``summary`` is what it wrote there, where there was room to tell.
+    ``summary`` is what it wrote there, where there was room to tell. ``grown``: by how much the
+    table has grown by it (docs/design/0035-catalog-tables.md).
     """
 
     published: int
@@ -51,6 +54,17 @@ class Touch(msgspec.Struct, frozen=True, omit_defaults=True):
     left: str | None = None
     entered: str | None = None
     summary: Summary | None = None
+    grown: Size | None = None
+
+    @property
+    def growth(self) -> Size:
+        """By how much the table has grown; unknown where a commit of an older client added files.
+
+        What is not there counts as unknown only where something was done.
+        """
+        if self.grown is not None:
+            return self.grown
+        return UNKNOWN if self.adds or self.removes else NOTHING
 
 
 class CommitSummary(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,7 +106,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped; until ``emptying`` is taken out again he is not through
     (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
     catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
-    may have been deleted, or may be yet (docs/design/0030-refs.md).
+    may have been deleted, or may be yet (docs/design/0030-refs.md). ``size`` is how much the
+    state holds; None where nothing of that is known.
     """
 
     table_id: str
@@ -105,6 +120,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     emptied_ms: int | None = None
     catalog: str = ""
     vacuumed_ms: int | None = None
+    size: Size | None = None
 
 
 class TableMap(LeafMap[TableState]):
@@ -292,13 +308,15 @@ def successor(
     forgotten: str | None = None,
     page: PageRef | None = None,
     reserved: tuple[Reservation, ...] | None = None,
+    sizes: Mapping[str, Size] | None = None,
 ) -> Head:
     """The HEAD that replaces ``head``.
 
     ``commits`` must carry consecutive sequences from ``head.sequence + 1``;
     their timestamps are raised so that they grow strictly. With ``page`` the
     oldest commits of ``head`` have moved there. ``tables`` and ``names`` are what
-    changes; None takes a name out.
+    changes; None takes a name out. ``sizes`` are of tables whose size is known anew; that of
+    each other one is what it was, with what the commits say of its growth.
     """
     kept = head.commits
     if page is not None:
@@ -314,10 +332,11 @@ def successor(
     added = _with_lives(head.tables, tables or {}, added)
     if tables and head.format >= FORMAT_WITH_REFS:
         tables = {name: _with_vacuum(head.tables, name, state) for name, state in tables.items()}
-    vacuumed = any(state.vacuumed_ms is not None for state in (tables or {}).values())
+    tables = with_sizes(head.tables, tables or {}, added, sizes or {})
+    is_newer = any(one.vacuumed_ms is not None or one.size is not None for one in tables.values())
     return msgspec.structs.replace(
         head,
-        format=max(head.format, FORMAT_WITH_REFS) if vacuumed else head.format,
+        format=max(head.format, FORMAT_WITH_REFS) if is_newer else head.format,
         nonce=nonce,
         replacement=head.replacement + 1,
         sequence=sequence,
@@ -415,6 +434,31 @@ def _with_vacuum(before: Mapping[str, TableState], name: str, state: TableState)
     if known is None or known.vacuumed_ms is None or state.vacuumed_ms is not None:
         return state
     return msgspec.structs.replace(state, vacuumed_ms=known.vacuumed_ms)
+
+
+def with_sizes(
+    before: Mapping[str, TableState],
+    after: Mapping[str, TableState],
+    commits: Sequence[CommitSummary],
+    known: Mapping[str, Size],
+) -> dict[str, TableState]:
+    """The new states of tables with their sizes: whoever makes a state need not think of it.
+
+    The commits of one replacement are added one after the other, so it does not matter which of
+    them come together in one.
+    """
+    sized = {}
+    for location, state in after.items():
+        was = before.get(location)
+        size = known.get(location)
+        if size is None and was is not None and not was.dropped and was.size is not None:
+            size = was.size
+            for commit in commits:
+                touch = commit.tables.get(location)
+                size = size if touch is None else size + touch.growth
+        size = UNKNOWN if size is None or state.dropped else size.possible
+        sized[location] = msgspec.structs.replace(state, size=None if size.is_unknown else size)
+    return sized
 
 
 def _live_id(state: TableState | None) -> str | None:

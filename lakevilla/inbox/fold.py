@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from lakevilla.errors import CorruptObject, UnsupportedFormat
+from lakevilla.formats.sizes import growth_of
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -73,7 +74,7 @@ def take_along(
             continue
         commits[proposed.digest] = commit
         page = yield from make_room(head, ids)
-        summary, tables = _added(head, proposed)
+        summary, tables = _added(head, proposed, commit)
         head = successor(
             head, nonce=ids.nonce(), now_ms=now_ms, commits=[summary], tables=tables, page=page
         )
@@ -223,7 +224,9 @@ def _moved(state: TableState, claim: Claim) -> TableState:
     return msgspec.structs.replace(state, published=claim.logged, pending=waiting)
 
 
-def _added(head: Head, proposed: ProposedCommit) -> tuple[CommitSummary, dict[str, TableState]]:
+def _added(
+    head: Head, proposed: ProposedCommit, commit: CommitObject
+) -> tuple[CommitSummary, dict[str, TableState]]:
     """The commit in HEAD's list, and its tables behind it."""
     sequence = head.sequence + 1
     tables: dict[str, TableState] = {}
@@ -232,6 +235,11 @@ def _added(head: Head, proposed: ProposedCommit) -> tuple[CommitSummary, dict[st
         state = _moved(head.tables[table], claim)
         ref = PendingRef(sequence, proposed.txn, proposed.digest, state.published)
         tables[table] = msgspec.structs.replace(state, pending=(*state.pending, ref))
-        touches[table] = msgspec.structs.replace(claim.touch, published=state.published)
+        # What it adds to the table's size is asked of what it does, and not of what it claims.
+        touches[table] = msgspec.structs.replace(
+            claim.touch,
+            published=state.published,
+            grown=growth_of(commit.tables[table].change),
+        )
     summary = CommitSummary(sequence, 0, "transaction", proposed.txn, proposed.digest, touches)
     return summary, tables

@@ -7,20 +7,34 @@ from dataclasses import dataclass
 
 import msgspec
 
+from lakevilla.formats.sizes import (
+    NOTHING,
+    UNKNOWN,
+    Size,
+    counted,
+    growth_by_others,
+    growth_of,
+    size_from,
+)
 from lakevilla.global_log.head import CommitSummary, Head, TableState, Touch
 from lakevilla.global_log.summaries import SUMMARY_BYTES, summarize
 from lakevilla.lake.context import Context
 from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import Placement, place
+from lakevilla.lake.view import Placement, build_view, place
 from lakevilla.store.effects import Program
 
 
 @dataclass(frozen=True, slots=True)
 class Absorbed:
-    """Where each table stands, and one ``foreign`` commit for each with hidden versions."""
+    """Where each table stands, and one ``foreign`` commit for each with hidden versions.
+
+    ``sizes`` are of tables whose size HEAD did not know, or that nobody can tell from what has
+    been done to it: those that what is at hand tells.
+    """
 
     placements: dict[str, Placement]
     commits: list[CommitSummary]
+    sizes: dict[str, Size]
 
 
 def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[Absorbed]:
@@ -33,13 +47,54 @@ def absorb(context: Context, head: Head, tails: Mapping[str, Tail]) -> Program[A
     """
     placements: dict[str, Placement] = {}
     commits: list[CommitSummary] = []
+    sizes: dict[str, Size] = {}
     for location, tail in tails.items():
         placement = yield from place(context, head, location, tail)
         placements[location] = placement
-        if location in head.tables and placement.hidden:
+        known = head.tables.get(location)
+        growth = NOTHING
+        if known is not None and placement.hidden:
             sequence = head.sequence + len(commits) + 1
-            commits.append(_foreign(sequence, location, placement.hidden, tail))
-    return Absorbed(placements, commits)
+            commit = _foreign(sequence, location, placement.hidden, tail)
+            growth = commit.tables[location].growth
+            commits.append(commit)
+        if known is None or known.size is None or not growth.is_exact:
+            size = measured(context, tail, placement)
+            if not size.is_unknown:
+                sizes[location] = size
+    return Absorbed(placements, commits, sizes)
+
+
+def measured(context: Context, tail: Tail, placement: Placement) -> Size:
+    """How much a table holds where it was placed, as far as that needs no request."""
+    snapshot = tail.snapshots.get(placement.logged)
+    if snapshot is None:
+        return UNKNOWN
+    size = size_from(snapshot.known_size())
+    for ref in placement.overlay:
+        commit = context.commits.get((ref.txn, ref.hash))
+        if commit is None or size.is_unknown:
+            return UNKNOWN
+        size += growth_of(commit.tables[tail.location].change)
+    return size
+
+
+def counted_sizes(
+    context: Context, head: Head, tail: Tail, absorbed: Absorbed
+) -> Program[dict[str, Size]]:
+    """The sizes that ``absorbed`` tells, and the table's own, counted where HEAD can't tell it.
+
+    For those who read the list of its files anyhow.
+    """
+    state = head.tables[tail.location]
+    growth = sum((commit.tables[tail.location].growth for commit in absorbed.commits), NOTHING)
+    known = absorbed.sizes.get(tail.location)
+    if known is None and state.size is not None:
+        known = state.size + growth
+    if known is not None and known.is_exact:
+        return absorbed.sizes
+    view = yield from build_view(context, head, tail.location, tail)
+    return {tail.location: counted((yield from view.snapshot.files()))}
 
 
 def moved_to(state: TableState, placement: Placement) -> TableState:
@@ -53,6 +108,7 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
     changes = [entry.change for entry in known]
     columns = tail.snapshot.layout.statistics_schema.names
     opaque = len(known) < len(entries)  # cleaned up: it may have done anything
+    grown = UNKNOWN if opaque else sum((growth_by_others(one) for one in changes), NOTHING)
     touch = Touch(
         published=versions[-1],
         adds=opaque or any(entry.change.adds for entry in known),
@@ -65,5 +121,6 @@ def _foreign(sequence: int, location: str, versions: tuple[int, ...], tail: Tail
         data_change=opaque or any(entry.change.changes_data for entry in known),
         first=versions[0],
         summary=None if opaque else summarize(changes, columns, SUMMARY_BYTES),
+        grown=None if grown.is_unknown else grown,
     )
     return CommitSummary(sequence, 0, "foreign", "", "", {location: touch})

@@ -17,6 +17,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import Entry
+from lakevilla.formats.sizes import Size
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     HEAD_KEY,
@@ -112,17 +113,33 @@ def _tables_before(
         logged.setdefault(location, state.published)
         ids.setdefault(location, None if state.dropped else state.table_id)
     return {
-        location: _state_before(now, location, table_id, logged[location])
+        location: _state_before(now, location, table_id, logged[location], later)
         for location, table_id in sorted(ids.items())
         if table_id is not None
     }
 
 
-def _state_before(head: Head, location: str, table_id: str, published: int) -> TableState:
+def _state_before(
+    head: Head, location: str, table_id: str, published: int, later: Sequence[CommitSummary]
+) -> TableState:
     state = head.tables.get(location)
     if state is None:
         return TableState(table_id, published)
-    return TableState(table_id, published, format=state.format, catalog=state.catalog)
+    size = _size_before(state, location, later)
+    return TableState(table_id, published, format=state.format, catalog=state.catalog, size=size)
+
+
+def _size_before(state: TableState, location: str, later: Sequence[CommitSummary]) -> Size | None:
+    """How much it held before the commits in ``later``: what they have added is taken off."""
+    size = state.size
+    for commit in later:
+        touch = commit.tables.get(location)
+        if size is None or touch is None:
+            continue
+        if touch.left is not None or touch.entered is not None:
+            return None
+        size += -touch.growth
+    return None if size is None or size.is_unknown else size.possible
 
 
 def _logged_before(touch: Touch) -> int:

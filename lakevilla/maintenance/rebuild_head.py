@@ -12,6 +12,7 @@ import msgspec
 
 from lakevilla.errors import CorruptObject, InvalidOperation, LakeVillaError, StoreError
 from lakevilla.formats.base import Entry
+from lakevilla.formats.sizes import size_from
 from lakevilla.global_log.commits import CommitObject
 from lakevilla.global_log.head import (
     HEAD_KEY,
@@ -338,6 +339,10 @@ def _composed(
         commits=[commit],
         tables=rebuilt.states,
         names=_names(left, rebuilt, present),
+        sizes={
+            location: size_from(tail.snapshot.known_size())
+            for location, tail in rebuilt.tails.items()
+        },
     )
 
 

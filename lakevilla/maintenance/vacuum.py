@@ -44,7 +44,7 @@ from lakevilla.global_log.repo import (
     make_room,
 )
 from lakevilla.ids import started_at
-from lakevilla.lake.absorb import absorb, moved_to
+from lakevilla.lake.absorb import absorb, counted_sizes, moved_to
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.file_names import branch_of, owner_of
 from lakevilla.lake.fitness import needed_files
@@ -173,12 +173,14 @@ def _tell(context: Context, location: str, since_ms: int) -> Program[None]:
         absorbed = yield from absorb(context, head, {location: tail})
         vacuumed_ms = max(since_ms, state.vacuumed_ms or since_ms)
         moved = moved_to(state, absorbed.placements[location])
+        sizes = yield from counted_sizes(context, head, tail, absorbed)
         return successor(
             head,
             nonce=context.ids.nonce(),
             now_ms=context.now_ms(),
             commits=absorbed.commits,
             tables={location: msgspec.structs.replace(moved, vacuumed_ms=vacuumed_ms)},
+            sizes=sizes,
             page=(yield from make_room(head, context.ids)) if absorbed.commits else None,
         )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from lakevilla.formats.base import Change
+from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size, growth_by_others, growth_of, size_from
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     CommitSummary,
@@ -22,6 +23,7 @@ from lakevilla.global_log.head import (
     PendingRef,
     TableState,
     Touch,
+    application_id,
     successor,
 )
 from lakevilla.global_log.repo import HeldHead, load_tables, make_room, replace_head
@@ -66,7 +68,10 @@ def reconcile(
         commit, digest, replay = yield from replay_pending(
             context, head, location, tail, waiting, commits, lost
         )
-        new = yield from _successor(context, held, location, tail, waiting, commit, digest)
+        undone = sum((-growth_of(part.change) for part in parts), NOTHING)
+        if any(is_among(ref, lost) for ref in waiting):
+            undone = UNKNOWN
+        new = yield from _successor(context, held, location, tail, waiting, commit, digest, undone)
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
             context.remember(HeldHead(new, outcome.token))
@@ -104,7 +109,9 @@ def _successor(
     waiting: tuple[PendingRef, ...],
     commit: CommitObject,
     digest: str,
+    undone: Size,
 ) -> Program[Head]:
+    """``undone`` is by how much the table grows when all that waits is taken out of it."""
     head = held.head
     page = yield from make_room(head, context.ids)
     state = head.tables[location]
@@ -115,18 +122,19 @@ def _successor(
         "foreign",
         commit.txn,
         digest,
-        {location: _by_others(tail, state.published)},
+        {location: _by_others(tail, state.published, application_id(head))},
     )
+    change = commit.tables[location].change
+    growth = undone + growth_of(change)
     own = CommitSummary(
         head.sequence + 2,
         0,
         "reconcile",
         commit.txn,
         digest,
-        {location: Touch(published=tail.tip, data_change=False)},
+        {location: Touch(published=tail.tip, data_change=False, grown=growth)},
         replaces=tuple(ref.sequence for ref in waiting),
     )
-    change = commit.tables[location].change
     pending = () if change.is_empty else (PendingRef(own.sequence, commit.txn, digest, tail.tip),)
     table = TableState(
         table_id=commit.tables[location].table_id,
@@ -138,6 +146,7 @@ def _successor(
         format=state.format,
         catalog=state.catalog,
     )
+    known = size_from(tail.snapshot.known_size()) + growth_of(change)
     return successor(
         head,
         nonce=context.ids.nonce(),
@@ -145,14 +154,18 @@ def _successor(
         commits=(foreign, own),
         tables={location: table},
         page=page,
+        sizes={location: known} if known.is_exact else None,
     )
 
 
-def _by_others(tail: Tail, published: int) -> Touch:
+def _by_others(tail: Tail, published: int, application: str) -> Touch:
     """What other clients have done to the table since; anything, as far as that is known."""
     entries = [tail.entries.get(version) for version in range(published + 1, tail.tip + 1)]
     known = [entry.change for entry in entries if entry is not None]
     is_opaque = not entries or len(known) < len(entries)
+    # What is the lake's own among them HEAD has counted when it was decided.
+    others = [one for one in entries if one is not None and application not in one.applications]
+    grown = sum((growth_by_others(one.change) for one in others), NOTHING)
     return Touch(
         published=max(tail.tip, -1),
         adds=True,
@@ -160,6 +173,7 @@ def _by_others(tail: Tail, published: int) -> Touch:
         metadata=is_opaque
         or any(change.metadata is not None or change.protocol is not None for change in known),
         first=published + 1,
+        grown=UNKNOWN if is_opaque else grown,
     )
 
 

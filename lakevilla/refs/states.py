@@ -132,6 +132,7 @@ def _kept_state(
         guarded=view.guarded,
         format=known.format,
         catalog=known.catalog,
+        size=known.size,
     )
 
 

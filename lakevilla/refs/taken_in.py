@@ -58,6 +58,7 @@ def with_logs(
         now_ms=context.now_ms(),
         commits=absorbed.commits,
         tables=moved_states,
+        sizes=absorbed.sizes,
         page=page,
     )
 

@@ -14,6 +14,7 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.formats.registry import refuse_two_tables
+from lakevilla.formats.sizes import Size, size_from
 from lakevilla.global_log.head import (
     NOWHERE,
     CommitSummary,
@@ -206,7 +207,7 @@ def _with_tables(
     yield from load_tables(head, locations.values())
     yield from load_names(head, locations)
     names: dict[str, str | None] = {}
-    tables, touches = {}, {}
+    tables, touches, sizes = {}, {}, {}
     for name, location in locations.items():
         state = head.tables.get(location)
         if not is_in_lake(head, location):
@@ -229,9 +230,10 @@ def _with_tables(
                 catalog=tail.snapshot.catalog,
             )
             touches[location] = Touch(published=tail.tip, metadata=True, data_change=False)
+            sizes[location] = size_from(tail.snapshot.known_size())
     if not tables and not names:
         return None
-    return (yield from _registered(context, head, touches, tables, names))
+    return (yield from _registered(context, head, touches, tables, names, sizes))
 
 
 def _new_names(
@@ -277,6 +279,7 @@ def _registered(
     touches: Mapping[str, Touch],
     tables: Mapping[str, TableState],
     names: Mapping[str, str | None],
+    sizes: Mapping[str, Size] | None = None,
 ) -> Program[Head]:
     """HEAD after a commit of the table map alone."""
     page = yield from make_room(head, context.ids)
@@ -291,6 +294,7 @@ def _registered(
         tables=tables,
         names=names,
         page=page,
+        sizes=sizes,
     )
 
 

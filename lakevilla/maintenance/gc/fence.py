@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 
 import msgspec
 
 from lakevilla.errors import CorruptObject, LakeVillaError, UnsupportedFormat
-from lakevilla.global_log.head import CommitSummary, Head, TableState, find_commit, successor
+from lakevilla.global_log.head import Head, TableState, find_commit, successor
 from lakevilla.global_log.keys import is_key_object, load_key_object, put_key
 from lakevilla.global_log.repo import commits_since, load_tables, make_room
 from lakevilla.ids import uuid7
-from lakevilla.lake.absorb import absorb, moved_to
+from lakevilla.lake.absorb import Absorbed, absorb, moved_to
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe
 from lakevilla.maintenance.gc.listing import Listing
@@ -47,7 +47,7 @@ def _raised(
     history_start, forgotten = head.history_start, head.forgotten
     if listed.history is None:
         history_start, forgotten = yield from _kept_history(context, head, now)
-    commits, tables = yield from _published(context, head, listed.unreadable)
+    absorbed, tables = yield from _published(context, head, listed.unreadable)
     aborted = tuple(txn for txn in head.aborted if txn > floor)
     reserved = tuple(
         one
@@ -68,8 +68,9 @@ def _raised(
         head,
         nonce=context.ids.nonce(),
         now_ms=context.now_ms(),
-        commits=commits,
+        commits=absorbed.commits,
         tables=tables,
+        sizes=absorbed.sizes,
         floor=floor,
         aborted=aborted,
         history_start=history_start,
@@ -102,8 +103,8 @@ def _kept_history(context: Context, head: Head, now: float) -> Program[tuple[int
 
 def _published(
     context: Context, head: Head, left_alone: Container[str]
-) -> Program[tuple[Sequence[CommitSummary], dict[str, TableState]]]:
-    """The tables of which logs hold more than HEAD knows, and the commits that say so."""
+) -> Program[tuple[Absorbed, dict[str, TableState]]]:
+    """The tables of which logs hold more than HEAD knows, and what says so."""
     live = {
         location: state
         for location, state in head.tables.items()
@@ -118,8 +119,12 @@ def _published(
         location: moved_to(live[location], placement)
         for location, placement in absorbed.placements.items()
     }
-    changed = {location: state for location, state in tables.items() if state != live[location]}
-    return absorbed.commits, changed
+    changed = {
+        location: state
+        for location, state in tables.items()
+        if state != live[location] or location in absorbed.sizes
+    }
+    return absorbed, changed
 
 
 def settle_keys(

@@ -114,7 +114,7 @@ def _reported(
 def state_of(store: SimulatedStore, head: Head, passing: Collection[str]) -> _State:
     """What HEAD said, by what the store held in its time."""
     found: _State = {}
-    written = _first_bodies(store)
+    written = bodies_that_were(store)
     for leaf in head.tables.missing():
         head.tables.take(leaf, written[leaf.key])
     for table, state in head.tables.items():
@@ -148,7 +148,7 @@ def _files_at(written: Mapping[str, bytes], table: str, version: int) -> Collect
     return found.live_files
 
 
-def _first_bodies(store: SimulatedStore) -> dict[str, bytes]:
+def bodies_that_were(store: SimulatedStore) -> dict[str, bytes]:
     """Every object that ever was: log entries and commit objects never change.
 
     A metadata file that was cleaned up may be stored again by somebody who slept: the first

@@ -19,6 +19,7 @@ from lakevilla.testing.checks.history import Txn
 from lakevilla.testing.checks.invariants import Violated
 from lakevilla.testing.checks.past import past_is_as_it_was
 from lakevilla.testing.checks.refs import refs_are_as_they_were
+from lakevilla.testing.checks.sizes import sizes_are_right
 from lakevilla.testing.histories import reshaping
 from lakevilla.testing.histories.attempts import BALANCE, Try, World, context_of
 from lakevilla.testing.histories.followers import catch_up
@@ -179,6 +180,13 @@ def _check_past(world: World) -> None:
             passing=passing,
             may_be_missing=may_be_missing,
         )
+    world.events += sizes_are_right(
+        simulation.store,
+        context_of(client),
+        client.random,
+        count=_VERSIONS_LOOKED_AT,
+        passing=passing,
+    )
 
 
 def copies_are_right(world: World) -> None:

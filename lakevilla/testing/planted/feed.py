@@ -67,7 +67,7 @@ def absorbed_beside_head() -> Iterator[None]:
             hidden = tuple(range(first, tail.tip + 1))
             number = head.sequence + len(commits) + 1
             commits.append(absorb._foreign(number, location, hidden, tail))
-        return absorb.Absorbed(placements, commits)
+        return absorb.Absorbed(placements, commits, {})
 
     with attribute(absorbing, "absorb", all_of_it):
         yield

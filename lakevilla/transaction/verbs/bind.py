@@ -375,6 +375,8 @@ def _publish_pending(txn: TransactionState, location: str) -> Program[None]:
     """Publish what is pending on a table, as whoever writes to it does: it is replayed then."""
     if txn.options.read_only or not txn.through_head or txn.head is None or txn.context.life:
         return
+    if txn.head.tables.missing([location]):
+        return  # its leaf is what is gone: that HEAD was replaced long ago
     state = txn.head.tables.get(location)
     if state is not None and state.pending:
         yield from publish_table(txn.context, txn.head, location)

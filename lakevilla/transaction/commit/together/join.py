@@ -9,6 +9,7 @@ import msgspec
 
 from lakevilla.errors import ConflictError, TableExists, TableNotFound
 from lakevilla.formats.layout import Layout
+from lakevilla.formats.sizes import NOTHING, Size, growth_of
 from lakevilla.global_log.commits import TablePart
 from lakevilla.global_log.head import (
     FORMAT_WITH_REFS,
@@ -143,13 +144,14 @@ def joined_to(
 ) -> Program[Head]:
     """``head`` with the commit of a candidate that fits it."""
     txn = candidate.txn
-    commits, tables = yield from _entries(head, fits.found, candidate)
+    commits, tables, sizes = yield from _entries(head, fits.found, candidate)
     following = successor(
         head,
         nonce=txn.context.ids.nonce(),
         now_ms=txn.context.now_ms(),
         commits=commits,
         tables=tables,
+        sizes=sizes,
         names=fits.names,
         page=page,
         reserved=remaining(txn, head),
@@ -202,8 +204,8 @@ def _written_of(txn: TransactionState, reserved: Iterable[Reservation]) -> set[R
 
 def _entries(
     head: Head, found: Examination, candidate: Candidate
-) -> Program[tuple[list[CommitSummary], dict[str, TableState]]]:
-    """The commits and table states that the transaction adds to ``head``.
+) -> Program[tuple[list[CommitSummary], dict[str, TableState], dict[str, Size]]]:
+    """The commits, table states and sizes that are known anew, which it adds to ``head``.
 
     The tails are those that were examined, and nothing newer: a foreign commit
     above them was not validated, so it must count as one that came after.
@@ -213,7 +215,9 @@ def _entries(
     sequence = head.sequence + len(absorbed.commits) + 1
     tables: dict[str, TableState] = {}
     touches: dict[str, Touch] = {}
+    sizes = absorbed.sizes
     for location, placement in absorbed.placements.items():
+        known = head.tables.get(location)
         part = commit.tables.get(location)
         pending = placement.overlay
         if part is not None and not part.change.is_empty:
@@ -224,7 +228,10 @@ def _entries(
             layout = txn.work.tables[location].snapshot.layout
             share = SUMMARY_BYTES // len(commit.tables)
             touches[location] = _touch(part, placement.logged, layout, share)
-        elif location not in head.tables:
+            start = NOTHING if part.created else sizes.get(location)
+            if start is not None:
+                sizes[location] = start + touches[location].growth
+        elif known is None:
             # Only read, and new to HEAD: it enters the lake by this commit, which says so.
             touches[location] = Touch(published=placement.logged, data_change=False)
         working = txn.work.tables[location]
@@ -236,11 +243,13 @@ def _entries(
             dropped=part is not None and part.dropped,
             format=working.snapshot.format,
             catalog=working.snapshot.catalog,
+            vacuumed_ms=None if known is None else known.vacuumed_ms,
+            size=None if known is None else known.size,
         )
-        if state != head.tables.get(location):
+        if state != known:
             tables[location] = state
     summary = CommitSummary(sequence, 0, "transaction", commit.txn, candidate.digest, touches)
-    return [*absorbed.commits, summary], tables
+    return [*absorbed.commits, summary], tables, sizes
 
 
 def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> Touch:
@@ -252,4 +261,5 @@ def _touch(part: TablePart, published: int, layout: Layout, allowance: int) -> T
         metadata=change.metadata is not None or change.protocol is not None or part.dropped,
         data_change=change.changes_data,
         summary=summarize([change], layout.statistics_schema.names, allowance),
+        grown=growth_of(change),
     )
