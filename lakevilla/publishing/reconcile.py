@@ -68,9 +68,7 @@ def reconcile(
         commit, digest, replay = yield from replay_pending(
             context, head, location, tail, waiting, commits, lost
         )
-        undone = sum((-growth_of(part.change) for part in parts), NOTHING)
-        if any(is_among(ref, lost) for ref in waiting):
-            undone = UNKNOWN
+        undone = _undone(parts, waiting, lost)
         new = yield from _successor(context, held, location, tail, waiting, commit, digest, undone)
         outcome = yield from replace_head(held, new)
         if isinstance(outcome, Stored):
@@ -101,6 +99,15 @@ def decided(
     return commits
 
 
+def _undone(
+    parts: Sequence[TablePart], waiting: Sequence[PendingRef], lost: Collection[tuple[str, str]]
+) -> Size:
+    """By how much the table grows when all that waits is taken out of it again."""
+    if any(is_among(ref, lost) for ref in waiting):
+        return UNKNOWN  # nobody can tell what a commit did whose object is gone
+    return sum((-growth_of(part.change) for part in parts), NOTHING)
+
+
 def _successor(
     context: Context,
     held: HeldHead,
@@ -111,7 +118,6 @@ def _successor(
     digest: str,
     undone: Size,
 ) -> Program[Head]:
-    """``undone`` is by how much the table grows when all that waits is taken out of it."""
     head = held.head
     page = yield from make_room(head, context.ids)
     state = head.tables[location]

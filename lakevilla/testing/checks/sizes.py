@@ -48,22 +48,22 @@ def sizes_are_right(
     timeline = Timeline.of(held.head)
     kept = heads_that_were(store, run_now(store, timeline.newest(None)))
     for sequence in sorted(source.sample(sorted(kept), min(count, len(kept)))):
-        told = run_now(store, past_at(timeline, sequence)).head
-        compared += _compared(store, kept[sequence], told, written, passing)
+        reported = run_now(store, past_at(timeline, sequence)).head
+        compared += _compared(store, kept[sequence], reported, written, passing)
     return compared
 
 
 def _compared(
     store: SimulatedStore,
     head: Head,
-    told: Head,
+    reported: Head,
     written: Mapping[str, bytes],
     passing: Collection[str],
 ) -> Counter[str]:
-    """What ``told`` says of the sizes of the tables that ``head`` had, held against the files."""
+    """What ``reported`` says of the sizes of the tables that ``head`` had, held against the files."""
     compared = Counter[str]()
     for table, paths in state_of(store, head, passing).items():
-        state = told.tables.get(table)
+        state = reported.tables.get(table)
         size = UNKNOWN if state is None or state.size is None else state.size
         bodies = [written[file_key(table, path)] for path in paths]
         rows = sum(len(decode_rows(body)) for body in bodies)

@@ -12,6 +12,7 @@ from lakevilla.testing.planted import (
     queues,
     refs,
     reshaping,
+    sizes,
 )
 from lakevilla.testing.planted.bugs import PLANTED
 
@@ -28,4 +29,5 @@ __all__ = [
     "queues",
     "refs",
     "reshaping",
+    "sizes",
 ]
