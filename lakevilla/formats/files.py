@@ -226,7 +226,7 @@ def size_of(files: Iterable[DataFile | RemovedFile]) -> TableSize:
         count += 1
         size = None if size is None or file.size is None else size + file.size
         if rows is not None:
-            found = _rows_of(file)
+            found = rows_of(file)
             rows = None if found is None else rows + found
     return TableSize(rows, count, size)
 
@@ -239,7 +239,8 @@ def rows_in(stats: str | None) -> int | None:
         return None
 
 
-def _rows_of(file: DataFile | RemovedFile) -> int | None:
+def rows_of(file: DataFile | RemovedFile) -> int | None:
+    """How many rows a file has that are not deleted; None if that is not known."""
     rows = rows_in(file.stats)
     deleted = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
     return None if rows is None or file.deletes else rows - deleted

@@ -59,7 +59,7 @@ def growth_by_others(change: Change) -> Size:
     """The same of an entry of any client's.
 
     One that adds files, removes none and says that no rows have changed, repeats files that are
-    there, with other statistics (Delta's ``ANALYZE``, the backfill of row ids).
+    there, with other statistics (Delta's ANALYZE, the backfill of row ids).
     """
     if change.adds and not change.removes and not change.changes_data:
         return UNKNOWN

@@ -107,7 +107,8 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     (docs/design/0013-names-used-again.md). ``catalog`` is the key of the table's pointer in a
     catalog (docs/design/0016-catalogs.md). ``vacuumed_ms``: files that no state since then needs
     may have been deleted, or may be yet (docs/design/0030-refs.md). ``size`` is how much the
-    state holds; None where nothing of that is known.
+    state holds; None where nothing of that is known. ``changed``: the last commit that changed its
+    rows or metadata; 0 where that was before HEAD told.
     """
 
     table_id: str
@@ -121,6 +122,7 @@ class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     catalog: str = ""
     vacuumed_ms: int | None = None
     size: Size | None = None
+    changed: int = 0
 
 
 class TableMap(LeafMap[TableState]):
@@ -442,7 +444,9 @@ def with_sizes(
     commits: Sequence[CommitSummary],
     known: Mapping[str, Size],
 ) -> dict[str, TableState]:
-    """The new states of tables with their sizes: whoever makes a state need not think of it.
+    """The new states of tables with their sizes, and who has changed them last.
+
+    Whoever makes a state need not think of either.
 
     The commits of one replacement are added one after the other, so it does not matter which of
     them come together in one.
@@ -451,14 +455,28 @@ def with_sizes(
     for location, state in after.items():
         was = before.get(location)
         size = known.get(location)
+        changed = 0 if was is None else was.changed
         if size is None and was is not None and not was.dropped and was.size is not None:
-            size = was.size
-            for commit in commits:
-                touch = commit.tables.get(location)
-                size = size if touch is None else size + touch.growth
+            size = was.size + sum(
+                (touch.growth for _, touch in _touches(commits, location)), NOTHING
+            )
+        for sequence, touch in _touches(commits, location):
+            if touch.adds or touch.removes or touch.metadata or touch.entered is not None:
+                changed = sequence
         size = UNKNOWN if size is None or state.dropped else size.possible
-        sized[location] = msgspec.structs.replace(state, size=None if size.is_unknown else size)
+        sized[location] = msgspec.structs.replace(
+            state, size=None if size.is_unknown else size, changed=changed
+        )
     return sized
+
+
+def _touches(commits: Sequence[CommitSummary], location: str) -> list[tuple[int, Touch]]:
+    """What the commits did to one table."""
+    return [
+        (commit.sequence, commit.tables[location])
+        for commit in commits
+        if location in commit.tables
+    ]
 
 
 def _live_id(state: TableState | None) -> str | None:

@@ -212,12 +212,16 @@ class LeafMap(Mapping[str, V]):
 
     def missing_below(self, prefix: str) -> list[LeafRef]:
         """The leaves to fetch before the names that begin with ``prefix`` can be looked at."""
+        return self.missing_between(prefix, prefix + HIGHEST)
+
+    def missing_between(self, first: str, last: str | None) -> list[LeafRef]:
+        """The leaves to fetch before the names from ``first`` to ``last`` can be looked at."""
         refs = self._lying()[1]
         if not refs:
             return []
-        first = bisect_right(refs, prefix, key=lambda ref: ref.first) - 1
-        last = bisect_right(refs, prefix + _HIGHEST, key=lambda ref: ref.first)
-        return [ref for ref in refs[max(first, 0) : last] if ref.hash not in self._leaves]
+        begin = bisect_right(refs, first, key=lambda ref: ref.first) - 1
+        end = len(refs) if last is None else bisect_right(refs, last, key=lambda ref: ref.first)
+        return [ref for ref in refs[max(begin, 0) : end] if ref.hash not in self._leaves]
 
     def take(self, ref: LeafRef, body: bytes) -> None:
         """Keep a leaf that was fetched.
@@ -317,7 +321,7 @@ class LeafMap(Mapping[str, V]):
 
 
 #: Above every name that begins alike: no path holds this code point.
-_HIGHEST = chr(0x10FFFF)
+HIGHEST = chr(0x10FFFF)
 
 
 def _leaf_of(refs: tuple[LeafRef, ...], name: str) -> LeafRef:

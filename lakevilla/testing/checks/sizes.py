@@ -60,7 +60,7 @@ def _compared(
     written: Mapping[str, bytes],
     passing: Collection[str],
 ) -> Counter[str]:
-    """What ``reported`` says of the sizes of the tables that ``head`` had, held against the files."""
+    """What ``reported`` says of the sizes that ``head``'s tables had, held against the files."""
     compared = Counter[str]()
     for table, paths in state_of(store, head, passing).items():
         state = reported.tables.get(table)

@@ -245,6 +245,7 @@ def _entries(
             catalog=working.snapshot.catalog,
             vacuumed_ms=None if known is None else known.vacuumed_ms,
             size=None if known is None else known.size,
+            changed=0 if known is None else known.changed,
         )
         if state != known:
             tables[location] = state

@@ -142,6 +142,7 @@ def test_a_removal_repeats_what_the_file_said() -> None:
         "extendedFileMetadata": True,
         "partitionValues": {"p": "1"},
         "size": 100,
+        "stats": '{"numRecords":1}',
         "baseRowId": 7,
         "defaultRowCommitVersion": 2,
     }
