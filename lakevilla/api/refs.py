@@ -24,7 +24,7 @@ from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 
-__all__ = ["Refs"]
+__all__ = ["Refs", "check_ref"]
 
 
 _METADATA_BYTES = 4096
@@ -250,7 +250,7 @@ class Refs(Generic[Frame]):
             It is protected, or ``main``.
         """
         client = self._client.main("delete_ref")
-        _check_ref("delete_ref", name)
+        check_ref("delete_ref", name)
         client.run_safely(delete_ref(client.context, name))
 
     def protect(self, name: str, on: bool = True) -> None:
@@ -319,7 +319,7 @@ def _check_text(verb: str, name: object) -> None:
         raise InvalidOperation(f"{verb} takes the name of a ref, not {shown(name)}")
 
 
-def _check_ref(verb: str, name: object) -> None:
+def check_ref(verb: str, name: object) -> None:
     """Refuse what no ref in HEAD can be called."""
     _check_text(verb, name)
     if name == MAIN:

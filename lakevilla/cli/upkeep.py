@@ -40,7 +40,7 @@ def maintain(
     profile: Profile = None,
     as_json: Json = False,
 ) -> Report | None:
-    """Do what is due of the lake's upkeep: recover, checkpoints, optimize, vacuum, gc.
+    """Do what is due of the lake's upkeep: recover, keep, checkpoint, optimize, vacuum, gc.
 
     One line for each task. For cron, Airflow, or, with --every, a service of its own.
     """
@@ -52,6 +52,19 @@ def maintain(
             return lake._maintain(task or None, seconds, end.is_set)
 
         return work() if pause is None else _again(work, end, pause, Output(as_json))
+
+
+@command
+def keep(
+    root: Root,
+    name: Annotated[str, typer.Argument(help="The tag.")],
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> Report:
+    """Keep a tag from the clean-up of other clients: copy what its tables have removed since."""
+    with open_lake(root, option, profile) as lake:
+        return lake.keep(name)
 
 
 def _again(

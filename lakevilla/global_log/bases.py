@@ -20,6 +20,18 @@ from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
 from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.store.home import home_of
+
+
+class KeptTable(msgspec.Struct, frozen=True):
+    """Where a table's state lies that is kept apart from its log (docs/design/0037-upkeep.md)."""
+
+    life: str
+    hash: str
+
+    @property
+    def key(self) -> str:
+        return f"{home_of(self.life)}/kept/{self.hash}.parquet"
 
 
 class Base(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,7 +39,8 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves, none of them copied.
     ``name``, ``kind`` and ``life`` are those of the ref that it was stored for, so that one can be
-    found again whose HEAD was lost.
+    found again whose HEAD was lost. ``kept`` has the tables, by location, that are read from an
+    object of their own, and no more from their logs.
     """
 
     format: int
@@ -39,6 +52,7 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     tables: TableMap
     names: NameMap
     life: str = ""
+    kept: dict[str, KeptTable] = {}
 
 
 def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:

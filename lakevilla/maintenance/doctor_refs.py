@@ -11,6 +11,8 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.own_versions import missing_files
 from lakevilla.lake.refs.branch_head import is_closed, load_branch
 from lakevilla.lake.refs.frozen import frozen_view, not_kept
+from lakevilla.lake.view import View
+from lakevilla.refs.keep import unsafe_objects
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import key_at
@@ -64,8 +66,11 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
 
 
 def _table(context: Context, base: Base, location: str, files: bool) -> Program[Finding | None]:
+    risk = None
     try:
         view = yield from frozen_view(context, base, location)
+        if base.kind == "tag":
+            risk = yield from _risk(context, base, view)
         missing = (yield from missing_files(view)) if files else {}
         if missing:
             key = next(iter(missing.values()))
@@ -74,4 +79,19 @@ def _table(context: Context, base: Base, location: str, files: bool) -> Program[
         raise
     except LakeVillaError as error:
         return Finding("warning", "ref_lost", error.message, table=location)
-    return None
+    return risk
+
+
+def _risk(context: Context, base: Base, view: View) -> Program[Finding | None]:
+    """That the table has removed what a tag needs, which other clients may clean up."""
+    unsafe = yield from unsafe_objects(context, view.location, view.snapshot)
+    if not unsafe:
+        return None
+    return Finding(
+        "note",
+        "ref_at_risk",
+        f"tag {base.name!r} needs {len(unsafe)} files that table {view.location} has removed since:"
+        f" VACUUM of other clients deletes them after its retention; `lakevilla keep ROOT "
+        f"{base.name}` copies them",
+        table=view.location,
+    )

@@ -226,5 +226,10 @@ def _base(
                     raise ended(other)
                 return now(branch.head, name, kind)
             other_base = yield from load_base(entry.base)
+            if kind == "branch" and other_base.kept:
+                raise InvalidOperation(
+                    f"branch {name!r} can't begin at {other!r}: `keep` has parted that from the "
+                    f"logs of its tables; rollback({other!r}) makes the lake what it was"
+                )
             return msgspec.structs.replace(other_base, name=name, kind=kind)
     raise AssertionError(at)

@@ -95,6 +95,7 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
         base,
         tables=TableMap({location: base.tables[location] for location in sorted(kept)}),
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
+        kept={place: apart for place, apart in base.kept.items() if place in kept},
     )
 
 

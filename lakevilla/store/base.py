@@ -128,7 +128,7 @@ class Failure:
 
 
 class Store(Protocol):
-    """Single attempts at the five verbs. Retries and read-back live above, in the runner.
+    """Single attempts at the six verbs. Retries and read-back live above, in the runner.
 
     Keys are relative to the lake's root, with ``/`` between parts, or absolute
     URIs for tables that live elsewhere. Implementations are thread-safe and
@@ -149,6 +149,12 @@ class Store(Protocol):
 
     def put_file(self, key: str, path: str) -> Stored | Failure:
         """Upload a local file whatever is at the key, in parts where it is large."""
+
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        """Copy an object inside of the store, whatever is at the key; nothing is downloaded.
+
+        Nobody ever sees half of it.
+        """
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         """Describe an object."""

@@ -18,7 +18,15 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from lakevilla.store.base import Condition, GetOutcome, Missing, ObjectInfo, PutOutcome, Token
+from lakevilla.store.base import (
+    Condition,
+    GetOutcome,
+    Missing,
+    ObjectInfo,
+    PutOutcome,
+    Stored,
+    Token,
+)
 from lakevilla.store.gate import Gate
 
 T = TypeVar("T")
@@ -53,6 +61,17 @@ class PutFile:
 
     key: str
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyObject:
+    """Have the store copy ``source`` to a key that only this writer uses.
+
+    Resumes with ``Stored``, or with ``Missing`` where there is no such source.
+    """
+
+    key: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +131,8 @@ class Parallel:
     parts: tuple[Effect | Program[Any], ...]
 
 
-Effect = Get | Put | PutFile | Stat | List | ListNames | DeleteObject | Sleep | Await | Parallel
+_OfStore = Get | Put | PutFile | CopyObject | Stat | List | ListNames | DeleteObject
+Effect = _OfStore | Sleep | Await | Parallel
 Program = Generator[Effect, Any, T]
 
 
@@ -128,6 +148,10 @@ def put(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:
 
 def put_file(key: str, path: str) -> Program[None]:
     yield PutFile(key, path)
+
+
+def copy(source: str, key: str) -> Program[Stored | Missing]:
+    return cast(Stored | Missing, (yield CopyObject(key, source)))
 
 
 def stat(key: str) -> Program[ObjectInfo | Missing]:

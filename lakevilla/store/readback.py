@@ -35,11 +35,21 @@ from lakevilla.store.base import (
     Unchanged,
     Unknown,
 )
-from lakevilla.store.effects import DeleteObject, Get, List, ListNames, Put, PutFile, Sleep, Stat
+from lakevilla.store.effects import (
+    CopyObject,
+    DeleteObject,
+    Get,
+    List,
+    ListNames,
+    Put,
+    PutFile,
+    Sleep,
+    Stat,
+)
 from lakevilla.store.location import PROBES_PREFIX
 
 #: What is asked of a store. Inside ``expand`` each stands for one attempt.
-Request = Get | Put | PutFile | Stat | List | ListNames | DeleteObject
+Request = Get | Put | PutFile | CopyObject | Stat | List | ListNames | DeleteObject
 
 #: Yields single attempts, is sent what ``Store`` returned for them (None for a
 #: ``Sleep``), and returns what the program that yielded the effect is sent.
@@ -211,6 +221,7 @@ _VERBS: dict[type, str] = {
     Get: "get",
     Put: "put",
     PutFile: "upload",
+    CopyObject: "copy to",
     Stat: "head",
     List: "list",
     ListNames: "list",

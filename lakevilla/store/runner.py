@@ -21,6 +21,7 @@ from lakevilla.store.base import Failure, Match, Store
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
+    CopyObject,
     DeleteObject,
     Effect,
     Get,
@@ -221,7 +222,7 @@ class Runner:
         """
         if self._settings.durable_files:
             return False
-        if isinstance(request, PutFile) or (
+        if isinstance(request, PutFile | CopyObject) or (
             isinstance(request, Put) and len(request.body) > _SMALL
         ):
             return False
@@ -287,6 +288,9 @@ class Runner:
             case PutFile(key, path):
                 self.requests.add("put")
                 return self.store.put_file(key, path)
+            case CopyObject(key, source):
+                self.requests.add("put")
+                return self.store.copy_object(source, key)
             case Stat(key):
                 self.requests.add("head")
                 return self.store.head(key)

@@ -32,6 +32,9 @@ class WrappedStore:
     def put_file(self, key: str, path: str) -> Stored | Failure:
         return self.inner.put_file(key, path)
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        return self.inner.copy_object(source, key)
+
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         return self.inner.head(key)
 

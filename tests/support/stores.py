@@ -11,6 +11,7 @@ from lakevilla.store.base import (
     Condition,
     Failure,
     GetOutcome,
+    Missing,
     ObjectInfo,
     Refused,
     Store,
@@ -98,6 +99,10 @@ class Dying(WrappedStore):
     def put_file(self, key: str, path: str) -> Stored | Failure:
         self._ask(writing=True)
         return self.inner.put_file(key, path)
+
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        self._ask(writing=True)
+        return self.inner.copy_object(source, key)
 
     def delete(self, key: str) -> Failure | None:
         self._ask(writing=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lakevilla.api.arguments import check_flag, check_names
+from lakevilla.api.refs import check_ref
 from lakevilla.client.catalog_names import catalog_names, named_report
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
@@ -14,6 +15,7 @@ from lakevilla.maintenance import recovery
 from lakevilla.maintenance.gc import gc
 from lakevilla.maintenance.upkeep.maintain import maintain
 from lakevilla.maintenance.upkeep.tasks import TASKS
+from lakevilla.refs.keep import keep
 from lakevilla.results import Finding, Report
 from lakevilla.settings import MOST_SECONDS, shown
 
@@ -46,6 +48,7 @@ class Upkeep:
         would do no harm. The report has one note for each task, and what is wrong.
 
         - ``recover``: as ``recover``.
+        - ``keep``: as ``keep``, of tags that are older than three days, once a day.
         - ``checkpoint``: write the checkpoints of Delta tables that are overdue.
         - ``optimize``: as ``Table.optimize``, of tables that have many small files.
         - ``vacuum``: as ``Table.vacuum``, with each table's own retention, once a day.
@@ -74,6 +77,39 @@ class Upkeep:
         (True, ['recover', 'optimize'])
         """
         return self._maintain(tasks, budget_seconds, lambda: False)
+
+    def keep(self, name: str) -> Report:
+        """Keep a tag from the clean-up of other clients, which know of no tags.
+
+        The files that its tables have removed since are copied by the store, and the state of
+        these tables is stored apart from their logs. It reads as before, after VACUUM with
+        whatever retention and after clean-up of the logs. What the tables remove later is not
+        copied yet: call it again, or let ``maintain`` do it, which keeps tags that are older
+        than three days.
+
+        Parameters
+        ----------
+        name : str
+            A tag.
+
+        Raises
+        ------
+        RefNotFound
+        InvalidOperation
+            It is a branch.
+
+        Examples
+        --------
+        >>> _ = lake.tag("closing")
+        >>> _ = lake.run(lambda txn: txn.delete("stock", where="true"))
+        >>> [(one.kind, one.table) for one in lake.keep("closing").findings]
+        [('kept', 'stock')]
+        """
+        client = self._client.main("keep")
+        check_ref("keep", name)
+        with client.measured("keep"):
+            report = client.run_safely(keep(client.context, name))
+        return named_report(report, catalog_names(client.context))
 
     def recover(self, *, rebuild_head: bool = False, confirm_head: bool = False) -> Report:
         """Finish the work of dead clients: publish what is decided, and give up their places.

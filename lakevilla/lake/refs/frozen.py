@@ -19,6 +19,7 @@ from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
+from lakevilla.lake.refs.kept_apart import kept_view
 from lakevilla.lake.table_log import entry_at, open_tail, probe, snapshot_at
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import Placement, View, pending_parts
@@ -68,6 +69,9 @@ def frozen_view(context: Context, base: Base, location: str) -> Program[View]:
             table=location,
         )
     try:
+        kept = base.kept.get(location)
+        if kept is not None:
+            return (yield from kept_view(context, location, state, kept))
         return (yield from _view(context, location, state, base.sequence))
     except VersionNotFound as error:
         why = error.message.partition("; ask for")[0].partition(": ask for")[0]
@@ -114,13 +118,13 @@ def frozen_views(
     context: Context, bases: Iterable[Base], location: str
 ) -> Program[list[View | VersionNotFound]]:
     """The states that bases have of a table; for one that can't be told any more, why."""
-    wanted: dict[tuple[int, tuple[tuple[str, str], ...]], Base] = {}
+    wanted: dict[tuple[object, ...], Base] = {}
     for base in bases:
         yield from load_base_tables(base, [location])
         state = base.tables.get(location)
         if state is not None and not state.dropped:
             pending = tuple((ref.txn, ref.hash) for ref in state.pending)
-            wanted.setdefault((state.published, pending), base)
+            wanted.setdefault((state.published, pending, base.kept.get(location)), base)
     return (
         yield from parallel([_view_or_error(context, base, location) for base in wanted.values()])
     )

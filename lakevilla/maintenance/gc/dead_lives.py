@@ -42,7 +42,7 @@ def left_of_branches(
             of.setdefault(life, []).append(key)
     if not of:
         return [], []
-    kept = {*named, *(yield from _commits_of(bases))}
+    kept = {*named, *(yield from _commits_of(bases)), *_kept_apart(bases)}
     first: list[str] = []
     last: list[str] = []
     for life, keys in sorted(of.items()):
@@ -63,6 +63,11 @@ def _commits_of(bases: Iterable[Base]) -> Program[set[str]]:
         for state in base.tables.values():
             keys |= {commit_key(ref.txn, ref.hash, ref.life) for ref in state.pending if ref.life}
     return keys
+
+
+def _kept_apart(bases: Iterable[Base]) -> set[str]:
+    """The states that bases keep apart from the tables' logs, whosever life they are of."""
+    return {kept.key for base in bases for kept in base.kept.values()}
 
 
 def _files(

@@ -15,6 +15,7 @@ from lakevilla.errors import (
     ConflictError,
     InvalidOperation,
     LakeVillaError,
+    RefNotFound,
     StoreError,
     TableNotFound,
     TransactionAborted,
@@ -22,12 +23,14 @@ from lakevilla.errors import (
 )
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.upkeep import UpkeepRules, upkeep_of
+from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import open_tail, probe, refresh
 from lakevilla.lake.view import build_view
 from lakevilla.maintenance.gc.gc import gc
 from lakevilla.maintenance.recovery import checkpoint, recover
 from lakevilla.maintenance.vacuum import vacuum
+from lakevilla.refs.keep import keep
 from lakevilla.results import Finding, Report
 from lakevilla.store.effects import Program
 from lakevilla.transaction.commit.commit import commit
@@ -39,6 +42,8 @@ from lakevilla.transaction.verbs.begin import begin
 from lakevilla.transaction.verbs.optimize import optimize, result_of
 
 DAY_SECONDS = 24 * 3600.0
+#: A tag that old is kept: well before other clients' clean-up, and most are gone by then.
+KEPT_AFTER_SECONDS = 3 * DAY_SECONDS
 #: What says that a table was left as it is, and that nobody has to do anything about it.
 _LEFT_ALONE = (InvalidOperation, UnsupportedTableFeature)
 _NEXT_TIME = (ConflictError, TransactionAborted, CommitOutcomeUnknown)
@@ -103,6 +108,24 @@ def table_work(
 def _recover(context: Context, owner: str) -> Program[Piece]:
     report = yield from recover(context, owner)
     return _of_report(report, "finished")
+
+
+def _keep(context: Context, owner: str) -> Program[Piece]:
+    """As ``lake.keep``, of each tag that is older than three days."""
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head)
+    oldest_ms = context.now_ms() - KEPT_AFTER_SECONDS * 1000
+    piece = Piece()
+    for name, entry in sorted(head.refs.items()) if head is not None else ():
+        if entry.kind != "tag" or entry.created_ms > oldest_ms:
+            continue
+        try:
+            report = yield from keep(context, name)
+        except (RefNotFound, InvalidOperation):
+            continue  # it was deleted, or made anew
+        piece.add(_of_report(report, "tables kept apart"))
+    return piece
 
 
 def _gc(context: Context, owner: str) -> Program[Piece]:
@@ -201,6 +224,7 @@ def _vacuum(context: Context, location: str, owner: str) -> Program[Piece]:
 #: In the order in which they are done: each leaves less to the next ones.
 TASKS: dict[str, UpkeepTask] = {
     "recover": UpkeepTask(lake=_recover),
+    "keep": UpkeepTask(lake=_keep, every_seconds=DAY_SECONDS, idle_seconds=DAY_SECONDS),
     "checkpoint": UpkeepTask(table=_checkpoint),
     "optimize": UpkeepTask(table=_optimize, idle_seconds=DAY_SECONDS),
     "vacuum": UpkeepTask(table=_vacuum, every_seconds=DAY_SECONDS, looks_at_all=True),

@@ -72,6 +72,10 @@ def link_or_copy(source: str, name: str, durable: bool) -> os.stat_result:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         shutil.copyfile(source, name)
+    return _stored(name, durable)
+
+
+def _stored(name: str, durable: bool) -> os.stat_result:
     if not durable:
         return os.stat(name)
     descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
@@ -80,6 +84,12 @@ def link_or_copy(source: str, name: str, durable: bool) -> os.stat_result:
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)
+
+
+def copy_file(source: str, name: str, durable: bool) -> os.stat_result:
+    """A copy with contents of its own: whoever writes into the one does not change the other."""
+    shutil.copyfile(source, name)
+    return _stored(name, durable)
 
 
 def with_directories(

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from lakevilla.store.backends.durable_files import (
+    copy_file,
     date_after,
     link_or_copy,
     locked,
@@ -143,6 +144,18 @@ class LocalStore:
             self.local_path(key), None, lambda name: link_or_copy(path, name, self._durable)
         )
         assert not isinstance(outcome, Refused)
+        return outcome
+
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        place = self.local_path(source)
+        if not os.path.isfile(place):
+            return Missing()
+        outcome = self._publish(
+            self.local_path(key), None, lambda name: copy_file(place, name, self._durable)
+        )
+        assert not isinstance(outcome, Refused)
+        if isinstance(outcome, Failure) and not os.path.exists(place):
+            return Missing()  # it was deleted meanwhile
         return outcome
 
     def head(self, key: str) -> ObjectInfo | Missing | Failure:

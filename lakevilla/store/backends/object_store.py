@@ -191,6 +191,12 @@ class ObstoreBackend:
             else Stored(_token(outcome))
         )
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        outcome = self._attempt(lambda: self._store.copy(check_key(source), check_key(key)))
+        if isinstance(outcome, BaseException):
+            return Missing() if _is_missing_object(outcome) else self._failure(outcome)
+        return Stored(Token(None))  # the store does not say
+
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         outcome = self._attempt(lambda: self._store.head(check_key(key)))
         if isinstance(outcome, BaseException):

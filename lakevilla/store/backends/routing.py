@@ -70,6 +70,13 @@ class LakeStore:
         backend, place = self._place(key)
         return backend.put_file(place, path)
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        backend, place = self._place(key)
+        other, origin = self._place(source)
+        if other is not backend:
+            raise InvalidOperation(f"{source!r} lies in another store than {key!r}: upload it")
+        return backend.copy_object(origin, place)
+
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         backend, path = self._place(key)
         outcome = backend.head(path)

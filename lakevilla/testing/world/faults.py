@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
 
 from lakevilla.store.base import AnyVersion
-from lakevilla.store.effects import DeleteObject, Effect, List, Put
+from lakevilla.store.effects import CopyObject, DeleteObject, Effect, List, Put
 
 
 class Fault(StrEnum):
@@ -201,7 +201,7 @@ _USUAL_RATES: dict[Fault, tuple[float, float]] = {
 def _can_strike(fault: Fault, attempt: Effect) -> bool:
     match fault:
         case Fault.APPLIED_503 | Fault.APPLIED_CUT | Fault.DELAYED_WRITE:
-            return isinstance(attempt, Put | DeleteObject)
+            return isinstance(attempt, Put | CopyObject | DeleteObject)
         case Fault.CONFLICT_409:
             return isinstance(attempt, Put) and not isinstance(attempt.condition, AnyVersion)
         case Fault.STALE_LIST:

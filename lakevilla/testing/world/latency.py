@@ -74,6 +74,10 @@ class LatencyStore(WrappedStore):
         self._wait(self._profile.put)
         return super().put_file(key, path)
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        self._wait(self._profile.put)
+        return super().copy_object(source, key)
+
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         self._wait(self._profile.head)
         return super().head(key)

@@ -24,7 +24,17 @@ from lakevilla.lake.relied_on import is_relied_on
 from lakevilla.settings import Settings
 from lakevilla.store.base import Failure
 from lakevilla.store.check_mode import expand_checked
-from lakevilla.store.effects import Await, DeleteObject, Effect, List, Parallel, Program, Put, Sleep
+from lakevilla.store.effects import (
+    Await,
+    CopyObject,
+    DeleteObject,
+    Effect,
+    List,
+    Parallel,
+    Program,
+    Put,
+    Sleep,
+)
 from lakevilla.store.gate import Gate
 from lakevilla.store.readback import Attempts, expand
 from lakevilla.testing.world.client import EPOCH, Client
@@ -354,7 +364,7 @@ class Simulation:
         self.fired[Fault.CRASH] += 1
         if strike.landing == "now":
             self.store.apply(attempt)
-        elif strike.landing == "later" and isinstance(attempt, Put | DeleteObject):
+        elif strike.landing == "later" and isinstance(attempt, Put | CopyObject | DeleteObject):
             self._land_later(client, attempt)
         self._log(client.name, "crash", f"{verb_of(attempt)} {key_of(attempt)}", strike.landing)
         # The generators are kept, not closed: a dead process runs no handler.

@@ -30,7 +30,17 @@ from lakevilla.store.base import (
     Token,
     Unchanged,
 )
-from lakevilla.store.effects import DeleteObject, Effect, Get, List, ListNames, Put, PutFile, Stat
+from lakevilla.store.effects import (
+    CopyObject,
+    DeleteObject,
+    Effect,
+    Get,
+    List,
+    ListNames,
+    Put,
+    PutFile,
+    Stat,
+)
 
 #: What a single attempt brings.
 Answer = (
@@ -149,6 +159,14 @@ class SimulatedStore:
         assert isinstance(stored, Stored)  # nothing is asked of the key
         return stored
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing:
+        found = self.get(source)
+        if not isinstance(found, Found):
+            return Missing()
+        stored = self.put(key, found.body, AnyVersion())
+        assert isinstance(stored, Stored)  # nothing is asked of the key
+        return stored
+
     def local_path(self, key: str) -> str | None:
         return None
 
@@ -163,6 +181,8 @@ class SimulatedStore:
                 return self.put(key, body, condition)
             case PutFile(key=key, path=path):
                 return self.put_file(key, path)
+            case CopyObject(key=key, source=source):
+                return self.copy_object(source, key)
             case Stat(key=key):
                 return self.head(key)
             case List(prefix=prefix, start_after=start_after):

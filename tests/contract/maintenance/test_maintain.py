@@ -18,7 +18,7 @@ from lakevilla.store.runner import Requests
 from tests.support.places import Place
 from tests.support.traces import cost
 
-ALL = ["recover", "checkpoint", "optimize", "vacuum", "gc"]
+ALL = ["recover", "keep", "checkpoint", "optimize", "vacuum", "gc"]
 
 
 def small_files(lake: lv.Lake, table: str, count: int, **options: Any) -> None:

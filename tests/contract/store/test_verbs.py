@@ -240,6 +240,21 @@ def test_a_local_file_is_uploaded_and_stays(store: LakeStore, tmp_path: Path) ->
     assert body_of(store, "t/part=a b/x.parquet") == b"short"
 
 
+def test_an_object_is_copied_by_the_store(store: LakeStore) -> None:
+    body = b"0123456789abcdef" * 100_000
+    for source in ("t/part=a b/x.parquet", *STRANGE_KEYS):
+        stored(store.put(source, body, ANY))
+        outcome = store.copy_object(source, f"copies/{source}")
+        assert isinstance(outcome, Stored), (source, outcome)
+        assert body_of(store, f"copies/{source}") == body
+    stored(store.put("t/part=a b/x.parquet", b"other", ANY))
+    assert body_of(store, "copies/t/part=a b/x.parquet") == body  # it is an object of its own
+    assert isinstance(store.copy_object("t/part=a b/x.parquet", "copies/hash#12/x#3"), Stored)
+    assert body_of(store, "copies/hash#12/x#3") == b"other"  # and takes the place of what was there
+    assert store.copy_object("t/nowhere", "copies/nowhere") == Missing()
+    assert store.get("copies/nowhere") == Missing()
+
+
 def test_a_local_file_that_is_not_there_is_named(store: LakeStore, tmp_path: Path) -> None:
     with pytest.raises(InvalidOperation, match=r"nowhere\.parquet"):
         store.put_file("x", str(tmp_path / "nowhere.parquet"))

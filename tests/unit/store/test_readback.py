@@ -26,7 +26,7 @@ from lakevilla.store.base import (
     Token,
     Unknown,
 )
-from lakevilla.store.effects import DeleteObject, Get, List, Put, PutFile, Sleep, Stat
+from lakevilla.store.effects import CopyObject, DeleteObject, Get, List, Put, PutFile, Sleep, Stat
 from lakevilla.store.readback import Request, classify, describe, expand, same_object
 
 OURS, THEIRS = b"ours, with a nonce", b"theirs, with another"
@@ -223,7 +223,8 @@ def test_no_run_of_answers_turns_a_write_in_doubt_into_a_no(effect: Put) -> None
     assert runs == 6**3 * 5**3
 
 
-READS = [Get("k"), Stat("k"), List("k"), DeleteObject("k"), PutFile("k", "/f"), Put("k", b"x", ANY)]
+WRITES = [DeleteObject("k"), PutFile("k", "/f"), CopyObject("k", "j"), Put("k", b"x", ANY)]
+READS = [Get("k"), Stat("k"), List("k"), *WRITES]
 
 
 @pytest.mark.parametrize("effect", READS, ids=lambda effect: type(effect).__name__)

@@ -110,6 +110,9 @@ class CatalogStore:
     def put_file(self, key: str, path: str) -> Stored | Failure:
         raise InvalidOperation(f"{key} is a table's pointer in a catalog, and holds no file")
 
+    def copy_object(self, source: str, key: str) -> Stored | Missing | Failure:
+        raise InvalidOperation(f"{key} is a table's pointer in a catalog, and holds no file")
+
     def head(self, key: str) -> ObjectInfo | Missing | Failure:
         found = self.get(key)
         if isinstance(found, Found):

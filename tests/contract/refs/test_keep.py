@@ -1,0 +1,249 @@
+"""``lake.keep``: a tag reads as before, whatever other clients have cleaned up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from typer.testing import CliRunner
+
+import lakevilla as lv
+from lakevilla.cli.app import app
+from lakevilla.store.runner import Requests
+from tests.support.foreign_changes import delete_by_vector
+from tests.support.places import Place
+from tests.support.tables import accounts, values
+from tests.support.traces import cost
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[lv.Lake]:
+    with lv.connect(str(tmp_path)) as lake:
+        yield lake
+
+
+def shop(lake: lv.Lake, **options: Any) -> None:
+    rows = [{"sku": sku, "qty": qty, "shop": "n"} for sku, qty in (("tea", 5), ("jam", 2))]
+    lake.create_table("stock", rows, **options)
+    lake.run(lambda txn: txn.append("stock", [{"sku": "oil", "qty": 1, "shop": "s"}]))
+    lake.create_table("orders", [{"id": 1}])
+    lake.tag("closing")
+    lake.run(lambda txn: txn.update("stock", {"qty": "qty + 10"}, where="shop = 'n'"))
+
+
+def clean_up(lake: lv.Lake, options: dict[str, str] | None = None) -> None:
+    """A VACUUM without retention, and all of the log deleted that is below a checkpoint."""
+    table = deltalake.DeltaTable(lake.table("stock").uri, storage_options=options)
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    table.update_incremental()
+    table.create_checkpoint()
+    if options is None:
+        last = f"{table.version():020}"
+        for path in Path(lake.table("stock").uri, "_delta_log").glob("*.json"):
+            if path.name[:20].isdigit() and path.name[:20] < last:
+                path.unlink()
+
+
+def rows(lake: lv.Lake, name: str | None = None) -> list[dict[str, Any]]:
+    at = lake if name is None else lake.on(name)
+    return at.read("stock").sort_by("sku").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"partition_by": "shop"},
+        {"properties": {"delta.columnMapping.mode": "name"}},
+        {"properties": {"delta.enableChangeDataFeed": "true"}},
+    ],
+    ids=["plain", "partitioned", "column mapping", "change feed"],
+)
+def test_a_tag_survives_vacuum_and_the_clean_up_of_the_log(
+    lake: lv.Lake, options: dict[str, Any]
+) -> None:
+    shop(lake, **options)
+    before, now = rows(lake, "closing"), rows(lake)
+    report = lake.keep("closing")
+    assert report.ok
+    assert [(one.kind, one.table) for one in report.findings] == [("kept", "stock")]
+    clean_up(lake)
+    with lv.connect(lake.root) as other:
+        assert rows(other, "closing") == before
+        assert rows(other) == now
+        assert other.doctor(files=True).ok
+        assert other.on("closing").sql("SELECT sum(qty) AS n FROM stock").to_pylist() == [{"n": 8}]
+        assert other.diff("closing").rows("stock", keys=["sku"]).num_rows > 0
+        other.rollback("closing")
+        assert rows(other) == before
+        found = deltalake.DeltaTable(other.table("stock").uri)
+        if "delta.columnMapping.mode" not in options.get("properties", {}):
+            assert found.to_pyarrow_table().num_rows == 3
+
+
+def test_without_keep_the_same_clean_up_takes_the_tag(lake: lv.Lake) -> None:
+    shop(lake)
+    (note,) = [one for one in lake.doctor().findings if one.kind == "ref_at_risk"]
+    assert "needs 1 files" in note.message
+    clean_up(lake)
+    with (
+        lv.connect(lake.root) as other,
+        pytest.raises((lv.VersionNotFound, lv.StoreError, lv.CorruptObject)),
+    ):
+        rows(other, "closing")
+    report = lake.keep("closing")
+    assert not report.ok
+    assert [(one.kind, one.table) for one in report.findings] == [("ref_lost", "stock")]
+
+
+def test_rows_that_a_deletion_vector_took_stay_taken(local_place: Place) -> None:
+    local_place.write("bank", accounts(3))
+    delete_by_vector(local_place, row=2)
+    place = Path(local_place.root, "bank")
+    old = [*place.glob("*.bin"), *place.glob("*.parquet")]
+    assert len(old) == 2
+    with local_place.connect() as lake:
+        lake.register("bank")
+        lake.tag("closing")
+        lake.table("bank").optimize()  # the vector goes, and so does the file
+        assert lake.keep("closing").ok
+    for path in old:
+        path.unlink()
+    with local_place.connect() as lake:
+        assert values(lake.on("closing").read("bank")) == [0, 1]
+        assert lake.doctor(files=True).ok
+        lake.rollback("closing")
+        assert values(lake.read("bank")) == [0, 1]
+
+
+def test_an_iceberg_tag_survives_the_loss_of_all_that_the_table_does_not_need(
+    lake: lv.Lake,
+) -> None:
+    shop(lake, format="iceberg", partition_by="shop")
+    before, now = rows(lake, "closing"), rows(lake)
+    assert lake.keep("closing").ok
+    place = Path(lake.root, "stock")
+    files = set(place.rglob("*.parquet"))
+    live = {Path(uri) for uri in iceberg_files(lake)}
+    for path in files - live:
+        if "_lakevilla" not in path.parts:
+            path.unlink()
+    with lv.connect(lake.root) as other:
+        assert rows(other, "closing") == before
+        assert rows(other) == now
+        other.rollback("closing")
+        assert rows(other) == before
+        assert other.doctor(files=True).ok
+
+
+def iceberg_files(lake: lv.Lake) -> list[str]:
+    from pyiceberg.table import StaticTable
+
+    metadata = max(
+        Path(lake.root, "stock", "metadata").glob("*.metadata.json"),
+        key=lambda path: json.loads(path.read_text())["last-sequence-number"],
+    )
+    tasks = StaticTable.from_metadata(str(metadata)).scan().plan_files()
+    return [task.file.file_path.removeprefix("file://") for task in tasks]
+
+
+def test_a_tag_is_kept_on_a_bucket(shared_place: Place) -> None:
+    with shared_place.connect() as lake:
+        shop(lake)
+        before = rows(lake, "closing")
+        assert lake.keep("closing").ok
+        lake["stock"].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+        assert rows(lake, "closing") == before
+        assert lake.doctor(files=True).ok
+
+
+def test_what_is_kept_costs_a_copy_a_file_a_write_a_table_and_four_more(
+    local_place: Place,
+) -> None:
+    with local_place.connect() as lake:
+        shop(lake)
+        found = cost(lake, lambda: lake.keep("closing"))
+        # One copy, one kept state, the base; HEAD twice: for the directory and for the base.
+        assert found.put == 5
+        again = cost(lake, lambda: lake.keep("closing"))
+        assert again.put == 0
+        assert isinstance(again, Requests)
+
+
+def test_space_comes_back_when_the_tag_is_deleted(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.keep("closing")
+    lake.tag("second", at="closing")
+    lake.delete_ref("closing")
+    lake.gc()
+    before = rows(lake, "second")
+    clean_up(lake)
+    lake.gc()
+    assert rows(lake, "second") == before
+    lake.delete_ref("second")
+    lake.gc()
+    lake.gc()
+    assert not list(Path(lake.root, "stock", "_lakevilla", "b").rglob("*.parquet"))
+    assert not list(Path(lake.root, "_lakevilla", "branches").rglob("*.parquet"))
+
+
+def test_what_main_names_after_a_rollback_stays_when_the_tag_is_deleted(lake: lv.Lake) -> None:
+    shop(lake)
+    before = rows(lake, "closing")
+    lake.keep("closing")
+    clean_up(lake)
+    lake.rollback("closing")
+    lake.delete_ref("closing")
+    lake.gc()
+    lake["stock"].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    clean_up(lake)
+    assert rows(lake) == before
+    assert lake.doctor(files=True).ok
+
+
+def test_what_can_not_be_kept_is_refused(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.branch("etl")
+    with pytest.raises(lv.InvalidOperation, match="'etl' is a branch"):
+        lake.keep("etl")
+    with pytest.raises(lv.RefNotFound):
+        lake.keep("closed")
+    with pytest.raises(lv.InvalidOperation, match="main"):
+        lake.keep("main")
+    lake.keep("closing")
+    with pytest.raises(lv.InvalidOperation, match=r"can't begin at 'closing'.*rollback"):
+        lake.branch("second", at="closing")
+
+
+def test_a_table_that_nobody_has_changed_needs_nothing(lake: lv.Lake) -> None:
+    lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+    lake.tag("closing")
+    assert lake.keep("closing").findings == ()
+    assert not Path(lake.root, "stock", "_lakevilla", "b").exists()
+
+
+def test_the_command(lake: lv.Lake) -> None:
+    shop(lake)
+    result = CliRunner().invoke(app, ["keep", lake.root, "closing"])
+    assert result.exit_code == 0, result.output
+    assert "table stock is kept apart" in result.stdout.replace("\n", " ")
+
+
+def test_maintain_keeps_tags_that_are_three_days_old(
+    lake: lv.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(lake)
+    before = rows(lake, "closing")
+    lake.maintain(["keep"])
+    assert not Path(lake.root, "stock", "_lakevilla", "b").exists()
+    clock = lake._client.context.clock
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + 4 * 24 * 3600)
+    assert lake.maintain(["keep"]).findings[0].message == "1 tables kept apart"
+    clean_up(lake)
+    with lv.connect(lake.root) as other:
+        assert rows(other, "closing") == before
