@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_number
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
-from lakevilla.errors import InvalidOperation
+from lakevilla.errors import ConflictError, InvalidOperation, RefNotFound
 from lakevilla.global_log.keys import parse_key
 from lakevilla.global_log.rules import Isolation, Validation
 from lakevilla.ids import NO_TXN
@@ -57,8 +57,7 @@ def begin_transaction(
         raise InvalidOperation(f"features must be a lakevilla.Feature, not {shown(features)}")
     entries = check_metadata(metadata)
     _check_timeout(wait_timeout_seconds)
-    held = client.context.held
-    floor = NO_TXN if held is None else held.head.floor
+    client = client.newest()
     in_head = Feature.I | Feature.CT
     through_head = bool(features & in_head) or idempotency_key is not None
     if client.branch is not None:
@@ -77,14 +76,40 @@ def begin_transaction(
         metadata=entries,
         applications={} if use is None or use.version is None else {use.key: use.version},
     )
-    txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
-    state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
-    state.standing.key = use
-    if client.at is not None:
-        if not options.read_only:
-            raise client.only_reads()
-        bind_to_ref(state, client.at)
-    return executor(client, state, wait=wait, durability=durability)
+
+    def begun(client: LakeClient) -> Executor[Frame]:
+        held = client.context.held
+        floor = NO_TXN if held is None else held.head.floor
+        txn_id = client.context.ids.txn_id(above=floor, by_entry=not through_head)
+        state = begin(TransactionState(client.context, txn_id, options, through_head=through_head))
+        state.standing.key = use
+        if client.at is not None:
+            if not options.read_only:
+                raise client.only_reads()
+            bind_to_ref(state, client.at)
+        return executor(client, state, wait=wait, durability=durability)
+
+    return begun(client) if client.branch is None else _on_branch(client, begun)
+
+
+def _on_branch(
+    client: LakeClient, begun: Callable[[LakeClient], Executor[Frame]]
+) -> Executor[Frame]:
+    """A transaction in the life in which a branch is now.
+
+    It is bound at once, with the look at HEAD that it needs anyhow: in a life that was closed since
+    nothing can be done.
+    """
+    while True:
+        made = begun(client)
+        try:
+            made.state_of_lake()
+        except (ConflictError, RefNotFound) as error:
+            if not client.follow(is_lost=isinstance(error, RefNotFound)):
+                raise
+            client = client.newest()
+        else:
+            return made
 
 
 def _refuse_on_branch(name: str, features: Feature, idempotency_key: object) -> None:

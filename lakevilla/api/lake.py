@@ -220,7 +220,7 @@ class Lake(
         if lost is None:
             return begin_transaction(self._client, self._executor, **options)
         given = {name: options[name] for name in ("wait", "durability") if name in options}
-        return self._executor(self._client, lost, **given)
+        return self._executor(self._client.newest(), lost, **given)
 
     def _beside(self, frame: object) -> AbstractContextManager[None]:
         return self._client.beside(frame)
@@ -751,7 +751,7 @@ class Lake(
         limit : int, optional
             The maximum number of entries.
         """
-        return lake_history(self._client, limit)
+        return lake_history(self._client.current(), limit)
 
     # -- operating ---------------------------------------------------------------
 
@@ -765,7 +765,8 @@ class Lake(
         Short optimistic transactions leave no trace before they commit, so they are not listed.
         A record that can't be read is skipped; ``doctor`` reports it.
         """
-        return HtmlList(self._client.run(watching.transactions(self._client.context)))
+        client = self._client.current()
+        return HtmlList(client.run(watching.transactions(client.context)))
 
     def outcome(
         self, txn_id: str | None = None, *, idempotency_key: str | tuple[str, int] | None = None
@@ -786,17 +787,16 @@ class Lake(
         """
         if (txn_id is None) == (idempotency_key is None):
             raise InvalidOperation("outcome takes a transaction id or an idempotency key")
-        self._client.ensure_safe_store()
+        client = self._client.current()
+        client.ensure_safe_store()
         if txn_id is not None:
-            found = self._client.run(outcome.outcome(self._client.context, txn_id))
+            found = client.run(outcome.outcome(client.context, txn_id))
         else:
             key, version = parse_key(idempotency_key)
-            found = self._client.run(
-                registration.outcome_of_key(self._client.context, key, version)
-            )
+            found = client.run(registration.outcome_of_key(client.context, key, version))
         if found.result is None:
             return found
-        return Outcome(found.state, self._client.named(found.result))
+        return Outcome(found.state, client.named(found.result))
 
     def resume(self, txn_id: str) -> Transaction[Frame]:
         """Continue a saved transaction of another process, as it was when last saved.

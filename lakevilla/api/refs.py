@@ -24,7 +24,7 @@ from lakevilla.refs.create import At, create_ref
 from lakevilla.results import Ref
 from lakevilla.settings import shown
 
-__all__ = ["Refs", "check_ref"]
+__all__ = ["REFS_ELSEWHERE", "Refs", "check_ref", "ref_of"]
 
 
 _METADATA_BYTES = 4096
@@ -190,7 +190,7 @@ class Refs(Generic[Frame]):
                 created_by=client.owner,
             )
         )
-        return _ref(name, entry, entry.base.sequence)
+        return ref_of(name, entry, entry.base.sequence)
 
     def on(self, name: str) -> Self:
         """The lake on a branch, or as a tag keeps it.
@@ -228,7 +228,7 @@ class Refs(Generic[Frame]):
         if kind is not None:
             check_choice("kind", kind, "branch", "tag")
         return HtmlList(
-            _ref(name, entry, version)
+            ref_of(name, entry, version)
             for name, (entry, version) in client.run(all_refs(client.context)).items()
             if kind in (None, entry.kind)
         )
@@ -357,7 +357,8 @@ def _at(at: object) -> At:
     )
 
 
-def _ref(name: str, entry: RefEntry, version: int) -> Ref:
+def ref_of(name: str, entry: RefEntry, version: int) -> Ref:
+    """A ref as it is told of."""
     return Ref(
         name,
         entry.kind,

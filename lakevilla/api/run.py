@@ -22,6 +22,7 @@ from lakevilla.errors import (
     ConflictError,
     InvalidOperation,
     LakeVillaError,
+    RefNotFound,
     TransactionAborted,
 )
 from lakevilla.lake.context import Context
@@ -56,6 +57,7 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
             kept = None
             if executor is None:
                 return None  # another process has resumed it, and committed
+            client = executor.client
             value: T | None = None
             try:
                 with executor:
@@ -76,7 +78,11 @@ def run(client: LakeClient, begin: Begin, fn: Callable[[Executor], T], attempts:
             except (ConflictError, TransactionAborted) as conflict:
                 error = conflict
                 losses += 1
-                kept = executor.lost
+                kept = _unless_moved(client, executor.lost)
+            except RefNotFound as missing:
+                if not client.follow(is_lost=True):
+                    raise
+                error = missing
             except BaseException:
                 kept = executor.lost  # the function has made another error of a conflict
                 raise
@@ -152,6 +158,7 @@ def _attempt(
 
     None if another process has resumed and committed the one that lost.
     """
+    kept = _unless_moved(client, kept)
     if kept is not None:
         escalate = losses >= client.settings.escalate_after
         try:
@@ -167,6 +174,14 @@ def _attempt(
     executor = begin(None)
     executor.keeps_place = True
     return executor
+
+
+def _unless_moved(client: LakeClient, lost: TransactionState | None) -> TransactionState | None:
+    """The transaction that lost; None where its branch goes on in another life: begin a new one."""
+    if lost is None or not client.follow():
+        return lost
+    _let_go(client, lost)
+    return None
 
 
 def _outcome(client: LakeClient, txn_id: str) -> str:

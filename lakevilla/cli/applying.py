@@ -9,6 +9,7 @@ import typer
 from lakevilla.cli.command import Json, Limit, Options, Profile, Root, command
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
+from lakevilla.cli.refs import shown_ref
 from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import MergeResult
@@ -140,6 +141,23 @@ def merge(
             delete=delete,
         )
     _show(found, as_json)
+
+
+@command
+def rebase(
+    root: Root,
+    branch: Annotated[str, typer.Argument(help="The branch, as `lakevilla refs` lists it.")],
+    key: Keys = None,
+    on_conflict: OnConflict = "error",
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a branch go on from the lake as it is now; no data is copied."""
+    with open_lake(root, option, profile) as lake:
+        ref = lake.rebase(branch, keys=_keys(key), on_conflict=on_conflict)
+    text = f"branch {branch} goes on from global version {ref.base_version}, as {ref.version}"
+    Output(as_json).value(shown_ref(ref), text)
 
 
 def _show(result: MergeResult, as_json: bool) -> None:

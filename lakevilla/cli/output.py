@@ -67,6 +67,7 @@ _FOR_COMMANDS = {
 _CALLS_FOR_COMMANDS = {
     r"(branch '[^']*'.*)delete_ref\('([^']*)'\)": r"\1`lakevilla branch ROOT \2 --delete`",
     r"delete_ref\('([^']*)'\)": r"`lakevilla tag ROOT \1 --delete`",
+    r"`rebase\('([^']*)'\)` on the lake": r"`lakevilla rebase ROOT \1`",
     r"protect\('([^']*)', on=False\)": r"`lakevilla unprotect ROOT \1`",
     r"look at it by lake\.on\('([^']*)'\)": r"look at it by --on \1",
     r"keys=\{'([^']*)': \[\.\.\.\]\}": r"--key \1=COLUMN",

@@ -97,7 +97,7 @@ def tag(
             output.value({"deleted": name}, f"tag {name} is deleted")
             return
         made = given.make(lake.tag, name)
-    output.value(_shown(made), f"tag {name} keeps global version {made.version}")
+    output.value(shown_ref(made), f"tag {name} keeps global version {made.version}")
 
 
 @command
@@ -125,7 +125,7 @@ def branch(
             output.value({"deleted": name}, f"branch {name} is deleted")
             return
         made = given.make(lake.branch, name)
-    output.value(_shown(made), f"branch {name} begins at global version {made.base_version}")
+    output.value(shown_ref(made), f"branch {name} begins at global version {made.base_version}")
 
 
 @command
@@ -143,7 +143,7 @@ def refs(
             "no refs yet: `lakevilla tag ROOT NAME` makes a tag, `lakevilla branch` a branch"
         )
         return
-    output.rows(_COLUMNS, map(_shown, found))
+    output.rows(_COLUMNS, map(shown_ref, found))
 
 
 @command
@@ -225,5 +225,6 @@ def _delete(lake: lv.Lake[Any], kind: str, name: str, given: _Given) -> None:
     lake.delete_ref(name)
 
 
-def _shown(ref: lv.Ref) -> dict[str, object]:
+def shown_ref(ref: lv.Ref) -> dict[str, object]:
+    """A ref as the commands show it."""
     return {column: getattr(ref, column) for column in _COLUMNS}

@@ -17,14 +17,15 @@ from typing import Any, Literal, Self, TypeVar
 from weakref import ReferenceType
 
 from lakevilla.client.background import Background
-from lakevilla.client.bars import Bars
 from lakevilla.client.catalogs import Catalogs, locate, pointer_of
 from lakevilla.client.forks import empty_after_fork
 from lakevilla.client.heartbeat import Heartbeat
 from lakevilla.client.in_use import is_callers
+from lakevilla.client.lives import ClientOfLife
 from lakevilla.client.names import TableNames, resolve
-from lakevilla.client.phase_events import phase_event, transaction_event
-from lakevilla.client.progress import Progress
+from lakevilla.client.telling.bars import Bars
+from lakevilla.client.telling.phase_events import phase_event, transaction_event
+from lakevilla.client.telling.progress import Progress
 from lakevilla.clock import Clock, SystemClock
 from lakevilla.engines.base import Engine
 from lakevilla.engines.duckdb import DuckDBEngine
@@ -70,7 +71,7 @@ _PROBED: dict[str, Literal["all", "creates", "none"]] = {}
 _LOCATED_SECONDS = 60.0
 
 
-class LakeClient:
+class LakeClient(ClientOfLife):
     """One process at one lake. Safe across threads and fork; pickles as its arguments.
 
     Attributes
@@ -137,6 +138,8 @@ class LakeClient:
         self.lake: Self | None = None
         self.at: Frozen | None = None
         self.branch: str | None = None
+        #: Where its branch goes on, if that was rebased since (docs/design/0034-rebase.md).
+        self.next_life: Self | None = None
         #: The names that were last asked for, while somebody still goes through them.
         self.listing: ReferenceType[TableNames] | None = None
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{ids.nonce()[:8]}"
@@ -199,7 +202,7 @@ class LakeClient:
         """HEAD as it is now, or as the ref has it that the client is bound to."""
         if self.at is not None:
             return self.at.head
-        held = self.run(self.context.head())
+        held = self.run(self.context.head()) if self.branch is None else self.current().context.held
         return None if held is None else held.head
 
     def main(self, verb: str) -> Self:
@@ -214,7 +217,7 @@ class LakeClient:
     def writing(self, verb: str) -> Self:
         """This client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
         if self.at is None:
-            return self
+            return self.current()
         raise InvalidOperation(
             f"{verb}: the lake at {self.at.base.kind} {self.at.name!r} only reads: "
             f'`lake.on("{MAIN}")` is the lake itself'
@@ -249,6 +252,8 @@ class LakeClient:
         self.saver.close()
         self._heartbeat.close()
         self._background.close()
+        if self.next_life is not None:
+            self.next_life.close()
         if self.branch is None:
             self._embedded.close()
 

@@ -38,6 +38,7 @@ def _ref_of(client: LakeClient) -> str:
 
 def known_head(client: LakeClient) -> Head | None:
     """HEAD as it was when it was last looked at."""
+    client = client.newest()
     if client.at is not None:
         return client.at.head
     return None if client.context.held is None else client.context.held.head
@@ -107,7 +108,7 @@ def has_table(client: LakeClient, name: object) -> bool:
 
 def lake_html(client: LakeClient) -> str:
     """The lake as it is now: one GET at most, and what is known already where that fails."""
-    note = ""
+    note, client = "", client.newest()
     if client.at is not None:
         return tables_html(f"lake {client.root}{place_of(client)}", client, client.at.head)
     try:

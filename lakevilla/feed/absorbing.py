@@ -17,7 +17,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.lake.view import is_another
-from lakevilla.refs.create import replace
+from lakevilla.refs.entries import replace
 from lakevilla.store.effects import Program, parallel
 
 #: Logs that are looked at in one go; the next go looks at the next ones.

@@ -161,14 +161,15 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which branch a HEAD is of (docs/design/0031-branches.md).
 
     ``ref_id`` is the id of its entry in the lake's HEAD, ``base`` the state that it was made of.
-    ``closed``: nothing is committed on it any more, and why.
+    ``closed``: nothing is committed on it any more, and why. One that is ``moved`` goes on in
+    another life (docs/design/0034-rebase.md).
     """
 
     id: str
     name: str
     ref_id: str
     base: BaseRef
-    closed: Literal["", "deleted"] = ""
+    closed: Literal["", "deleted", "moved"] = ""
 
 
 class PageRef(msgspec.Struct, frozen=True):
@@ -361,18 +362,22 @@ def moment_of(head: Head) -> int:
     return 0 if head.life is None else head.life.base.timestamp_ms
 
 
-def first_head(now: Head, life: BranchLife, tables: TableMap, names: NameMap, nonce: str) -> Head:
-    """The first HEAD of a branch: the tables of its base, whose version it goes on from.
+def first_head(
+    now: Head, life: BranchLife, tables: TableMap, names: NameMap, nonce: str, sequence: int = 0
+) -> Head:
+    """The first HEAD of a life of a branch: its tables, and the version that it goes on from.
 
-    ``now`` is the lake's HEAD. Nothing from before the base is in the branch's history.
+    That is its base's, or ``sequence`` if the branch had come further before. ``now`` is the lake's
+    HEAD. Nothing from before is in the branch's history.
     """
+    sequence = max(sequence, life.base.sequence)
     return Head(
         FORMAT_WITH_REFS,
         now.lake_id,
         now.root,
         nonce,
-        sequence=life.base.sequence,
-        history_start=life.base.sequence,
+        sequence=sequence,
+        history_start=sequence,
         tables=tables,
         names=names,
         as_log=now.as_log,

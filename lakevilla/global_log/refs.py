@@ -46,6 +46,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     ``id`` tells it from one of the same name that was made before or after it. ``protected``:
     it is not deleted before that is lifted. ``lives``: the directories that a branch owns, the
     newest last (docs/design/0031-branches.md). ``synced``: what it was when it was last merged.
+    ``only``: patterns of the tables that it has; all if there are none. ``closed_ms``: when each of
+    its older lives was closed (docs/design/0034-rebase.md).
     """
 
     id: str
@@ -57,6 +59,8 @@ class RefEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
     lives: tuple[str, ...] = ()
     synced: BaseRef | None = None
+    only: tuple[str, ...] = ()
+    closed_ms: dict[str, int] = {}
 
     @property
     def bases(self) -> tuple[BaseRef, ...]:

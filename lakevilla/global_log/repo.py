@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from lakevilla.errors import (
+    ConflictError,
     CorruptObject,
     InvalidOperation,
     LakeVillaError,
@@ -146,7 +147,14 @@ def replace_head(held: HeldHead, successor: Head) -> Program[PutOutcome]:
 
 
 def check_not_closed(head: Head) -> None:
-    """Refuse the HEAD of a branch that has ended. Raises ``RefNotFound``."""
+    """Refuse the HEAD of a branch that has ended, or goes on in another life.
+
+    Raises ``RefNotFound`` or ``ConflictError``.
+    """
+    if head.life is not None and head.life.closed == "moved":
+        raise ConflictError(
+            f"branch {head.life.name!r} was rebased meanwhile: run the transaction again"
+        )
     if head.life is not None and head.life.closed:
         raise RefNotFound(
             f"branch {head.life.name!r} was {head.life.closed}: look at `refs()`; nothing is "

@@ -358,8 +358,8 @@ class Context:
         if life is not None:
             raise InvalidOperation(
                 f"branch {life.name!r} was made when the lake was at {self.held.head.root}, and "
-                f"only reads at {self.root}: branch(..., at={life.name!r}) makes one that can be "
-                "written"
+                f"only reads at {self.root}: `rebase({life.name!r})` on the lake brings it here, "
+                f"and branch(..., at={life.name!r}) makes another one of it"
             )
         raise InvalidOperation(
             f"this lake's HEAD names the root {self.held.head.root}, not {self.root}: it was "

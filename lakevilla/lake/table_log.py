@@ -390,8 +390,8 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
     if state is None and not missing_ok:
         raise TableNotFound(
             f"table {location} is not on branch {life.name!r}: it was not in the lake at global "
-            f"version {life.base.sequence}, of which the branch was made; a table that joins the "
-            "lake later is on branches that are made then",
+            f"version {life.base.sequence}, of which the branch was made; "
+            f"`rebase({life.name!r})` on the lake brings tables that have joined it since",
             table=location,
         )
     known = context.tails.get(location)

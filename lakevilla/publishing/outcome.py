@@ -179,8 +179,8 @@ def fence(context: Context, *txn_ids: str) -> Program[CommitSummary | None]:
         except VersionNotFound:
             continue  # gc was quicker: a newer HEAD tells
         fresh = tuple(sorted(txn_id for txn_id in txn_ids if not head.is_fenced(txn_id)))
-        if not fresh:
-            return None
+        if not fresh or (head.life is not None and head.life.closed):
+            return None  # on a branch that is closed nothing is committed any more
         context.refuse_foreign_root()
         new = successor(
             head,

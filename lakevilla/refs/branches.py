@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from lakevilla.errors import CorruptObject, StoreError
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, BranchLife, Head, first_head, successor
 from lakevilla.global_log.refs import BaseRef, RefEntry
-from lakevilla.global_log.repo import load_head, replace_head
+from lakevilla.global_log.repo import HeldHead, load_head, replace_head, store_leaves
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import is_closed
 from lakevilla.store.base import ABSENT, Stored, Unknown
@@ -29,13 +31,41 @@ def store_first_head(
     """
     life = BranchLife(base.life, base.name, entry_id, ref)
     first = first_head(now, life, base.tables, base.names, context.ids.nonce())
-    stored = yield from at_home(base.life, put(HEAD_KEY, encode(first), ABSENT))
+    yield from put_first(base.life, first)
+
+
+def store_again(context: Context, closed: Head, life: str) -> Program[None]:
+    """Store the HEAD with which a branch goes on in another life, as it was when it was closed.
+
+    What it names of the lives before stays where it is.
+    """
+    before = closed.life
+    assert before is not None, "the HEAD of a branch"
+    again = first_head(
+        closed,
+        BranchLife(life, before.name, before.ref_id, before.base),
+        closed.tables,
+        closed.names,
+        context.ids.nonce(),
+        closed.sequence,
+    )
+    yield from put_first(life, again)
+
+
+def put_first(life: str, first: Head) -> Program[None]:
+    """Store the HEAD of a life that nobody knows yet. Raises ``StoreError``."""
+    yield from store_leaves(first)
+    stored = yield from at_home(life, put(HEAD_KEY, encode(first), ABSENT))
     if isinstance(stored, Unknown):
-        key = key_at(base.life, HEAD_KEY)
+        key = key_at(life, HEAD_KEY)
         raise StoreError(f"could not store {key} ({stored.reason}): try again")
 
 
-def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[bool]:
+def close(
+    context: Context,
+    entry: RefEntry,
+    at: int | None = None,
+) -> Program[bool]:
     """See to it that nothing is committed on a branch any more: its own HEAD says so.
 
     ``at``: only if it has come to this version, and no further; whether it is closed.
@@ -49,17 +79,25 @@ def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[b
         except CorruptObject:
             return True  # nobody can commit on what can't be read
         life = None if held is None else held.head.life
-        if held is None or life is None or life.closed:
+        if held is None or life is None:
             return True
         if at is not None and held.head.sequence != at:
             return False
-        following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-        closed = msgspec.structs.replace(life, closed="deleted")
-        new = msgspec.structs.replace(following, life=closed)
-        if isinstance((yield from at_home(entry.life, replace_head(held, new))), Stored):
+        if life.closed or (yield from close_as(context, entry, held, "deleted")):
             return True
         yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
     raise StoreError(f"a branch's HEAD was replaced by others {_MAX_RACES} times in a row")
+
+
+def close_as(
+    context: Context, entry: RefEntry, held: HeldHead, why: Literal["deleted", "moved"]
+) -> Program[bool]:
+    """One try to close the HEAD of a branch, as long as it is the one that was read."""
+    following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    assert following.life is not None, "the HEAD of a branch"
+    closed = msgspec.structs.replace(following.life, closed=why)
+    new = msgspec.structs.replace(following, life=closed)
+    return isinstance((yield from at_home(entry.life, replace_head(held, new))), Stored)
 
 
 def was_made(entry: RefEntry) -> Program[bool]:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import msgspec
 
 from lakevilla.errors import CorruptObject, InvalidOperation, StoreError
+from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import Head, successor, with_policy, with_refs
 from lakevilla.global_log.refs import Policy, RefEntry
-from lakevilla.global_log.repo import load_head, load_refs
+from lakevilla.global_log.repo import HeldHead, load_head, load_refs
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.branch_head import is_closed
+from lakevilla.lake.refs.branch_head import has_ended, has_moved
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import close
-from lakevilla.refs.create import find_ref, finish, replace
+from lakevilla.refs.entries import find_ref, finish, replace
 from lakevilla.results import Finding
 from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
@@ -44,36 +45,52 @@ def delete_ref(context: Context, name: str) -> Program[None]:
         return None
 
     closed = False
-    if first.kind == "branch":
-        ended(first)
-        context.refuse_foreign_root()
-        yield from close(context, first)
-        closed = True
-    yield from _change(context, name, first, ended, is_closed=closed)
+    if first.kind == "tag":
+        yield from _change(context, name, first, ended)
+        return
+    ended(first)
+    context.refuse_foreign_root()
+    yield from close(context, first)
+    closed = True
+    while True:
+        other = yield from _change(context, name, first, ended, is_closed=True)
+        if other is None:
+            return
+        # It was rebased meanwhile: nothing may be committed in that life of it either.
+        yield from close(context, other)
+        first = other
 
 
 def finish_ended(context: Context, head: Head) -> Program[list[Finding]]:
-    """Take branches that were closed out of HEAD: whoever was deleting them did not come to it."""
+    """Finish branches that are closed: whoever was deleting, or rebasing, them was cut off."""
     yield from load_refs(head)
     findings = []
     for name, entry in sorted(head.refs.items()):
-        if entry.kind == "branch" and (yield from _version_of(entry)) is None:
-            yield from finish(context, name, entry)
+        held = (yield from _head_of(entry)) if entry.kind == "branch" else None
+        if held is None or not (has_ended(held) or has_moved(held)):
+            continue
+        yield from finish(context, name, entry)
+        if has_ended(held):
             message = f"branch {name!r} was deleted, and is taken out of HEAD"
             findings.append(Finding("note", "ref_ended", message))
+        else:
+            message = f"a rebase of branch {name!r} was cut off: it goes on as it was"
+            findings.append(Finding("note", "ref_moved", message))
     return findings
 
 
-def delete_merged(context: Context, name: str, version: int) -> Program[bool]:
-    """End a branch that was merged as it was at a version. One that has moved on since stays.
+def delete_merged(context: Context, name: str, merged: Base) -> Program[bool]:
+    """End a branch as it was merged. One that has moved on since, or was rebased, stays.
 
     Raises ``RefNotFound``.
     """
     _, first = yield from find_ref(context, name)
-    if not (yield from close(context, first, at=version)):
+    if first.life != merged.life:
+        return False  # its versions may be numbered as those of the life before
+    if not (yield from close(context, first, at=merged.sequence)):
         return False
-    yield from _change(context, name, first, lambda entry: None, is_closed=True)
-    return True
+    other = yield from _change(context, name, first, lambda entry: None, is_closed=True)
+    return other is None
 
 
 def note_merged(context: Context, merging: Merging) -> Program[None]:
@@ -139,19 +156,24 @@ def all_refs(context: Context) -> Program[dict[str, tuple[RefEntry, int]]]:
 
 
 def _version_of(entry: RefEntry) -> Program[int | None]:
-    """What a ref shows; None for a branch that was closed, and will be taken out of HEAD.
+    """What a ref shows; None for a branch that was deleted, and will be taken out of HEAD.
 
     One whose own HEAD is lost or damaged is listed, at its base: it can be deleted.
     """
     if entry.kind == "tag":
         return entry.base.sequence
-    try:
-        held = yield from at_home(entry.life, load_head())
-    except CorruptObject:
-        held = None
+    held = yield from _head_of(entry)
     if held is None:
         return entry.base.sequence
-    return None if is_closed(held) else held.head.sequence
+    return None if has_ended(held) else held.head.sequence
+
+
+def _head_of(entry: RefEntry) -> Program[HeldHead | None]:
+    """The HEAD of a branch, closed or not; None where it is lost or damaged."""
+    try:
+        return (yield from at_home(entry.life, load_head()))
+    except CorruptObject:
+        return None
 
 
 def _change(
@@ -161,11 +183,12 @@ def _change(
     changed: Callable[[RefEntry], RefEntry | None],
     *,
     is_closed: bool = False,
-) -> Program[None]:
+) -> Program[RefEntry | None]:
     """Replace a ref's entry in HEAD, or take it out, again on each newer HEAD until it is stored.
 
     Only while it is the very one that was met ``first``: one that was made anew under its name is
-    none of the caller's, and after a lost answer it tells that the change was made.
+    none of the caller's, and after a lost answer it tells that the change was made. Returned, and
+    left as it is, where the life that the caller has closed (``is_closed``) is not its newest.
     """
     for attempt in range(_MAX_RACES):
         held = yield from context.head()
@@ -175,12 +198,14 @@ def _change(
         entry = None if head is None else head.refs.get(name)
         if held is None or entry is None or entry.id != first.id:
             if attempt or is_closed:
-                return  # whoever finds a branch that is closed takes it out
+                return None  # whoever finds a branch that is closed takes it out
             raise (yield from not_found(head, name))
+        if is_closed and entry.life != first.life:
+            return entry
         new = changed(entry)
         if new == entry:
-            return
+            return None
         following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         if (yield from replace(context, held, with_refs(following, {name: new}))):
-            return
+            return None
     raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")

@@ -17,22 +17,20 @@ from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
 from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of
 from lakevilla.global_log.repo import (
-    HeldHead,
     load_head,
     load_refs,
-    replace_head,
     store_leaves,
     store_leaves_of,
 )
 from lakevilla.lake.context import Context
-from lakevilla.lake.refs.branch_head import Branch, ended, is_closed, load_branch
+from lakevilla.lake.refs.branch_head import Branch, ended, has_ended, is_closed, load_branch
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.lake.refs.states import not_found
 from lakevilla.refs.branches import store_first_head, was_made
+from lakevilla.refs.entries import find_ref, finish, replace
 from lakevilla.refs.states import at_time, at_version, chosen, now
 from lakevilla.refs.taken_in import with_logs
-from lakevilla.store.base import Stored
-from lakevilla.store.effects import Program, parallel, sleep
+from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import at_home
 
 _MAX_RACES = 200
@@ -73,6 +71,7 @@ def create_ref(
             "absorb takes in what others have committed by now, and at asks for an older state: "
             "leave one of them out"
         )
+    described = {"created_by": created_by, "protected": protected, "metadata": dict(metadata)}
     tried: dict[str, RefEntry] = {}
     for _ in range(_MAX_RACES):
         held = yield from context.head()
@@ -105,9 +104,8 @@ def create_ref(
         if tables is not None:
             base = yield from chosen(base, tables)
         stored = yield from _stored(context, head, base, new.replacement)
-        entry = msgspec.structs.replace(
-            stored, created_by=created_by, protected=protected, metadata=dict(metadata)
-        )
+        only = (yield from _only(head, at)) if tables is None else tuple(tables)
+        entry = msgspec.structs.replace(stored, only=only, **described)
         tried[entry.id] = entry
         if (yield from replace(context, held, with_refs(new, {name: entry}))):
             return entry
@@ -129,27 +127,6 @@ def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefE
     return RefEntry(entry_id, base.kind, ref, context.now_ms(), "", lives=lives)
 
 
-def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
-    """One try to replace HEAD; False, after a pause, if it was lost, or may be."""
-    outcome = yield from replace_head(held, new)
-    if isinstance(outcome, Stored):
-        context.remember(HeldHead(new, outcome.token))
-        return True
-    yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
-    return False
-
-
-def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
-    """A ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
-    held = yield from context.head()
-    head = None if held is None else held.head
-    yield from load_refs(head, [name])
-    entry = None if head is None else head.refs.get(name)
-    if head is None or entry is None:
-        raise (yield from not_found(head, name))
-    return head, entry
-
-
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
     """The lake as a tag keeps it, or a branch as it is.
 
@@ -159,26 +136,18 @@ def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
     CorruptObject
         What it is kept by is damaged, or missing.
     """
-    head, entry = yield from find_ref(context, name)
-    if entry.kind == "branch":
+    for _ in range(_MAX_RACES):
+        head, entry = yield from find_ref(context, name)
+        if entry.kind == "tag":
+            base = yield from load_base(entry.base)
+            return Frozen.of(name, entry, base, head)
         held = yield from load_branch(name, entry)
-        if is_closed(held):
-            yield from finish(context, name, entry)
+        if not is_closed(held):
+            return Branch(name, entry, held)
+        yield from finish(context, name, entry)
+        if has_ended(held):
             raise ended(name)
-        return Branch(name, entry, held)
-    base = yield from load_base(entry.base)
-    return Frozen.of(name, entry, base, head)
-
-
-def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
-    """Take a branch that is closed out of HEAD: whoever has closed it may never come back."""
-    held = yield from context.head()
-    yield from load_refs(None if held is None else held.head, [name])
-    known = None if held is None else held.head.refs.get(name)
-    if held is None or known is None or known.id != entry.id:
-        return
-    following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
-    yield from replace(context, held, with_refs(following, {name: None}))
+    raise StoreError(f"branch {name!r} was rebased {_MAX_RACES} times in a row: try again")
 
 
 def _is_over(entry: RefEntry) -> Program[bool]:
@@ -186,7 +155,7 @@ def _is_over(entry: RefEntry) -> Program[bool]:
         held = yield from at_home(entry.life, load_head())
     except CorruptObject:
         return False
-    return held is not None and is_closed(held)
+    return held is not None and has_ended(held)
 
 
 def _next(
@@ -203,6 +172,15 @@ def _next(
     # The base names its leaves, and is stored before it.
     yield from store_leaves(new)
     return new
+
+
+def _only(head: Head, at: At) -> Program[tuple[str, ...]]:
+    """The patterns of the tables that a ref has which is made of another one."""
+    match at:
+        case ("ref", str(other)):
+            yield from load_refs(head, [other])
+            return head.refs[other].only
+    return ()
 
 
 def _base(
@@ -222,7 +200,7 @@ def _base(
                 raise (yield from not_found(head, other))
             if entry.kind == "branch":
                 branch = yield from load_branch(other, entry)
-                if is_closed(branch):
+                if has_ended(branch):
                     raise ended(other)
                 return now(branch.head, name, kind)
             other_base = yield from load_base(entry.base)

@@ -7,6 +7,7 @@ the lake is, where no vacuum that HEAD tells of may delete its files, and all of
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -22,7 +23,7 @@ from lakevilla.global_log.head import (
 )
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import RefKind
-from lakevilla.global_log.repo import fetch_leaves, load_tables, rules_table
+from lakevilla.global_log.repo import fetch_leaves, load_all, load_tables, rules_table
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import Past, not_kept, past_at, view_at
 from lakevilla.lake.refs.patterns import called_by, that_fit
@@ -97,6 +98,16 @@ def chosen(base: Base, patterns: Sequence[str]) -> Program[Base]:
         names=NameMap({name: place for name, place in base.names.items() if place in kept}),
         kept={place: apart for place, apart in base.kept.items() if place in kept},
     )
+
+
+def those_that_fit(head: Head, patterns: Sequence[str]) -> Program[tuple[str, ...] | None]:
+    """Those of the patterns that fit a table of a HEAD; None if there are none to begin with."""
+    if not patterns:
+        return None
+    yield from load_all(head)
+    live = [location for location, state in head.tables.items() if not state.dropped]
+    called = set().union(*called_by(live, head.names).values())
+    return tuple(p for p in patterns if any(fnmatchcase(name, p) for name in called))
 
 
 def fitting(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from lakevilla.api.arguments import check_columns_by, check_number
-from lakevilla.api.execution.executor import Executor
 from lakevilla.api.history import milliseconds
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
@@ -54,7 +53,7 @@ def check_version(state: object) -> int:
     return version
 
 
-def keys_by_location(executor: Executor, keys: object) -> dict[str, tuple[str, ...]]:
+def keys_by_location(resolve: Callable[[str], str], keys: object) -> dict[str, tuple[str, ...]]:
     """The key columns of each table, by its location. Raises ``InvalidOperation``."""
     if keys is None:
         return {}
@@ -70,5 +69,5 @@ def keys_by_location(executor: Executor, keys: object) -> dict[str, tuple[str, .
         names = check_columns_by(f"keys of {table}", columns)
         if not names or len(set(names)) < len(names):
             raise InvalidOperation(f"keys of {table}: name at least one column, and each once")
-        found[executor.resolve(table)] = tuple(names)
+        found[resolve(table)] = tuple(names)
     return found

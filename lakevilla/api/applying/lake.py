@@ -216,7 +216,7 @@ class Applying(Generic[Frame]):
                 executor.state,
                 *states,
                 tables=patterns,
-                keys=keys_by_location(executor, keys),
+                keys=keys_by_location(executor.resolve, keys),
                 on_conflict=on_conflict,
                 verb=merged.partition(" ")[0].upper(),
             )

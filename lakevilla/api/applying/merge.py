@@ -8,15 +8,17 @@ from typing import Any, Generic, Literal, Self, get_args
 
 from lakevilla.api.applying.arguments import keys_by_location
 from lakevilla.api.applying.checks import Check, checked, run_checks
+from lakevilla.api.applying.rebase import Rebases
 from lakevilla.api.arguments import check_choice, check_flag, check_metadata, check_patterns
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.client.client import LakeClient
 from lakevilla.client.glance import has_table
 from lakevilla.errors import AuditFailed, InvalidOperation, RefNotFound
+from lakevilla.global_log.bases import Base
 from lakevilla.global_log.refs import MAIN
 from lakevilla.refs.change import delete_merged, note_merged
-from lakevilla.refs.create import find_ref
+from lakevilla.refs.entries import find_ref
 from lakevilla.results import MergeResult, Ref
 from lakevilla.settings import shown
 from lakevilla.store.effects import Program
@@ -30,7 +32,7 @@ Keep = Literal["failed", "always", "never"]
 MergeIsolation = Literal["snapshot", "serializable"]
 
 
-class Merges(Generic[Frame]):
+class Merges(Rebases[Frame], Generic[Frame]):
     """What a lake does with what was done on its branches."""
 
     _client: LakeClient
@@ -121,40 +123,40 @@ class Merges(Generic[Frame]):
         )
         entries = check_metadata(metadata)
         self._check_branch(branch, delete=delete)
-        last: list[tuple[Executor[Any], dict[str, str], int]] = []
+        last: list[tuple[Executor[Any], dict[str, str], Base]] = []
 
         def once(txn: Any) -> None:
             executor: Executor[Any] = txn._executor
-            version = 0
+            was: list[Base] = []
 
             def program() -> Program[dict[str, Outcome]]:
-                nonlocal version
-                outcomes, version = yield from merge_branch(
+                outcomes, merged = yield from merge_branch(
                     executor.state,
                     branch,
                     tables=patterns,
-                    keys=keys_by_location(executor, keys),
+                    keys=keys_by_location(executor.resolve, keys),
                     on_conflict=on_conflict,
                     fast_forward_only=fast,
                     serializable=isolation == "serializable",
                 )
+                was[:] = [merged]
                 return outcomes
 
             outcomes = executor.applied(program())
             run_checks(branch, txn, asked)
-            last[:] = [(executor, outcomes, version)]
+            last[:] = [(executor, outcomes, was[0])]
 
         self.run(once, metadata=entries)
-        executor, outcomes, version = last[0]
+        executor, outcomes, merged = last[0]
         merging = executor.state.work.merging
         if merging is not None and not executor.state.work.done:
             # All of it was decided to be left as the lake has it: that is merged too.
             client.run(note_merged(client.context, merging))
         result = executor.result if executor.state.work.done else None
         if delete:
-            client.run(delete_merged(client.context, branch, version))
+            client.run(delete_merged(client.context, branch, merged))
         number = None if result is None else result.global_version
-        return MergeResult(number, f"{branch}@{version}", outcomes)
+        return MergeResult(number, f"{branch}@{merged.sequence}", outcomes)
 
     @contextmanager
     def audited(
@@ -220,7 +222,7 @@ class Merges(Generic[Frame]):
         if name == MAIN:
             raise InvalidOperation(
                 f"{MAIN!r} is the lake itself, which is merged into no branch: merge takes the "
-                "branch that the lake is to have, and a branch that is behind is made anew"
+                "branch that the lake is to have, and `rebase` is for one that is behind"
             )
         try:
             _, entry = client.run(find_ref(client.context, name))

@@ -77,7 +77,7 @@ class AppliesStates(Generic[Frame]):
         patterns = check_patterns("tables", tables)
         with executor.alone("apply"):
             executor.state.check_open("apply")
-            by_location = keys_by_location(executor, keys)
+            by_location = keys_by_location(executor.resolve, keys)
         program = apply(
             executor.state,
             old,

@@ -51,9 +51,12 @@ def load_branch(name: str, entry: RefEntry) -> Program[HeldHead]:
 
 
 def open_branch(name: str, entry: RefEntry) -> Program[Branch]:
-    """A branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``."""
+    """A branch that has not ended. Raises ``RefNotFound``, and as ``load_branch``.
+
+    One that is being rebased shows what it has come to, which nobody changes any more.
+    """
     held = yield from load_branch(name, entry)
-    if is_closed(held):
+    if has_ended(held):
         raise ended(name)
     return Branch(name, entry, held)
 
@@ -75,7 +78,18 @@ def frozen_now(branch: Branch) -> Base:
 
 
 def is_closed(held: HeldHead) -> bool:
+    """Whether nothing is committed in this life of a branch any more."""
     return held.head.life is not None and bool(held.head.life.closed)
+
+
+def has_ended(held: HeldHead) -> bool:
+    """Whether the branch was deleted."""
+    return held.head.life is not None and held.head.life.closed == "deleted"
+
+
+def has_moved(held: HeldHead) -> bool:
+    """Whether the branch goes on in another life, which somebody has to make yet or has made."""
+    return held.head.life is not None and held.head.life.closed == "moved"
 
 
 def ended(name: str) -> RefNotFound:

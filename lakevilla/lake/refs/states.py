@@ -147,6 +147,27 @@ class AtBase:
         return (yield from frozen_view(context, self.base, location))
 
 
+@dataclass(frozen=True, slots=True)
+class SeenBase(AtBase):
+    """The same, as the lake's own programs see it, whoever asks: of a branch each log ends with
+    the branch's base, which may be another one.
+    """
+
+    seen_by: Context
+
+    def views(self, context: Context, locations: Sequence[str]) -> Program[dict[str, View | None]]:
+        return (yield from AtBase.views(self, self.seen_by, locations))
+
+
+def same_tables(one: Base, other: Base) -> Program[bool]:
+    """Whether two bases are said to have the same tables under the same names."""
+    yield from fetch_leaves(one.names, one.names.missing())
+    yield from fetch_leaves(other.names, other.names.missing())
+    if one.names != other.names:
+        return False
+    return not (yield from _unequal(one.tables, other.tables))
+
+
 def state_of(head: Head, name: StateName) -> Program[LakeState]:
     """The state that is meant, seen from a HEAD that is not older.
 

@@ -127,16 +127,16 @@ def log_followed_too_far() -> Iterator[None]:
 
 
 @dataclass
-class _Whichever:
-    """Stands for each ref of the name."""
+class Whichever:
+    """What is known of a ref that a change is meant for."""
 
     id: str
-
-    def __post_init__(self) -> None:
-        self.id = _EqualToAll(self.id)
+    life: str
 
 
-class _EqualToAll(str):
+class EqualToAll(str):
+    """Says yes whatever it is compared with."""
+
     def __eq__(self, _: object) -> bool:
         return True
 
@@ -151,8 +151,8 @@ def nameagain() -> Iterator[None]:
     """A ref is known by its name alone."""
     original = change._change
 
-    def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[None]:
-        whichever: Any = _Whichever(first.id)
+    def by_name(context: Any, name: str, first: Any, changed: Any, **options: Any) -> Program[Any]:
+        whichever: Any = Whichever(EqualToAll(first.id), EqualToAll(first.life))
         return (yield from original(context, name, whichever, changed, **options))
 
     with instead(original, by_name):

@@ -19,8 +19,8 @@ from rich.console import Console
 
 import lakevilla as lv
 from lakevilla.client import progress
-from lakevilla.client.bars import Bars
-from lakevilla.client.progress import Progress, words
+from lakevilla.client.telling.bars import Bars
+from lakevilla.client.telling.progress import Progress, words
 from lakevilla.lake.context import Event
 from lakevilla.meter import Meter, Tally, measured, note, running
 

@@ -6,6 +6,8 @@ from lakevilla.errors import LakeVillaError
 from lakevilla.lake.refs.frozen import Frozen
 from lakevilla.refs.change import delete_ref
 from lakevilla.refs.create import create_ref, open_ref
+from lakevilla.refs.moved import Wanted
+from lakevilla.refs.rebase import rebase_branch
 from lakevilla.store.home import at_home
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.transaction.commit.commit import commit
@@ -110,5 +112,19 @@ def ends(name="etl"):
         except LakeVillaError as error:
             return error.kind
         return None
+
+    return program
+
+
+def rebases(name="etl", keys=None, on_conflict="error"):
+    """A client that rebases a branch: the entry, or the kind of the error."""
+
+    def program(client):
+        try:
+            wanted = Wanted(keys or {}, on_conflict)
+            entry, _ = yield from rebase_branch(context_of(client), name, wanted)
+        except LakeVillaError as error:
+            return error.kind
+        return entry
 
     return program

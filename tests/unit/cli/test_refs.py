@@ -246,14 +246,20 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
     assert quantities(root) == [6]
     (row,) = run("diff", root, "main", "etl")
     assert (row["table"], row["rows_added"]) == ("stock", 1)
+    with lv.connect(root) as lake:
+        lake.create_table("visits", [{"day": 1}])
+    missing = invoke("sql", root, "SELECT * FROM visits", "--on", "etl", status=2).stderr
+    assert "`lakevilla rebase ROOT etl` brings tables that have joined it since" in missing
+    assert run("rebase", root, "etl")["base_version"] == 5
+    assert "etl goes on from global version 5, as 6" in invoke("rebase", root, "etl").stdout
     check = ("--check", "SELECT min(qty) >= 0 FROM stock")
     refused = invoke("merge", root, "etl", *check, status=2)
     assert "does not pass SELECT min(qty) >= 0 FROM stock" in refused.stderr
     with lv.connect(root) as lake:
         lake.on("etl").run(lambda txn: txn.update("stock", {"qty": "1"}, where="qty < 0"))
-    assert "etl@6: global version 5 (stock physical)" in invoke("merge", root, "etl", *check).stdout
+    assert "etl@7: global version 6 (stock physical)" in invoke("merge", root, "etl", *check).stdout
     done = run("merge", root, "etl", "--delete")
-    assert (done["version"], done["merged"]) == (None, "etl@6")
+    assert (done["version"], done["merged"]) == (None, "etl@7")
     assert sorted(quantities(root)) == [1, 6]
     run("branch", root, "other")
     assert run("branch", root, "other", "--delete") == {"deleted": "other"}
@@ -268,6 +274,8 @@ def test_a_branch_is_made_read_merged_and_ended(root: str) -> None:
         (("branch", "etl", "--delete", "--at", "1"), "takes the name of the branch"),
         (("branch", "nobody", "--delete"), "no ref 'nobody'"),
         (("merge", "closing"), "can't be merged"),
+        (("rebase", "closing"), "can't be rebased"),
+        (("rebase", "nobody"), "no ref 'nobody'"),
         (("merge", "nobody"), "no ref 'nobody'"),
         (("merge", "etl", "--key", "stock"), "write it as TABLE=COLUMN"),
         (("merge", "etl", "--check", "SELECT 1"), "one boolean"),

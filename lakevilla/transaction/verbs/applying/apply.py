@@ -454,8 +454,9 @@ def _check_keys(snapshot: TableSnapshot, keys: Collection[str]) -> None:
 def _conflict(request: _Request, why: str, *, theirs: bool = True) -> MergeConflict:
     """``theirs``: whether ``on_conflict="theirs"`` can settle it."""
     may = "'ours' or 'theirs'" if theirs else "'ours'"
+    left_out = "" if request.verb == "REBASE" else "leave it out by tables=, or "
     return MergeConflict(
-        f"table {request.location}: {why}; leave it out by tables=, or give on_conflict={may}",
+        f"table {request.location}: {why}; {left_out}give on_conflict={may}",
         rows={request.location: None},
         table=request.location,
     )

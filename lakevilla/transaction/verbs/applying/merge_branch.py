@@ -30,11 +30,11 @@ def merge_branch(
     on_conflict: OnConflict = "error",
     fast_forward_only: bool = False,
     serializable: bool = False,
-) -> Program[tuple[dict[str, Outcome], int]]:
+) -> Program[tuple[dict[str, Outcome], Base]]:
     """Do to the lake what was done on a branch since it was made, or merged.
 
     It is merged so far from this commit on, with ``tables`` these alone. Parameters and errors as
-    ``apply``; also returns the version of the branch. ``serializable``: what was read on it must
+    ``apply``; also returns what the branch showed. ``serializable``: what was read on it must
     be on the lake as it was seen there.
     """
     head = yield from bound(txn)
@@ -75,7 +75,7 @@ def merge_branch(
     if outcomes:
         base = now if tables is None else (yield from _merged_of(since, now, outcomes))
         txn.work.merging = Merging(name, entry, base)
-    return outcomes, now.sequence
+    return outcomes, now
 
 
 def _merged_of(since: Base, now: Base, tables: Collection[str]) -> Program[Base]:

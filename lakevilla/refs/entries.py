@@ -1,0 +1,80 @@
+"""The entry of a ref in HEAD: found, replaced, and finished where others were cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from lakevilla.global_log.head import Head, successor, with_refs
+from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.global_log.repo import HeldHead, load_refs, replace_head
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
+from lakevilla.lake.refs.states import not_found
+from lakevilla.refs.branches import store_again
+from lakevilla.store.base import Stored
+from lakevilla.store.effects import Program, sleep
+
+
+def replace(context: Context, held: HeldHead, new: Head) -> Program[bool]:
+    """One try to replace HEAD; False, after a pause, if it was lost, or may be."""
+    outcome = yield from replace_head(held, new)
+    if isinstance(outcome, Stored):
+        context.remember(HeldHead(new, outcome.token))
+        return True
+    yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    return False
+
+
+def find_ref(context: Context, name: str) -> Program[tuple[Head, RefEntry]]:
+    """A ref by its name, with the HEAD that has it. Raises ``RefNotFound``."""
+    held = yield from context.head()
+    head = None if held is None else held.head
+    yield from load_refs(head, [name])
+    entry = None if head is None else head.refs.get(name)
+    if head is None or entry is None:
+        raise (yield from not_found(head, name))
+    return head, entry
+
+
+def finish(context: Context, name: str, entry: RefEntry) -> Program[None]:
+    """Finish with a branch that is closed and still named: whoever has closed it may be dead.
+
+    One that was deleted is taken out of HEAD. One that is moved gets another life, with all that
+    it had: a rebase may find afterwards that it can't go on, and this always can.
+    """
+    held = yield from context.head()
+    context.refuse_foreign_root()
+    yield from load_refs(None if held is None else held.head, [name])
+    known = None if held is None else held.head.refs.get(name)
+    if held is None or known is None or (known.id, known.lives) != (entry.id, entry.lives):
+        return
+    branch = yield from load_branch(name, known)
+    following = successor(held.head, nonce=context.ids.nonce(), now_ms=context.now_ms())
+    if has_ended(branch):
+        yield from replace(context, held, with_refs(following, {name: None}))
+    elif has_moved(branch):
+        life = life_of(following.replacement, context.ids.nonce())
+        yield from store_again(context, branch.head, life)
+        entry = with_life(context, known, life, kept=known.lives)
+        yield from replace(context, held, with_refs(following, {name: entry}))
+
+
+def with_life(
+    context: Context, entry: RefEntry, life: str, *, kept: Collection[str] = ()
+) -> RefEntry:
+    """The entry of a branch that has another life from now on.
+
+    Of those before it has ``kept``, and those in which somebody may yet look for a commit whose
+    answer he has lost.
+    """
+    now_ms = context.now_ms()
+    closed_ms: Mapping[str, int] = {**entry.closed_ms, entry.life: now_ms}
+    since_ms = now_ms - context.settings.outcome_retention_seconds * 1000
+    lives = tuple(one for one in entry.lives if one in kept or closed_ms.get(one, 0) >= since_ms)
+    return msgspec.structs.replace(
+        entry,
+        lives=(*lives, life),
+        closed_ms={one: closed_ms[one] for one in lives if one in closed_ms},
+    )

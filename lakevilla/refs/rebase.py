@@ -1,0 +1,138 @@
+"""Rebasing a branch: it goes on from the lake as it is now (docs/design/0034-rebase.md).
+
+The branch gets another life. Its new HEAD has the lake's tables, with what was done on the branch
+since it was made, or last merged, applied to them. The one before is closed first; the replacement
+of the lake's HEAD that names the new life decides it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakevilla.errors import InvalidOperation, LakeVillaError, RefNotFound, StoreError
+from lakevilla.global_log.bases import load_base, seal_base, store_base
+from lakevilla.global_log.head import with_refs
+from lakevilla.global_log.refs import RefEntry, life_of
+from lakevilla.global_log.repo import HeldHead, load_refs, store_leaves, store_leaves_of
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import (
+    Branch,
+    ended,
+    frozen_now,
+    has_ended,
+    has_moved,
+    load_branch,
+)
+from lakevilla.lake.refs.states import same_tables
+from lakevilla.refs.branches import close_as, put_first
+from lakevilla.refs.entries import find_ref, finish, replace, with_life
+from lakevilla.refs.moved import Wanted, moved_to
+from lakevilla.refs.states import chosen, now, those_that_fit
+from lakevilla.refs.taken_in import with_logs
+from lakevilla.store.effects import Program, parallel, sleep
+
+_MAX_RACES = 200
+
+
+def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[RefEntry, int]]:
+    """Let a branch go on from the lake as it is now; its entry, and the version it has come to.
+
+    Raises
+    ------
+    MergeConflict
+        The lake has changed the same since. The branch is as it was.
+    RefNotFound
+    InvalidOperation
+        It is a tag, or protected.
+    """
+    _, first = yield from find_ref(context, name)
+    _refuse(name, first)
+    tried: set[str] = set()
+    for _ in range(_MAX_RACES):
+        held = yield from context.head()
+        context.refuse_foreign_root()
+        yield from load_refs(None if held is None else held.head, [name])
+        entry = None if held is None else held.head.refs.get(name)
+        if held is None or entry is None or entry.id != first.id:
+            raise ended(name)
+        branch = Branch(name, entry, (yield from load_branch(name, entry)))
+        if tried.intersection(entry.lives):
+            return entry, branch.held.head.sequence  # an answer was lost
+        _refuse(name, entry)
+        if has_ended(branch.held):
+            yield from finish(context, name, entry)
+            raise ended(name)
+        try:
+            done = yield from _attempt(context, held, branch, wanted, tried)
+        except RefNotFound:
+            raise
+        except LakeVillaError:
+            # Closed already, by an attempt that has lost its race, or by another client.
+            if has_moved(branch.held):
+                yield from finish(context, name, entry)
+            raise
+        if done is not None:
+            return done
+        yield from sleep(context.settings.retry_base_seconds * context.ids.jitter())
+    raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
+
+
+def _refuse(name: str, entry: RefEntry) -> None:
+    if entry.kind != "branch":
+        raise InvalidOperation(
+            f"{entry.kind} {name!r} can't be rebased, as it stays what it is: delete_ref({name!r}) "
+            f"and {entry.kind}({name!r}) make one of the lake as it is now"
+        )
+    if entry.protected:
+        raise InvalidOperation(
+            f"branch {name!r} is protected, so it can't be rebased: protect({name!r}, on=False) "
+            "lifts that"
+        )
+
+
+def _attempt(
+    context: Context, held: HeldHead, branch: Branch, wanted: Wanted, tried: set[str]
+) -> Program[tuple[RefEntry, int] | None]:
+    """One try, on one HEAD of the lake and one of the branch; None if either has moved on."""
+    name, entry = branch.name, branch.entry
+    before = yield from load_base(entry.base)
+    since = before if entry.synced is None else (yield from load_base(entry.synced))
+    only = yield from those_that_fit(held.head, entry.only)
+    following = yield from with_logs(context, held.head, only)
+    # The base names its leaves, and is stored before it.
+    yield from store_leaves(following)
+    base = now(following, name, "branch")
+    if only is not None:
+        base = yield from chosen(base, only)
+    if not _has_to(context, branch) and (yield from same_tables(before, base)):
+        return entry, branch.held.head.sequence  # it stands there already
+    made = following.replacement
+    base = msgspec.structs.replace(base, life=life_of(made, context.ids.nonce()))
+    yield from store_leaves_of([base.tables, base.names], made)
+    ref, body = seal_base(base, made)
+    moved = yield from moved_to(context, entry, base, ref, since, frozen_now(branch), wanted)
+    yield from parallel([store_base(ref, body), put_first(base.life, moved.head), *moved.uploads])
+    if not (yield from _is_closed(context, branch)):
+        return None
+    new = with_life(context, entry, base.life, kept=moved.lives)
+    new = msgspec.structs.replace(new, base=ref, synced=None)
+    tried.add(base.life)
+    if (yield from replace(context, held, with_refs(following, {name: new}))):
+        return new, moved.head.sequence
+    return None
+
+
+def _is_closed(context: Context, branch: Branch) -> Program[bool]:
+    """Whether nothing is committed any more in the life that is to end, and nothing was since.
+
+    Before the next one counts: else a commit could be acknowledged that is not in it.
+    """
+    if has_moved(branch.held):
+        return True
+    return (yield from close_as(context, branch.entry, branch.held, "moved"))
+
+
+def _has_to(context: Context, branch: Branch) -> bool:
+    """Whether it needs another life, though it may stand on the newest state of the lake."""
+    was_merged = branch.entry.synced is not None
+    return has_moved(branch.held) or was_merged or branch.held.head.root != context.root

@@ -1,0 +1,358 @@
+"""Rebasing branches: they go on from the lake as it is now, with all that was done on them."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+import lakevilla as lv
+from lakevilla.testing.histories.plan import small_limits
+from tests.support.places import Place
+
+Format = Literal["delta", "iceberg"]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> Format:
+    return request.param
+
+
+@pytest.fixture
+def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
+    with local_place.connect() as lake:
+        lake.create_table(
+            "stock", [{"sku": "tea", "qty": 5}, {"sku": "jam", "qty": 1}], format=kind
+        )
+        lake.create_table("orders", [{"id": 1}], format=kind)
+        lake.branch("etl")
+        yield lake
+
+
+def stock(lake: lv.Lake) -> dict[str, int]:
+    return {row["sku"]: row["qty"] for row in lake.read("stock").to_pylist()}
+
+
+def put_in(lake: lv.Lake, sku: str, qty: int) -> None:
+    lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": qty}]))
+
+
+def set_to(lake: lv.Lake, sku: str, qty: int) -> None:
+    lake.run(lambda txn: txn.update("stock", {"qty": str(qty)}, where=f"sku = '{sku}'"))
+
+
+def clean_up(lake: lv.Lake) -> None:
+    for name in lake:
+        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    lake.gc()
+
+
+def files(lake: lv.Lake) -> set[Path]:
+    return set(Path(lake.root).rglob("*.parquet"))
+
+
+def test_a_branch_has_what_the_lake_has_got_since_and_what_was_done_on_it(
+    lake: lv.Lake, kind: Format
+) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    etl.create_table("report", [{"day": 1}], format=kind)
+    put_in(lake, "ale", 2)
+    lake.create_table("visits", [{"a": 1}], format=kind)
+    before = files(lake)
+    ref = lake.rebase("etl")
+    assert (ref.name, ref.kind, ref.base_version, ref.merged) == ("etl", "branch", 4, None)
+    assert files(lake) == before
+    assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3}
+    assert sorted(etl) == ["orders", "report", "stock", "visits"]
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2}
+    clean_up(lake)
+    assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3}
+    done = lake.merge("etl", delete=True)
+    assert done.tables == {"stock": "physical", "report": "created"}
+    clean_up(lake)
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3}
+    assert lake.read("report").to_pylist() == [{"day": 1}]
+
+
+def test_versions_of_a_branch_go_on(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    for number in range(5):
+        put_in(etl, f"rum{number}", 3)
+    was = etl.history()[0].version
+    put_in(lake, "ale", 2)
+    assert lake.rebase("etl").version == was + 1
+    assert [ref.version for ref in lake.refs()] == [was + 1]
+    assert [entry.operations[0].operation for entry in etl.history()] == ["REBASE"]
+
+
+def test_one_that_stands_on_the_newest_state_stays_as_it_is(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    before = set(Path(lake.root).rglob("*.json"))
+    assert lake.rebase("etl") == lake.refs()[0]
+    assert set(Path(lake.root).rglob("*.json")) == before
+
+
+def test_what_was_merged_is_not_done_again(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.merge("etl")
+    lake.run(lambda txn: txn.delete("stock", where="sku = 'rum'"))
+    put_in(etl, "gin", 4)
+    assert lake.rebase("etl").merged is None
+    assert stock(etl) == {"tea": 5, "jam": 1, "gin": 4}
+    lake.merge("etl")
+    assert stock(lake) == {"tea": 5, "jam": 1, "gin": 4}
+
+
+def test_rows_that_only_one_side_has_changed_are_no_conflict(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 50)
+    set_to(lake, "jam", 10)
+    lake.rebase("etl", keys={"stock": ["sku"]})
+    assert stock(etl) == {"tea": 50, "jam": 10}
+    clean_up(lake)
+    assert stock(etl) == {"tea": 50, "jam": 10}
+    assert lake.merge("etl").tables == {"stock": "physical"}
+    assert stock(lake) == {"tea": 50, "jam": 10}
+
+
+def test_a_conflict_names_the_rows_and_leaves_the_branch(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 50)
+    set_to(lake, "tea", 7)
+    with pytest.raises(lv.MergeConflict, match="table stock: "):
+        lake.rebase("etl")
+    with pytest.raises(lv.MergeConflict) as caught:
+        lake.rebase("etl", keys={"stock": "sku"})
+    assert caught.value.tables == ["stock"]
+    (row,) = caught.value.rows("stock").to_pylist()
+    assert [row[side]["qty"] for side in ("base", "ours", "theirs")] == [5, 7, 50]
+    assert stock(etl) == {"tea": 50, "jam": 1}
+    put_in(etl, "rum", 3)
+
+
+@pytest.mark.parametrize(("decided", "qty"), [("ours", 7), ("theirs", 50)])
+def test_a_conflict_is_decided(lake: lv.Lake, decided: Literal["ours", "theirs"], qty: int) -> None:
+    etl = lake.on("etl")
+    set_to(etl, "tea", 50)
+    put_in(etl, "rum", 3)
+    set_to(lake, "tea", 7)
+    lake.rebase("etl", keys={"stock": "sku"}, on_conflict=decided)
+    assert stock(etl) == {"tea": qty, "jam": 1, "rum": 3}
+    lake.merge("etl")
+    assert stock(lake) == {"tea": qty, "jam": 1, "rum": 3}
+
+
+def test_schemas_that_both_sides_have_changed_are_in_conflict(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    etl.run(lambda txn: txn.alter("stock", add_columns={"shelf": "int"}))
+    lake.run(lambda txn: txn.alter("stock", add_columns={"price": "double"}))
+    with pytest.raises(lv.MergeConflict, match="its schema or properties were changed on both"):
+        lake.rebase("etl")
+    assert etl["stock"].schema.names == ["sku", "qty", "shelf"]
+    lake.rebase("etl", on_conflict="ours")
+    assert etl["stock"].schema.names == ["sku", "qty", "price"]
+
+
+def test_a_column_that_one_side_has_got_stays(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.run(lambda txn: txn.alter("stock", add_columns={"price": "double"}))
+    lake.rebase("etl")
+    assert etl["stock"].schema.names == ["sku", "qty", "price"]
+    assert stock(etl)["rum"] == 3
+
+
+def test_a_table_that_was_dropped(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    etl.drop_table("orders")
+    put_in(etl, "rum", 3)
+    lake.drop_table("stock")
+    with pytest.raises(lv.MergeConflict, match="it is to be changed, and was dropped"):
+        lake.rebase("etl")
+    lake.rebase("etl", on_conflict="ours")
+    assert sorted(etl) == []
+    lake.merge("etl")
+    assert sorted(lake) == []
+
+
+def test_a_table_that_was_made_on_both_sides_is_in_conflict(lake: lv.Lake, kind: Format) -> None:
+    etl = lake.on("etl")
+    etl.create_table("report", [{"day": 1}], format=kind)
+    lake.create_table("report", [{"day": 2}], format=kind)
+    with pytest.raises(lv.MergeConflict, match="it is to be created, and is there"):
+        lake.rebase("etl")
+    assert etl.read("report").to_pylist() == [{"day": 1}]
+
+
+def test_a_branch_of_some_tables_stays_one_of_these(lake: lv.Lake, kind: Format) -> None:
+    lake.branch("part", tables=["st*"])
+    lake.branch("again", at="part")
+    lake.create_table("sta", [{"a": 1}], format=kind)
+    for name in ("part", "again"):
+        put_in(lake.on(name), "rum", 3)
+        lake.rebase(name)
+        assert sorted(lake.on(name)) == ["sta", "stock"]
+        assert stock(lake.on(name))["rum"] == 3
+
+
+def test_a_branch_of_a_branch_stands_on_the_lake_with_what_was_done_on_it(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    lake.branch("next", at="etl")
+    put_in(lake.on("next"), "gin", 4)
+    lake.merge("etl", delete=True)
+    put_in(lake, "ale", 2)
+    lake.rebase("next")
+    clean_up(lake)
+    assert stock(lake.on("next")) == {"tea": 5, "jam": 1, "rum": 3, "gin": 4, "ale": 2}
+
+
+def test_a_transaction_that_is_open_meanwhile_is_run_again_on_what_is_there_now(
+    lake: lv.Lake,
+) -> None:
+    etl = lake.on("etl")
+    put_in(lake, "ale", 2)
+    seen: list[dict[str, int]] = []
+
+    def work(txn: lv.Transaction[Any]) -> None:
+        seen.append({row["sku"]: row["qty"] for row in txn.read("stock").to_pylist()})
+        txn.append("stock", [{"sku": "gin", "qty": 4}])
+        if len(seen) == 1:
+            lake.rebase("etl")
+
+    etl.run(work)
+    assert seen == [{"tea": 5, "jam": 1}, {"tea": 5, "jam": 1, "ale": 2}]
+    assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
+
+
+def test_one_without_run_is_told_to_run_again(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(lake, "ale", 2)
+    txn = etl.transaction()
+    txn.append("stock", [{"sku": "gin", "qty": 4}])
+    lake.rebase("etl")
+    with pytest.raises(lv.ConflictError, match="'etl' was rebased meanwhile: run the"):
+        txn.commit()
+    with etl.transaction() as again:
+        again.append("stock", [{"sku": "gin", "qty": 4}])
+    assert stock(etl) == {"tea": 5, "jam": 1, "ale": 2, "gin": 4}
+
+
+def test_all_that_is_at_hand_of_a_branch_goes_on(lake: lv.Lake) -> None:
+    etl, other = lake.on("etl"), lake.on("etl")
+    table = etl["stock"]
+    there = pickle.dumps(etl)
+    with etl.snapshot() as snapshot:
+        for number in range(3):
+            put_in(lake, f"ale{number}", 2)
+            lake.rebase("etl")
+        assert stock(snapshot) == {"tea": 5, "jam": 1}
+    for one in (etl, other, pickle.loads(there)):
+        put_in(one, "rum", 3)
+        assert len(stock(one)) == len(stock(etl))
+    assert table.read().num_rows == etl.read("stock").num_rows == 8
+    assert f"version {lake.refs()[0].version}," in repr(etl)
+    assert [one.name for one in other.tables()] == ["orders", "stock"]
+
+
+def test_a_branch_that_was_rebased_and_deleted_is_not_found(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(lake, "ale", 2)
+    lake.rebase("etl")
+    lake.delete_ref("etl")
+    with pytest.raises(lv.RefNotFound):
+        stock(etl)
+    lake.branch("etl")
+    with pytest.raises(lv.RefNotFound, match="'etl' was deleted"):
+        put_in(etl, "rum", 3)
+
+
+def test_space_comes_back_when_a_rebased_branch_ends(lake: lv.Lake) -> None:
+    before = files(lake)
+    etl = lake.on("etl")
+    for number in range(2):
+        put_in(etl, "rum", number)
+        lake.run(lambda txn: txn.append("orders", [{"id": 2}]))
+        lake.rebase("etl")
+    lake.delete_ref("etl")
+    clean_up(lake)
+    clean_up(lake)
+    assert not [path for path in Path(lake.root).rglob("*") if "/b/" in str(path)]
+    assert len(files(lake)) == len(before) + 2
+    assert not list(Path(lake.root).glob("_lakevilla/branches/*/*.json"))
+
+
+def test_what_can_not_be_rebased_is_refused_by_name(lake: lv.Lake) -> None:
+    lake.tag("closing")
+    lake.branch("kept", protected=True)
+    put_in(lake, "ale", 2)
+    before = set(Path(lake.root).rglob("*"))
+    with pytest.raises(lv.InvalidOperation, match="branch 'kept' is protected, so it can't be re"):
+        lake.rebase("kept")
+    with pytest.raises(lv.InvalidOperation, match="tag 'closing' can't be rebased"):
+        lake.rebase("closing")
+    with pytest.raises(lv.InvalidOperation, match="'main' is the lake itself"):
+        lake.rebase("main")
+    with pytest.raises(lv.RefNotFound, match="this lake has no ref 'elt'"):
+        lake.rebase("elt")
+    with pytest.raises(lv.InvalidOperation, match="rebase takes the name of a branch"):
+        lake.rebase(3)  # type: ignore[arg-type]
+    with pytest.raises(lv.InvalidOperation, match="rebase: this is branch 'etl'"):
+        lake.on("etl").rebase("etl")
+    with pytest.raises(lv.InvalidOperation, match="has no column 'kus'"):
+        put_in(lake.on("etl"), "rum", 3)
+        lake.rebase("etl", keys={"stock": "kus"})
+    assert {path for path in before if not path.exists()} == set()
+
+
+def test_a_branch_of_a_copied_lake_is_written_once_it_was_rebased(
+    local_place: Place, tmp_path: Path
+) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 5}])
+        lake.branch("etl")
+        put_in(lake.on("etl"), "rum", 3)
+    copied = str(tmp_path / "copied")
+    shutil.copytree(lake.root, copied)
+    with lv.connect(copied) as other:
+        with pytest.raises(lv.InvalidOperation, match="copied or moved and is read-only here"):
+            other.rebase("etl")
+        other.doctor(adopt=True)
+        etl = other.on("etl")
+        with pytest.raises(lv.InvalidOperation, match=r"`rebase\('etl'\)` on the lake brings it"):
+            put_in(etl, "ale", 2)
+        other.rebase("etl")
+        put_in(etl, "ale", 2)
+        other.merge("etl", delete=True)
+        clean_up(other)
+        assert stock(other) == {"tea": 5, "rum": 3, "ale": 2}
+    assert stock(local_place.connect().on("etl")) == {"tea": 5, "rum": 3}
+
+
+def test_a_missing_table_tells_how_it_comes_to_the_branch(lake: lv.Lake, kind: Format) -> None:
+    etl = lake.on("etl")
+    lake.create_table("visits", [{"a": 1}], format=kind)
+    with pytest.raises(lv.TableNotFound, match=r"`rebase\('etl'\)` on the lake brings tables"):
+        etl.read("visits")
+
+
+def test_large_lakes_too(local_place: Place) -> None:
+    with small_limits(True), local_place.connect() as lake:
+        for number in range(12):
+            lake.create_table(f"t{number:02}", [{"a": number}])
+        lake.branch("etl")
+        etl = lake.on("etl")
+        etl.run(lambda txn: txn.append("t03", [{"a": 33}]))
+        etl.create_table("u", [{"a": 1}])
+        lake.run(lambda txn: txn.append("t07", [{"a": 77}]))
+        lake.rebase("etl")
+        clean_up(lake)
+        etl = local_place.connect().on("etl")
+        assert etl.read("t03").num_rows == etl.read("t07").num_rows == 2
+        assert len(etl) == 13

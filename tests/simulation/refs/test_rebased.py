@@ -1,0 +1,356 @@
+"""Rebases beside those who write, merge, delete and clean up: interleavings, crashes, lost answers.
+
+Each rule of docs/design/0034-rebase.md that is left out is a planted bug that one of these finds.
+"""
+
+import os
+from collections import Counter
+from itertools import count
+
+import pytest
+
+from lakevilla.errors import LakeVillaError
+from lakevilla.maintenance import recovery, vacuum
+from lakevilla.maintenance.gc import gc
+from lakevilla.refs.change import all_refs
+from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.testing.histories.attempts import context_of
+from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
+from lakevilla.testing.planted.every import PLANTED
+from lakevilla.transaction.verbs.applying.merge_branch import merge_branch
+from lakevilla.transaction.verbs.read_write import scan
+from tests.support.simulated.branches import adds, appends, ends, makes, rebases, shows
+from tests.support.simulated.commits import Process, add_to, alone, begin, commit, lake
+
+DAY = 24 * 3600
+SCHEDULES = 150 if "LAKEVILLA_SOAK" in os.environ else 10
+LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
+
+
+def updates(client):
+    """A commit to the lake that rewrites the table's file."""
+    txn = begin(client)
+    yield from add_to(txn, "a", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def merges(client):
+    """A client that merges: "merged", or the kind of the error."""
+    txn = begin(client)
+    try:
+        yield from merge_branch(txn, "etl", keys={})
+        yield from commit(txn)
+    except LakeVillaError as error:
+        return error.kind
+    return "merged"
+
+
+def vacuums(client):
+    return vacuum.vacuum(
+        context_of(client), "a", retention_seconds=0.0, dry_run=False, enforce_retention=False
+    )
+
+
+def collects(client):
+    return gc.gc(context_of(client))
+
+
+def recovers(client):
+    return recovery.recover(context_of(client), "recoverer")
+
+
+def sweep(simulation, days=10):
+    """What is as old as that goes."""
+    simulation.now += days * DAY
+    alone(simulation, vacuums, f"sweeper {simulation.now}")
+    alone(simulation, collects, f"collector {simulation.now}")
+
+
+def a_branch(iceberg=(), faults=None, schedule=None):
+    """A branch with one row more than the lake, whose account 0 has 110 since."""
+    simulation = lake(faults, schedule, iceberg=iceberg)
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, appends(7), "first") == "committed"
+    assert alone(simulation, updates, "updater") == "committed"
+    return simulation
+
+
+def results(simulation):
+    return {client.name: client.result for client in simulation.clients}
+
+
+def kinds(simulation):
+    """What its clients were told, without what they were given."""
+    return {name: r if isinstance(r, str) else None for name, r in results(simulation).items()}
+
+
+def ids(simulation):
+    """How often each row is in the lake."""
+
+    def looks(client):
+        txn = begin(client, read_only=True)
+        rows = yield from scan(txn, "a", None, None)
+        return Counter(row["id"] for row in rows.read_all().to_pylist())
+
+    return alone(simulation, looks, "reader")
+
+
+def entry_of(simulation):
+    """The branch's entry in the lake's HEAD."""
+    refs = alone(simulation, lambda client: all_refs(context_of(client)), f"l{simulation.now}")
+    return refs["etl"][0]
+
+
+def lives_left(simulation):
+    found = simulation.store.list(HOMES_PREFIX)
+    return {info.key.removeprefix(f"{HOMES_PREFIX}/").partition("/")[0] for info in found}
+
+
+def is_whole(simulation, *rows, balance=110):
+    """The branch stands on the lake with each of its rows once, and stays so; then it is merged."""
+    sweep(simulation)
+    last = alone(simulation, rebases(), f"last {simulation.now}")
+    assert not isinstance(last, str), (last, results(simulation))
+    for _ in range(2):
+        sweep(simulation)
+        shown = alone(simulation, shows(), f"looker {simulation.now}")
+        assert shown.keys() == {0, 1, *rows}, (shown, results(simulation))
+        assert shown[0] == balance, (shown, results(simulation))
+    assert alone(simulation, merges, "last merger") == "merged"
+    assert ids(simulation) == Counter((0, 1, *rows)), results(simulation)
+
+
+@LAKES
+@pytest.mark.parametrize("other", [rebases(), updates, merges, vacuums, collects, appends(8)])
+def test_a_branch_is_whole_whoever_is_faster(other, iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.now += 10 * DAY
+        simulation.add("one", rebases())
+        simulation.add("two", other)
+        return simulation
+
+    def check(simulation):
+        found = kinds(simulation)
+        assert found["one"] is None, found
+        assert found["two"] in (None, "committed", "merged", "conflict"), found
+        added = other not in (updates, merges, vacuums, collects) and found["two"] == "committed"
+        is_whole(simulation, 7, *((8,) if added else ()), balance=120 if other is updates else 110)
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+@pytest.mark.parametrize(
+    ("next_one", "iceberg"),
+    [
+        pytest.param(rebases(), (), id="rebased"),
+        pytest.param(rebases(), ("a", "b"), id="rebased-iceberg"),
+        pytest.param(shows(), (), id="read"),
+        pytest.param(recovers, (), id="recovered"),
+        pytest.param(merges, (), id="merged"),
+    ],
+)
+def test_a_branch_is_whole_wherever_its_rebase_dies(next_one, iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("owner", rebases(), restart=next_one)
+        return simulation
+
+    assert crash_everywhere(build, lambda simulation: is_whole(simulation, 7), "owner") > 20
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_branch_is_whole_whichever_answer_is_lost(landed):
+    for number in count():
+        simulation = a_branch()
+        rebaser = Process(simulation, rebases(), "rebaser")
+        for _ in range(number):
+            rebaser.until("")
+            rebaser.step()
+        try:
+            rebaser.until("")
+        except AssertionError:
+            break
+        if landed:
+            simulation.store.apply(rebaser.next)
+        rebaser.lose()
+        answer = rebaser.finish()
+        assert not isinstance(answer, str) or answer == "store"
+        is_whole(simulation, 7)
+    assert number >= 5
+
+
+@LAKES
+def test_a_branch_that_is_deleted_meanwhile_is_gone(iceberg):
+    def build(faults, schedule):
+        simulation = a_branch(iceberg, faults, schedule)
+        simulation.add("one", rebases())
+        simulation.add("two", ends())
+        return simulation
+
+    def check(simulation):
+        found = kinds(simulation)
+        assert found["one"] in (None, "ref_not_found", "version_not_found"), found
+        assert found["two"] is None, found
+        for _ in range(2):
+            sweep(simulation)
+        assert not lives_left(simulation)
+        assert ids(simulation) == Counter((0, 1)), found
+
+    assert interleavings(build, check, limit=SCHEDULES) == SCHEDULES
+
+
+def test_a_rebase_that_meets_a_conflict_leaves_the_branch_as_it_was():
+    simulation = a_branch()
+    assert alone(simulation, adds(5), "changer") == "committed"
+    before = entry_of(simulation)
+    assert alone(simulation, rebases(), "one") == "merge_conflict"
+    assert entry_of(simulation) == before
+    assert alone(simulation, shows(), "looker") == {0: 105, 1: 100, 7: 1}
+    done = alone(simulation, rebases(keys={"a": ("id",)}, on_conflict="ours"), "two")
+    assert done.id == before.id
+    assert alone(simulation, shows(), "last looker") == {0: 110, 1: 100, 7: 1}
+
+
+def test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again():
+    simulation = lake()
+    alone(simulation, makes(), "maker")
+    assert alone(simulation, adds(5), "changer") == "committed"
+    assert alone(simulation, add_elsewhere, "elsewhere") == "committed"
+    slow = Process(simulation, rebases(), "slow").until("_lakevilla/HEAD.json")
+    assert alone(simulation, updates, "updater") == "committed"
+    assert slow.finish() == "merge_conflict"
+    assert alone(simulation, shows(), "looker") == {0: 105, 1: 100}
+    assert alone(simulation, appends(8), "writer") == "committed"
+    sweep(simulation)
+    again = rebases(keys={"a": ("id",)}, on_conflict="theirs")
+    assert not isinstance(alone(simulation, again, "again"), str)
+    assert alone(simulation, shows(), "last looker") == {0: 105, 1: 100, 8: 1}
+
+
+def add_elsewhere(client):
+    txn = begin(client)
+    yield from add_to(txn, "b", 10)
+    yield from commit(txn)
+    return "committed"
+
+
+def test_a_transaction_that_is_open_meanwhile_is_in_conflict_and_not_on_the_branch():
+    simulation = a_branch()
+    life = entry_of(simulation).life
+    writer = Process(simulation, appends(8), "writer").until(f"{life}/HEAD.json")
+    assert not isinstance(alone(simulation, rebases(), "rebaser"), str)
+    assert writer.finish() == "conflict"
+    is_whole(simulation, 7)
+
+
+def a_commit_without_an_answer(simulation, *, landed=True):
+    life = entry_of(simulation).life
+    writer = Process(simulation, appends(8), "writer").until(f"{life}/HEAD.json")
+    if landed:
+        simulation.store.apply(writer.next)
+    writer.lose()
+    return writer
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_commit_whose_answer_is_lost_is_looked_for_in_the_life_that_was_closed_since(landed):
+    simulation = a_branch()
+    writer = a_commit_without_an_answer(simulation, landed=landed)
+    assert not isinstance(alone(simulation, rebases(), "rebaser"), str)
+    assert writer.finish() == ("committed" if landed else "conflict")
+    is_whole(simulation, 7, *((8,) if landed else ()))
+
+
+def test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_named():
+    simulation = a_branch()
+    writer = a_commit_without_an_answer(simulation)
+    assert alone(simulation, merges, "merger") == "merged"
+    rebased = alone(simulation, rebases(), "rebaser")
+    assert len(rebased.lives) == 2
+    sweep(simulation, days=1)
+    assert writer.finish() == "committed"
+
+
+def test_of_a_commit_nobody_can_tell_once_its_life_is_swept():
+    simulation = a_branch()
+    writer = a_commit_without_an_answer(simulation)
+    assert alone(simulation, merges, "merger") == "merged"
+    alone(simulation, rebases(), "rebaser")
+    simulation.now += 10 * DAY
+    assert alone(simulation, updates, "another") == "committed"
+    assert len(alone(simulation, rebases(), "second").lives) == 2
+    sweep(simulation)
+    sweep(simulation)
+    assert writer.finish() == "outcome_unknown"
+
+
+def test_files_of_older_lives_stay_as_long_as_the_branch_has_them():
+    simulation = a_branch()
+    first = entry_of(simulation).life
+    for number in range(3):
+        alone(simulation, updates, f"updater {number}")
+        assert not isinstance(alone(simulation, rebases(), f"rebaser {number}"), str)
+        sweep(simulation)
+    assert entry_of(simulation).lives[0] == first
+    assert alone(simulation, shows(), "looker") == {0: 140, 1: 100, 7: 1}
+
+
+def test_lives_go_when_the_lake_has_what_was_written_in_them():
+    simulation = a_branch()
+    assert alone(simulation, merges, "merger") == "merged"
+    for number in range(3):
+        alone(simulation, updates, f"updater {number}")
+        alone(simulation, rebases(), f"rebaser {number}")
+        sweep(simulation)
+    sweep(simulation)
+    assert len(lives_left(simulation)) == 2  # its own, and the one that was closed last
+    assert ids(simulation) == Counter((0, 1, 7))
+
+
+def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
+    simulation = a_branch()
+    rebaser = Process(simulation, rebases(), "rebaser").until("_lakevilla/HEAD.json")
+    ender = Process(simulation, ends(), "ender").until("_lakevilla/HEAD.json")
+    assert rebaser.finish().id
+    assert alone(simulation, appends(8), "writer") == "committed"
+    life = entry_of(simulation).life
+    late = Process(simulation, appends(9), "late").until(f"{life}/HEAD.json")
+    assert ender.finish() is None
+    assert late.finish() == "ref_not_found"
+
+
+def finds_a_commit_that_is_lost():
+    def build(faults, schedule):
+        simulation = a_branch((), faults, schedule)
+        simulation.add("one", rebases())
+        simulation.add("two", appends(8))
+        return simulation
+
+    def check(simulation):
+        is_whole(simulation, 7, *((8,) if kinds(simulation)["two"] == "committed" else ()))
+
+    interleavings(build, check, limit=200)
+
+
+#: The planted bugs of rebases, and what finds each.
+RULES = {
+    "noclose": finds_a_commit_that_is_lost,
+    "droplives": test_files_of_older_lives_stay_as_long_as_the_branch_has_them,
+    "movedlost": lambda: (
+        test_a_commit_whose_answer_is_lost_is_looked_for_in_the_life_that_was_closed_since(True)
+    ),
+    "goneno": test_of_a_commit_nobody_can_tell_once_its_life_is_swept,
+    "shortlives": test_a_life_stays_for_those_who_look_for_a_commit_although_nothing_of_it_is_named,
+    "moved_is_ended": (
+        test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again
+    ),
+    "dereg_moved": test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile,
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_each_rule_that_is_left_out_is_found(name):
+    with PLANTED[name].plant(), pytest.raises((AssertionError, LakeVillaError)):
+        RULES[name]()
