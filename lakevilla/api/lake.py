@@ -790,7 +790,9 @@ class Lake(
         client = self._client.current()
         client.ensure_safe_store()
         if txn_id is not None:
-            found = client.run(outcome.outcome(client.context, txn_id))
+            found = client.committed_before(txn_id) or client.run(
+                outcome.outcome(client.context, txn_id)
+            )
         else:
             key, version = parse_key(idempotency_key)
             found = client.run(registration.outcome_of_key(client.context, key, version))
@@ -812,6 +814,7 @@ class Lake(
         """
         client = self._client.writing("resume")
         client.ensure_safe_store()
+        client.refuse_begun_before(txn_id)
         state = client.run(save.resume(client.context, txn_id, client.owner))
         return Transaction(self._executor(client, state))
 

@@ -7,6 +7,8 @@ from typing import Any, Self
 from lakevilla.errors import RefNotFound
 from lakevilla.lake.context import Context
 from lakevilla.lake.refs.branch_head import ended, has_moved
+from lakevilla.refs.lives_before import committed_before, refuse_begun_before
+from lakevilla.results import Outcome
 from lakevilla.store.effects import Program
 
 
@@ -56,6 +58,22 @@ class ClientOfLife:
         elif moved:
             raise ended(self.branch)  # one that was made anew under the name is another branch
         return self.next_life is not None
+
+    def committed_before(self, txn_id: str) -> Outcome | None:
+        """The outcome of a transaction that has committed in an older life of its branch."""
+        lake = self.lake
+        if lake is None or self.branch is None:
+            return None
+        found = lake.run(committed_before(lake.context, self.branch, txn_id))
+        return None if found is None else Outcome("committed", found)
+
+    def refuse_begun_before(self, txn_id: str) -> None:
+        """Refuse to resume what was saved in an older life of its branch.
+
+        Raises ``AlreadyCommitted`` or ``TransactionAborted``.
+        """
+        if self.lake is not None and self.branch is not None:
+            self.lake.run(refuse_begun_before(self.lake.context, self.branch, txn_id))
 
     def current(self) -> Self:
         """As ``newest``, after a look whether the branch goes on elsewhere by now."""

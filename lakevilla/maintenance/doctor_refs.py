@@ -9,7 +9,7 @@ from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_commit, load_refs, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.own_versions import missing_files
-from lakevilla.lake.refs.branch_head import is_closed, load_branch
+from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
 from lakevilla.lake.refs.frozen import frozen_view, not_kept
 from lakevilla.lake.view import View
 from lakevilla.refs.keep import unsafe_objects
@@ -59,7 +59,10 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     except LakeVillaError as error:
         message = f"branch {name!r} can't be read: {error.message}"
         return [Finding("error", error.kind, message, key=key)]
-    if is_closed(held):
+    if has_moved(held):
+        message = f"a rebase of branch {name!r} was cut off: `recover` finishes that"
+        return [Finding("warning", "ref_moved", message, key=key)]
+    if has_ended(held):
         message = f"branch {name!r} was deleted, and is still named: `recover` finishes that"
         return [Finding("warning", "ref_ended", message, key=key)]
     return []

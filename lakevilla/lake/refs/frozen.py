@@ -208,7 +208,9 @@ def _followed(
     while waiting and logged < tail.tip:
         entry = yield from entry_at(context, tail, logged + 1)
         published = None if entry is None else entry.applications.get(application)
-        if published is None or published > sequence:
+        # On a branch its own commits wait, too, whose numbers the lake uses for others.
+        last = max((ref.sequence for ref in waiting if not ref.life), default=-1)
+        if published is None or published > min(sequence, last):
             break
         logged += 1
         waiting = tuple(ref for ref in waiting if ref.sequence > published)

@@ -342,6 +342,69 @@ def test_a_missing_table_tells_how_it_comes_to_the_branch(lake: lv.Lake, kind: F
         etl.read("visits")
 
 
+def test_outcomes_are_told_of_transactions_from_before(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    with etl.transaction() as done:
+        done.append("stock", [{"sku": "gin", "qty": 4}])
+    left = etl.transaction()
+    left.append("stock", [{"sku": "rum", "qty": 4}])
+    put_in(lake, "ale", 2)
+    lake.rebase("etl")
+    for one in (etl, lake.on("etl")):
+        assert one.outcome(done.id).state == "committed"
+        assert one.outcome(left.id).state == "aborted"
+    with pytest.raises((lv.ConflictError, lv.TransactionAborted)):
+        left.commit()
+
+
+def test_what_was_saved_before_is_not_resumed(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    left, done = etl.transaction(), etl.transaction()
+    for txn in (left, done):
+        txn.append("stock", [{"sku": "gin", "qty": 4}])
+        txn.save()
+    done.commit()
+    put_in(lake, "ale", 2)
+    lake.rebase("etl")
+    with pytest.raises(
+        lv.TransactionAborted, match="stands on what that was: run it"
+    ):
+        etl.resume(left.id)
+    with pytest.raises(lv.AlreadyCommitted, match="before that was rebased"):
+        etl.resume(done.id)
+    left.abort()
+
+
+def test_a_rebased_branch_is_found_again_when_head_is_lost(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    put_in(etl, "rum", 3)
+    put_in(lake, "ale", 2)
+    lake.rebase("etl")
+    put_in(etl, "gin", 4)
+    lake.merge("etl", tables=["orders"])
+    lake.close()
+    (Path(lake.root) / "_lakevilla/HEAD.json").unlink()
+    with lv.connect(lake.root) as again:
+        again.recover(rebuild_head=True)
+        again.recover(confirm_head=True)
+        clean_up(again)
+        assert stock(again.on("etl")) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3, "gin": 4}
+        put_in(again, "mead", 1)
+        again.rebase("etl")
+        again.merge("etl")
+        assert stock(again) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3, "gin": 4, "mead": 1}
+
+
+def test_a_rebase_leaves_a_lake_that_only_takes_merges_as_it_is(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    put_in(lake, "ale", 2)
+    lake.protect_main()
+    lake.rebase("etl")
+    put_in(lake.on("etl"), "gin", 4)
+    lake.merge("etl")
+    assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3, "gin": 4}
+
+
 def test_large_lakes_too(local_place: Place) -> None:
     with small_limits(True), local_place.connect() as lake:
         for number in range(12):

@@ -1,7 +1,7 @@
 """Drawn histories of the lake and its branches together, with faults at any request.
 
-Clients append to the lake and to branches, rewrite files on both, merge, tag, end branches and make
-them again, vacuum and collect. At the end each row that was acknowledged is where it belongs, once,
+Clients append to the lake and to branches, rewrite files on both, merge, rebase, tag, end branches
+and make them again, vacuum, collect and recover. At the end each row that was acknowledged is where it belongs, once,
 and none is that was refused.
 """
 
@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.maintenance import vacuum
+from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.refs.change import all_refs, delete_ref
 from lakevilla.refs.create import create_ref
+from lakevilla.refs.moved import Wanted
+from lakevilla.refs.rebase import rebase_branch
 from lakevilla.store.effects import sleep
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.world.faults import RandomFaults, outages, swarm
@@ -34,7 +36,8 @@ HOURS = 3600.0
 BRANCHES = ("etl", "fix")
 ACTS = (
     *["append", "append on branch", "append on branch", "merge", "merge"],
-    *["update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
+    *["rebase", "rebase", "update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
+    "recover",
 )
 #: What may become of an act beside others and their faults.
 MAY_FAIL = {
@@ -51,6 +54,7 @@ class Outcomes:
     refused: set[int] = field(default_factory=set)
     doubtful: set[int] = field(default_factory=set)
     numbers: int = 100
+    rebased: int = 0
 
     def number(self):
         self.numbers += 1
@@ -114,6 +118,12 @@ def act(outcomes, client, what):
             txn = begin(client)
             yield from merge_branch(txn, name, keys={})
             yield from commit(txn)
+        case "rebase":
+            keys = draw.choice(({}, {"a": ("id",)}))
+            yield from rebase_branch(context_of(client), name, Wanted(keys))
+            outcomes.rebased += 1
+        case "recover":
+            yield from recovery.recover(context_of(client), client.name)
         case "vacuum":
             yield from vacuum.vacuum(
                 context_of(client),
@@ -242,8 +252,10 @@ def check(simulation, outcomes):
 @pytest.mark.parametrize("apart", [16, 1], ids=["apart", "squashed"])
 def test_each_row_is_where_it_was_put(apart, iceberg, monkeypatch):
     monkeypatch.setattr(squash, "MOST_APART", apart)
-    merged = 0
+    committed = rebased = 0
     for seed in range(HISTORIES):
         outcomes = history(seed, iceberg)
-        merged += len(outcomes.acknowledged)
-    assert merged > 5 * HISTORIES
+        committed += len(outcomes.acknowledged)
+        rebased += outcomes.rebased
+    assert committed > 5 * HISTORIES
+    assert rebased > HISTORIES
