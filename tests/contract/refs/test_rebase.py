@@ -366,9 +366,7 @@ def test_what_was_saved_before_is_not_resumed(lake: lv.Lake) -> None:
     done.commit()
     put_in(lake, "ale", 2)
     lake.rebase("etl")
-    with pytest.raises(
-        lv.TransactionAborted, match="stands on what that was: run it"
-    ):
+    with pytest.raises(lv.TransactionAborted, match="stands on what that was: run it"):
         etl.resume(left.id)
     with pytest.raises(lv.AlreadyCommitted, match="before that was rebased"):
         etl.resume(done.id)

@@ -1,8 +1,8 @@
 """Drawn histories of the lake and its branches together, with faults at any request.
 
 Clients append to the lake and to branches, rewrite files on both, merge, rebase, tag, end branches
-and make them again, vacuum, collect and recover. At the end each row that was acknowledged is where it belongs, once,
-and none is that was refused.
+and make them again, vacuum, collect and recover. At the end each row that was acknowledged is where
+it belongs, once, and none is that was refused.
 """
 
 import os
