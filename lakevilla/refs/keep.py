@@ -49,7 +49,7 @@ from lakevilla.lake.refs.kept_apart import kept_object, store_kept
 from lakevilla.lake.refs.states import not_found
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.tail import Tail
-from lakevilla.refs.create import find_ref, replace
+from lakevilla.refs.entries import find_ref, replace
 from lakevilla.results import Finding, Report
 from lakevilla.store.base import Missing, Stored
 from lakevilla.store.effects import Program, copy, list_objects, parallel

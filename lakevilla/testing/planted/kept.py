@@ -10,7 +10,7 @@ import msgspec
 from lakevilla.global_log.refs import RefEntry, life_of
 from lakevilla.maintenance.gc import dead_lives
 from lakevilla.refs import keep
-from lakevilla.refs.create import find_ref
+from lakevilla.refs.entries import find_ref
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import instead, planted
 
