@@ -22,6 +22,8 @@ from lakevilla.store.effects import Program, sleep
 #: 60 ms on S3, a version of an Iceberg table three times that.
 LOOKS = 4
 LOOK_SECONDS: dict[FormatName, float] = {"delta": 0.08, "iceberg": 0.2}
+#: The first comes sooner: the owner has begun when HEAD was replaced, which is heard of later.
+_FIRST_LOOK = 0.5
 #: How much older than the newest commit of HEAD one may be whose owner is still expected.
 _EXPECTED_MS = 1000
 
@@ -55,7 +57,7 @@ class Turn:
         """See what has come into the log: after a pause, unless there was something just now."""
         if not self._goes_on:
             self._looks += 1
-            pause = LOOK_SECONDS[tail.snapshot.format]
+            pause = LOOK_SECONDS[tail.snapshot.format] * (_FIRST_LOOK if self._looks == 1 else 1)
             yield from sleep(pause * (0.8 + 0.4 * context.ids.jitter()))
         newer = yield from next_entry(context, tail)
         self._goes_on = newer.tip > tail.tip

@@ -30,7 +30,7 @@ from lakevilla.testing.histories.plan import Level
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.testing.world.client import ClientClock
 from lakevilla.transaction.commit import by_log_entry, decide, upload
-from lakevilla.transaction.commit.together import candidate, group, join, replacing
+from lakevilla.transaction.commit.together import behind, candidate, join, replacing
 from lakevilla.transaction.redo import rebase, replay
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.state.files import store_files
@@ -175,7 +175,7 @@ def group_not_validated_within() -> Iterator[None]:
     def examined(txn: Any, head: Any, **options: Any) -> Program[Any]:
         return (yield from examine(txn, base[0], **options))
 
-    with attribute(group, "join", joined), attribute(join, "examine", examined):
+    with attribute(behind, "join", joined), attribute(join, "examine", examined):
         yield
 
 

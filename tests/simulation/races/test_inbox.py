@@ -269,7 +269,9 @@ def test_two_that_rely_on_rows(build: Any, correct: Any) -> None:
 # ---------------------------------------------------------------- a crowd with a racer
 
 
-def appenders(simulation: TimedSimulation, count: int, until: float) -> dict[str, int]:
+def appenders(
+    simulation: TimedSimulation, count: int, until: float, *, racing: bool = True
+) -> dict[str, int]:
     """So many processes that append as fast as they can, and one that updates; what each did."""
     done: dict[str, int] = {}
 
@@ -293,7 +295,8 @@ def appenders(simulation: TimedSimulation, count: int, until: float) -> dict[str
 
     for number in range(count):
         simulation.add(f"appender {number}", appends)
-    simulation.add("racer", races)
+    if racing:
+        simulation.add("racer", races)
     return done
 
 
@@ -304,6 +307,18 @@ def crowd_beside_a_racer(seconds: float) -> dict[str, int]:
     simulation.run()
     invariants.no_id_commits_twice(simulation.store, TABLES)
     return done
+
+
+@pytest.mark.timeout(300)
+def test_eight_on_one_table_go_together_with_few_requests() -> None:
+    simulation = TimedSimulation(3)
+    simulation.store = lake().store
+    with small_limits(False):
+        done = appenders(simulation, 8, 10.0, racing=False)
+        simulation.run()
+    commits = sum(done.values())
+    assert commits >= 12 * 10, "a second so many, the beginning included, in which they race"
+    assert sum(simulation.asked.values()) <= 16 * commits
 
 
 @pytest.mark.timeout(300)

@@ -28,6 +28,11 @@ from lakevilla.lake.context import Context
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, parallel, sleep
 from lakevilla.tables.registration import replace_until_stored
+from lakevilla.transaction.commit.together.behind import (
+    joined_behind,
+    look_for,
+    tell_who_is_in,
+)
 from lakevilla.transaction.commit.together.candidate import (
     Answer,
     Candidate,
@@ -36,13 +41,12 @@ from lakevilla.transaction.commit.together.candidate import (
     newest_of,
     own_commit,
 )
-from lakevilla.transaction.commit.together.join import Fits, fit, join, joined_to
-from lakevilla.transaction.commit.together.lane import MOST, CommitLane
+from lakevilla.transaction.commit.together.join import Fits, fit, joined_to
+from lakevilla.transaction.commit.together.lane import CommitLane
 from lakevilla.transaction.commit.together.proposed import proposed_commit, relies
 from lakevilla.transaction.commit.together.replacing import (
     begin_replacing,
     carry_out,
-    look_for,
     not_stored,
     unknown,
 )
@@ -50,9 +54,11 @@ from lakevilla.transaction.state.transaction import TransactionState
 
 #: How often HEAD is asked whether it holds what was proposed: once in about this time.
 _POLL_SECONDS = 0.08
-#: Whoever leads next has waited for this time, by chance, for each of so many in the crowd.
-_SPREAD_SECONDS = 0.08
-_MOST_SPREAD = 40
+#: Whoever leads next has waited for up to this time, by chance, for each of so many in the crowd:
+#: about as long as a leader's list and replacement take, so that few lead at once. The last group
+#: tells how many they are, and those who lead in vain make small ones: so they count as some.
+_SPREAD_SECONDS = 0.1
+_LEAST_SPREAD, _MOST_SPREAD = 4, 40
 #: Looks at a HEAD that nobody leads on, after which the rest of the wait is halved each time.
 _PATIENT_LOOKS = 3
 #: Looks at HEAD before its owner moves it himself past what he has proposed.
@@ -184,7 +190,8 @@ def _failed(txn: TransactionState, error: LakeVillaError) -> Failed:
 
 
 def _patience(context: Context, head: Head) -> float:
-    return _SPREAD_SECONDS * min(max(head.crowd, 2), _MOST_SPREAD) * context.ids.jitter()
+    crowd = min(max(head.crowd, _LEAST_SPREAD), _MOST_SPREAD)
+    return _SPREAD_SECONDS * crowd * context.ids.jitter()
 
 
 def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
@@ -196,30 +203,8 @@ def _look(context: Context, lane: CommitLane) -> Program[HeldHead | None]:
     except LakeVillaError as error:
         lane.answer({one: _failed(one.txn, error) for one in candidates})
         return None
-    answered = yield from _tell(lane, candidates, held)
-    return None if answered or lane.is_over(held.head) else held
-
-
-def _tell(lane: CommitLane, candidates: Sequence[Candidate], held: HeldHead) -> Program[bool]:
-    """Answer those whose commits are in HEAD."""
-    answers: dict[Candidate, Answer] = {}
-    for candidate in candidates:
-        found = yield from look_for(candidate, held)
-        if found is not None:
-            answers[candidate] = found
-    # Whoever is first of them may publish for all at once.
-    together = frozenset(
-        one.txn.id for one, answer in answers.items() if isinstance(answer, Settled)
-    )
-    lane.answer(
-        {
-            one: Settled(answer.held, answer.summary, together)
-            if isinstance(answer, Settled)
-            else answer
-            for one, answer in answers.items()
-        }
-    )
-    return bool(answers)
+    left = yield from tell_who_is_in(lane, candidates, held)
+    return None if len(left) < len(candidates) or lane.is_over(held.head) else held
 
 
 def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
@@ -236,13 +221,9 @@ def _lead_crowd(context: Context, lane: CommitLane) -> Program[None]:
     except LakeVillaError as error:
         lane.answer({one: _failed(one.txn, error) for one in lane.present()})
         return
-    candidates = lane.present(MOST)
-    if (yield from _tell(lane, candidates, base)):
-        return
-    joined = yield from join(context, base, candidates)
+    joined = yield from joined_behind(context, lane, base)
     if any(one.txn.ending.proposed is not None for one in joined.answers):
         lane.note_doubt(context)
-    lane.answer(joined.answers)
     if not joined.accepted:
         return
     proposals = [one for one in lane.read.values() if one is not None]

@@ -20,6 +20,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.lanes import pass_through
 from lakevilla.phases import during
 from lakevilla.store.effects import Program, sleep
+from lakevilla.transaction.commit.together.behind import joined_behind
 from lakevilla.transaction.commit.together.candidate import (
     Answer,
     Candidate,
@@ -27,9 +28,8 @@ from lakevilla.transaction.commit.together.candidate import (
     newest_of,
 )
 from lakevilla.transaction.commit.together.crowd import commit_in_crowd
-from lakevilla.transaction.commit.together.join import join
 from lakevilla.transaction.commit.together.lane import MOST, CommitLane, commits_of
-from lakevilla.transaction.commit.together.replacing import begin_replacing, carry_out, look_for
+from lakevilla.transaction.commit.together.replacing import begin_replacing, carry_out
 
 #: How long a lost race may hold a commit back, at most: about two replacements of HEAD on S3. Who
 #: waits longer loses to those who come meanwhile, and they are not fewer then.
@@ -85,13 +85,7 @@ def _prepare(context: Context, lane: CommitLane) -> Program[Replacement | None]:
     """Validate whoever is there; None if nobody fits, or if one has left meanwhile."""
     candidates = lane.present(MOST)
     base = newest_of(context, candidates[0].held, *(one.held for one in candidates))
-    answers: dict[Candidate, Answer] = {}
-    for candidate in candidates:
-        found = yield from look_for(candidate, base)
-        if found is not None:
-            answers[candidate] = found
-    joined = yield from join(context, base, [one for one in candidates if one not in answers])
-    lane.answer({**answers, **joined.answers})
+    joined = yield from joined_behind(context, lane, base)
     if not joined.accepted:
         return None
     return (yield from begin_replacing(lane, base, joined.head, joined.accepted))

@@ -12,13 +12,13 @@ from lakevilla.global_log.repo import HeldHead, head_found, replace_head, store_
 from lakevilla.lake.context import Context, Event
 from lakevilla.store.base import PutOutcome, Stored, Unknown
 from lakevilla.store.effects import Program
+from lakevilla.transaction.commit.together.behind import look_for
 from lakevilla.transaction.commit.together.candidate import (
     Answer,
     Candidate,
     Failed,
     Replacement,
     Settled,
-    commit_after,
 )
 from lakevilla.transaction.commit.together.lane import CommitLane
 from lakevilla.transaction.state.transaction import TransactionState
@@ -47,22 +47,6 @@ def begin_replacing(
         candidate.txn.ending.head_tried = base.head.replacement
 
     return attempt if lane.begin(attempt, accepted, note_tried) else None
-
-
-def look_for(candidate: Candidate, base: HeldHead) -> Program[Answer | None]:
-    """What is known of a candidate once its own commit was looked for in ``base``."""
-    if candidate.held.head.replacement >= base.head.replacement:
-        return None
-    try:
-        # No commit of it was in the HEAD that was looked at before.
-        found = yield from commit_after(candidate.txn, base.head, candidate.held.head.sequence)
-    except Exception as error:
-        return Failed(error)
-    if found is not None:
-        return Settled(base, found)
-    candidate.held = base
-    candidate.txn.note_not_in(base.head)
-    return None
 
 
 def carry_out(

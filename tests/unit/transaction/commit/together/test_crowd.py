@@ -24,7 +24,7 @@ from lakevilla.testing.histories.plan import small_limits
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.testing.tables import delta_writer
 from lakevilla.transaction.commit.commit import commit
-from lakevilla.transaction.commit.together import crowd, lane
+from lakevilla.transaction.commit.together import behind, lane
 from lakevilla.transaction.commit.together.candidate import Declined, Joined, Settled
 from lakevilla.transaction.commit.together.group import commit_together
 from lakevilla.transaction.commit.together.lane import commits_of
@@ -240,8 +240,8 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         refused = Declined(base, Examination(conflict=conflict))
         return Joined(base.head, {}, dict.fromkeys(joined.accepted, refused))
 
-    original = crowd.join
-    monkeypatch.setattr(crowd, "join", join)
+    original = behind.join
+    monkeypatch.setattr(behind, "join", join)
     return found
 
 
