@@ -23,9 +23,9 @@ from lakevilla.lake.refs.branch_head import (
     has_moved,
     load_branch,
 )
-from lakevilla.lake.refs.states import same_tables
+from lakevilla.lake.refs.states import not_found, same_tables
 from lakevilla.refs.branches import close_as, put_first
-from lakevilla.refs.entries import find_ref, finish, replace, with_life
+from lakevilla.refs.entries import finish, replace, with_life
 from lakevilla.refs.moved import Wanted, moved_to
 from lakevilla.refs.states import chosen, now, those_that_fit
 from lakevilla.refs.taken_in import with_logs
@@ -45,20 +45,25 @@ def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[
     InvalidOperation
         It is a tag, or protected.
     """
-    _, first = yield from find_ref(context, name)
-    _refuse(name, first)
+    first: str | None = None
     tried: set[str] = set()
     for _ in range(_MAX_RACES):
         held = yield from context.head()
         context.refuse_foreign_root()
-        yield from load_refs(None if held is None else held.head, [name])
-        entry = None if held is None else held.head.refs.get(name)
-        if held is None or entry is None or entry.id != first.id:
+        head = None if held is None else held.head
+        yield from load_refs(head, [name])
+        entry = None if head is None else head.refs.get(name)
+        if first is None and entry is None:
+            raise (yield from not_found(head, name))
+        if held is None or entry is None or entry.id != (first or entry.id):
             raise ended(name)
+        first = entry.id
+        is_done = bool(tried.intersection(entry.lives))  # an answer was lost
+        if not is_done:
+            _refuse(name, entry)
         branch = Branch(name, entry, (yield from load_branch(name, entry)))
-        if tried.intersection(entry.lives):
-            return entry, branch.held.head.sequence  # an answer was lost
-        _refuse(name, entry)
+        if is_done:
+            return entry, branch.held.head.sequence
         if has_ended(branch.held):
             yield from finish(context, name, entry)
             raise ended(name)
@@ -95,8 +100,8 @@ def _attempt(
 ) -> Program[tuple[RefEntry, int] | None]:
     """One try, on one HEAD of the lake and one of the branch; None if either has moved on."""
     name, entry = branch.name, branch.entry
-    before = yield from load_base(entry.base)
-    since = before if entry.synced is None else (yield from load_base(entry.synced))
+    bases = yield from parallel([load_base(ref) for ref in entry.bases])
+    before, since = bases[0], bases[-1]
     only = yield from those_that_fit(held.head, entry.only)
     following = yield from with_logs(context, held.head, only)
     # The base names its leaves, and is stored before it.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 import lakevilla as lv
+from bench.size.many_tables import lake_of
 from lakevilla.testing.histories.plan import small_limits
 from tests.support.places import Place
+from tests.support.traces import cost
 
 Format = Literal["delta", "iceberg"]
 
@@ -417,3 +420,74 @@ def test_large_lakes_too(local_place: Place) -> None:
         etl = local_place.connect().on("etl")
         assert etl.read("t03").num_rows == etl.read("t07").num_rows == 2
         assert len(etl) == 13
+
+
+def test_a_rebase_is_five_writes(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+
+    def both(txn: lv.Transaction[Any]) -> None:
+        txn.append("stock", [{"sku": "rum", "qty": 1}])
+        txn.append("orders", [{"id": 2}])
+
+    etl.run(both)
+    put_in(lake, "ale", 2)
+    # HEAD twice, that of the branch, the base, and the log of each table.
+    cold = cost(lake, lambda: lake.rebase("etl"))
+    assert cold.put == 5
+    assert cost(lake, lambda: lake.rebase("etl")).put == 0
+    put_in(lake, "mead", 2)
+    assert cost(lake, lambda: lake.rebase("etl")).put == 5
+    lake.branch("idle")
+    put_in(lake, "gin", 2)
+    assert cost(lake, lambda: lake.rebase("idle")).put == 4
+
+
+def test_it_copies_no_data(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+    set_to(lake, "tea", 7)
+    before = files(lake)
+    lake.rebase("etl")
+    assert files(lake) == before
+    assert stock(lake.on("etl")) == {"tea": 7, "jam": 1, "rum": 3}
+
+
+def test_a_rebase_costs_the_same_however_many_tables_there_are(tmp_path: Path) -> None:
+    with lake_of(20_000, str(tmp_path / "many"), commits=1) as many:
+        many.branch("etl")
+        name = next(iter(many))
+        rows = many.read(name).slice(0, 1)
+        many.on("etl").run(lambda txn: txn.append(name, rows))
+        many.run(lambda txn: txn.append(name, rows))
+        found = cost(many, lambda: many.rebase("etl"))
+        assert (found.put, found.list) == (5 + 1, 0)  # a leaf of the branch's
+        assert found.get <= 16
+
+
+def test_it_goes_on_under_threads_that_write(local_place: Place) -> None:
+    """Each row that was acknowledged is on the branch once, whatever life it was written in."""
+    with local_place.connect() as lake:
+        lake.create_table("stock", [{"sku": "tea", "qty": 0}])
+        lake.branch("etl")
+        etl = lake.on("etl")
+
+        def writes(first: int) -> None:
+            for number in range(first, first + 12):
+                etl.run(
+                    lambda txn, n=number: txn.append("stock", [{"sku": "ale", "qty": n}]),
+                    attempts=50,
+                )
+
+        with ThreadPoolExecutor(3) as threads:
+            writers = [threads.submit(writes, 100 * (one + 1)) for one in range(3)]
+            for number in range(6):
+                put_in(lake, "main", 1000 + number)
+                lake.rebase("etl")
+            for writer in writers:
+                writer.result()
+        expected = [0, *(100 * (one + 1) + n for one in range(3) for n in range(12))]
+        expected += [1000 + number for number in range(6)]
+        lake.rebase("etl")
+        assert sorted(etl.read("stock")["qty"].to_pylist()) == sorted(expected)
+        lake.merge("etl", delete=True)
+        clean_up(lake)
+        assert sorted(lake.read("stock")["qty"].to_pylist()) == sorted(expected)

@@ -85,3 +85,20 @@ def test_a_table_outside_of_the_root_is_kept_too(local_place: Place, tmp_path: P
         clean_up(lake)
         assert lake.on("closing").read("far/bank").num_rows == 3
         assert list(lake.on("closing")) == ["far/bank"]
+
+
+def test_a_branch_is_rebased_on_each_store(place: Place) -> None:
+    with place.connect() as lake, place.connect() as other:
+        lake.create_table("bank", accounts(3))
+        lake.branch("etl")
+        etl = other.on("etl")
+        for number in range(2):
+            etl.run(lambda txn: txn.append("bank", accounts(1)))
+            lake.run(lambda txn: txn.append("bank", accounts(1)))
+            ref = lake.rebase("etl")
+            assert ref.version == other.refs()[0].version
+            clean_up(other)
+            assert len(balances(etl)) == 3 + 2 * (number + 1)
+        other.merge("etl", delete=True)
+        clean_up(lake)
+        assert balances(lake) == [100] * 7

@@ -321,6 +321,25 @@ def test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile():
     assert late.finish() == "ref_not_found"
 
 
+def test_where_head_is_a_log_a_branch_is_rebased_as_anywhere():
+    simulation = lake(warm=False)
+    simulation.store.replaces = False
+
+    def warm_up(client):
+        txn = begin(client)
+        yield from add_to(txn, "a", 0)
+        yield from commit(txn)
+
+    alone(simulation, warm_up, "setup")
+    alone(simulation, makes(), "maker")
+    for number in range(3):
+        assert alone(simulation, appends(7 + number), f"one {number}") == "committed"
+        assert alone(simulation, updates, f"other {number}") == "committed"
+        assert not isinstance(alone(simulation, rebases(), f"rebaser {number}"), str)
+        sweep(simulation)
+    is_whole(simulation, 7, 8, 9, balance=130)
+
+
 def finds_a_commit_that_is_lost():
     def build(faults, schedule):
         simulation = a_branch((), faults, schedule)
