@@ -61,11 +61,7 @@ def put_first(life: str, first: Head) -> Program[None]:
         raise StoreError(f"could not store {key} ({stored.reason}): try again")
 
 
-def close(
-    context: Context,
-    entry: RefEntry,
-    at: int | None = None,
-) -> Program[bool]:
+def close(context: Context, entry: RefEntry, at: int | None = None) -> Program[bool]:
     """See to it that nothing is committed on a branch any more: its own HEAD says so.
 
     ``at``: only if it has come to this version, and no further; whether it is closed.

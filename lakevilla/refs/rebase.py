@@ -58,16 +58,16 @@ def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[
         if held is None or entry is None or entry.id != (first or entry.id):
             raise ended(name)
         first = entry.id
-        is_done = bool(tried.intersection(entry.lives))  # an answer was lost
-        if not is_done:
-            _refuse(name, entry)
+        if entry.kind != "branch":
+            raise _not_a_branch(name, entry)
         branch = Branch(name, entry, (yield from load_branch(name, entry)))
-        if is_done:
-            return entry, branch.held.head.sequence
+        if tried.intersection(entry.lives):
+            return entry, branch.held.head.sequence  # an answer was lost
         if has_ended(branch.held):
             yield from finish(context, name, entry)
             raise ended(name)
         try:
+            _refuse_protected(name, entry)
             done = yield from _attempt(context, held, branch, wanted, tried)
         except RefNotFound:
             raise
@@ -82,12 +82,14 @@ def rebase_branch(context: Context, name: str, wanted: Wanted) -> Program[tuple[
     raise StoreError(f"HEAD was replaced by others {_MAX_RACES} times in a row: try again")
 
 
-def _refuse(name: str, entry: RefEntry) -> None:
-    if entry.kind != "branch":
-        raise InvalidOperation(
-            f"{entry.kind} {name!r} can't be rebased, as it stays what it is: delete_ref({name!r}) "
-            f"and {entry.kind}({name!r}) make one of the lake as it is now"
-        )
+def _not_a_branch(name: str, entry: RefEntry) -> InvalidOperation:
+    return InvalidOperation(
+        f"{entry.kind} {name!r} can't be rebased, as it stays what it is: delete_ref({name!r}) "
+        f"and {entry.kind}({name!r}) make one of the lake as it is now"
+    )
+
+
+def _refuse_protected(name: str, entry: RefEntry) -> None:
     if entry.protected:
         raise InvalidOperation(
             f"branch {name!r} is protected, so it can't be rebased: protect({name!r}, on=False) "

@@ -1,20 +1,24 @@
-"""Planted bugs of branches (docs/design/0031-branches.md)."""
+"""Planted bugs of branches and rebases (docs/design/0031-branches.md, 0034-rebase.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from lakevilla.errors import RefNotFound
 from lakevilla.global_log import refs, repo
 from lakevilla.lake import table_log
+from lakevilla.lake.refs import branch_head
 from lakevilla.lake.refs.lives import BranchLives
 from lakevilla.lake.tail import Tail
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import dead_lives
-from lakevilla.refs import branches, change
+from lakevilla.refs import branches, change, entries, lives_before, moved
 from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.testing.planted.refs import EqualToAll, Whichever
 from lakevilla.transaction.commit import doubt, squash
 from lakevilla.transaction.commit.together import merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
@@ -185,4 +189,95 @@ def syncback() -> Iterator[None]:
 def branch_reads_held_once() -> Iterator[None]:
     """What was read on a branch is held against the lake when it is merged, and not at the end."""
     with attribute(observed, "observe", lambda *_: None):
+        yield
+
+
+# Of rebases (docs/design/0034-rebase.md).
+
+
+@planted(for_histories=False)
+def noclose() -> Iterator[None]:
+    """A rebase does not close the life that it has read."""
+    original = branches.close_as
+
+    def close_as(context: Any, entry: Any, held: Any, why: Any) -> Program[bool]:
+        if why == "moved":
+            return True
+        return (yield from original(context, entry, held, why))
+
+    with instead(original, close_as):
+        yield
+
+
+@planted(for_histories=False)
+def droplives() -> Iterator[None]:
+    """A branch lets go of its older lives, whoever names files of them."""
+
+    def none(_: Any) -> frozenset[str]:
+        return frozenset()
+
+    with instead(moved._lives_named, none):
+        yield
+
+
+@planted(for_histories=False)
+def movedlost() -> Iterator[None]:
+    """Who has no answer does not look into a HEAD that was closed."""
+    original = replacing.look_for
+
+    def look_for(candidate: Any, base: Any) -> Program[Any]:
+        if base.head.life is None or not base.head.life.closed:
+            return (yield from original(candidate, base))
+        candidate.held = base
+        candidate.txn.note_not_in(base.head)
+        return None
+
+    with instead(original, look_for):
+        yield
+
+
+@planted(for_histories=False)
+def shortlives() -> Iterator[None]:
+    """A branch lets go of a life at once when nothing of it is named any more."""
+    original = entries.with_life
+
+    def with_life(context: Any, entry: Any, life: str, *, kept: Any = ()) -> Any:
+        new = original(context, entry, life, kept=kept)
+        lives = tuple(one for one in new.lives if one in kept)
+        return msgspec.structs.replace(new, lives=(*lives, life))
+
+    with instead(original, with_life):
+        yield
+
+
+@planted(for_histories=False)
+def moved_is_ended() -> Iterator[None]:
+    """A branch whose rebase was cut off is taken out of HEAD, as one that was deleted."""
+
+    def has_ended(held: Any) -> bool:
+        return held.head.life is not None and bool(held.head.life.closed)
+
+    with instead(branch_head.has_ended, has_ended):
+        yield
+
+
+@planted(for_histories=False)
+def dereg_moved() -> Iterator[None]:
+    """A deletion takes a branch out of HEAD, whatever life it is in by now."""
+    original = change._change
+
+    def in_any_life(
+        context: Any, name: str, first: Any, changed: Any, **options: Any
+    ) -> Program[Any]:
+        known: Any = Whichever(first.id, EqualToAll(first.life))
+        return (yield from original(context, name, known, changed, **options))
+
+    with instead(original, in_any_life):
+        yield
+
+
+@planted(for_histories=False)
+def outcomelives() -> Iterator[None]:
+    """Of a transaction that was begun before a rebase only the branch's new life is asked."""
+    with instead(lives_before.committed_before, nothing):
         yield

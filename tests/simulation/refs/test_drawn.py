@@ -20,6 +20,7 @@ from lakevilla.refs.change import all_refs, delete_ref
 from lakevilla.refs.create import create_ref
 from lakevilla.refs.moved import Wanted
 from lakevilla.refs.rebase import rebase_branch
+from lakevilla.settings import Settings
 from lakevilla.store.effects import sleep
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.world.faults import RandomFaults, outages, swarm
@@ -31,9 +32,11 @@ from lakevilla.transaction.verbs.read_write import append, scan
 from tests.support.simulated.branches import on_branch
 from tests.support.simulated.commits import add_to, alone, begin, lake
 
-HISTORIES = 300 if "LAKEVILLA_SOAK" in os.environ else 12
+HISTORIES = 300 if "LAKEVILLA_SOAK" in os.environ else 10
 HOURS = 3600.0
 BRANCHES = ("etl", "fix")
+#: With these a rebase lets go of older lives within the history.
+FORGETFUL = Settings(max_age_seconds=1800.0, outcome_retention_seconds=2 * HOURS)
 ACTS = (
     *["append", "append on branch", "append on branch", "merge", "merge"],
     *["rebase", "rebase", "update", "update on branch", "vacuum", "gc", "tag", "end", "begin"],
@@ -169,7 +172,8 @@ def rows_of(client, context, frozen=None):
 def history(seed, iceberg):
     """Play one history; what is checked at its end."""
     draw = random.Random(f"{seed}/drawn")
-    simulation = lake(iceberg=iceberg, seed=seed, clock_rates=True)
+    settings = draw.choice((Settings(), FORGETFUL))
+    simulation = lake(iceberg=iceberg, seed=seed, clock_rates=True, settings=settings)
     for name in BRANCHES:
         alone(simulation, lambda client, name=name: makes(client, name, "branch", None), name)
     rates = {**swarm(draw, draw.choice((0.2, 1.0))), **outages(draw)}
@@ -205,7 +209,17 @@ def check(simulation, outcomes):
 
         return program
 
-    for round_ in range(2):
+    def rebase(name):
+        def program(client):
+            try:
+                yield from rebase_branch(context_of(client), name, Wanted({"a": ("id",)}))
+            except LakeVillaError as error:
+                return error.kind
+            return "rebased"
+
+        return program
+
+    for round_ in range(3):
         found = alone(simulation, refs, f"looker {round_}")
         for name, (entry, _) in found.items():
             shown = alone(
@@ -221,7 +235,11 @@ def check(simulation, outcomes):
             assert not outcomes.refused & shown.keys(), (name, outcomes.refused & shown.keys())
             assert mine <= shown.keys(), (name, mine - shown.keys())
             assert set(shown.values()) == {1}, (name, shown)
-            if entry.kind == "branch":
+            if entry.kind == "branch" and round_ == 0:
+                # What is nobody's but the branch's stays through the clean-up.
+                outcome = alone(simulation, rebase(name), f"rebaser of {name}")
+                assert outcome in ("rebased", "merge_conflict"), (name, outcome)
+            elif entry.kind == "branch":
                 outcome = alone(simulation, merge(name), f"merger of {name} {round_}")
                 assert outcome in ("merged", "merge_conflict"), (name, outcome)
                 if outcome == "merged":
@@ -232,7 +250,7 @@ def check(simulation, outcomes):
         assert not outcomes.refused & rows.keys(), outcomes.refused & rows.keys()
         assert set(rows.values()) == {1}, rows
         # All clean up once more, and all is as it was.
-        simulation.now += 60 * HOURS
+        simulation.now += 240 * HOURS
         for number, program in enumerate(
             (
                 lambda client: vacuum.vacuum(

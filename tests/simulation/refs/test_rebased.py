@@ -10,10 +10,12 @@ from itertools import count
 import pytest
 
 from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.repo import load_head
 from lakevilla.maintenance import recovery, vacuum
 from lakevilla.maintenance.gc import gc
+from lakevilla.refs import lives_before
 from lakevilla.refs.change import all_refs
-from lakevilla.store.home import HOMES_PREFIX
+from lakevilla.store.home import HOMES_PREFIX, at_home
 from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
@@ -340,6 +342,22 @@ def test_where_head_is_a_log_a_branch_is_rebased_as_anywhere():
     is_whole(simulation, 7, 8, 9, balance=130)
 
 
+def test_outcomes_are_asked_of_older_lives():
+    simulation = a_branch()
+    first = entry_of(simulation).life
+    alone(simulation, rebases(), "rebaser")
+
+    def asks(client):
+        context = context_of(client)
+        held = yield from at_home(first, load_head())
+        (mine,) = [one.txn for one in held.head.commits]
+        found = yield from lives_before.committed_before(context, "etl", mine)
+        assert found.id == mine
+        assert (yield from lives_before.committed_before(context, "etl", mine[::-1])) is None
+
+    alone(simulation, asks, "asker")
+
+
 def finds_a_commit_that_is_lost():
     def build(faults, schedule):
         simulation = a_branch((), faults, schedule)
@@ -365,6 +383,7 @@ RULES = {
     "moved_is_ended": (
         test_a_rebase_that_meets_a_conflict_once_it_has_closed_the_branch_opens_it_again
     ),
+    "outcomelives": test_outcomes_are_asked_of_older_lives,
     "dereg_moved": test_a_deletion_ends_the_life_that_a_rebase_has_made_meanwhile,
 }
 
