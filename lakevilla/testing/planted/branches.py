@@ -20,7 +20,7 @@ from lakevilla.store.effects import Program
 from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
 from lakevilla.testing.planted.refs import EqualToAll, Whichever
 from lakevilla.transaction.commit import doubt, squash
-from lakevilla.transaction.commit.together import merging, replacing
+from lakevilla.transaction.commit.together import behind, merging, replacing
 from lakevilla.transaction.commit.together.candidate import Failed
 from lakevilla.transaction.validation import merged
 from lakevilla.transaction.verbs.applying import observed
@@ -223,7 +223,7 @@ def droplives() -> Iterator[None]:
 @planted(for_histories=False)
 def movedlost() -> Iterator[None]:
     """Who has no answer does not look into a HEAD that was closed."""
-    original = replacing.look_for
+    original = behind.look_for
 
     def look_for(candidate: Any, base: Any) -> Program[Any]:
         if base.head.life is None or not base.head.life.closed:
