@@ -27,11 +27,12 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.bind import exact
 from lakevilla.expressions.tree import Call, Column, Expr
 from lakevilla.formats.base import FormatName
+from lakevilla.operations.refresh import refresh_key
 from lakevilla.results import CommitResult, OperationResult
 from lakevilla.sublogs.describe import describe
 from lakevilla.sublogs.operations import Alter, Operation
 from lakevilla.transaction.verbs.create_table import whole_or_not_at_all
-from lakevilla.transaction.verbs.read_write import append, create, drop, execute, overwrite
+from lakevilla.transaction.verbs.read_write import append, create, drop, execute, overwrite, refresh
 from lakevilla.transaction.verbs.rename_table import rename
 from lakevilla.transaction.verbs.take_turn import take_turn
 
@@ -192,6 +193,7 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         params: Mapping[str, object] | None = None,
         schema_mode: Literal["merge", "overwrite"] | None = None,
         partitions: Literal["dynamic"] | None = None,
+        reuse_by: Sequence[str] | None = None,
     ) -> OperationResult:
         """Replace all rows, those for which ``where`` is true, or those of some partitions.
 
@@ -213,13 +215,17 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
         partitions : {None, "dynamic"}
             ``"dynamic"`` replaces the partitions that have rows in ``data``, and keeps the
             others. The table must be partitioned by plain columns.
+        reuse_by : sequence of str, optional
+            Columns that tell each row from all others. All rows are replaced, and files whose rows
+            have not changed since the last overwrite with ``reuse_by`` stay: they are neither
+            uploaded, added nor removed, and the counts of the result leave them out.
 
         Raises
         ------
         TableNotFound
         InvalidOperation
-            The rows don't fit the table, ``where`` is not true for one of them, or the table has
-            no partitions by plain columns.
+            The rows don't fit the table, ``where`` is not true for one of them, the table has
+            no partitions by plain columns, or ``reuse_by`` does not tell its rows apart.
         """
         executor = self._executor
         with executor.alone("overwrite", table):
@@ -235,6 +241,11 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 raise InvalidOperation(
                     "schema_mode='overwrite' replaces all rows: leave where and partitions out"
                 )
+            if reuse_by is not None and not (partitions is None and where is None):
+                raise InvalidOperation(
+                    "reuse_by replaces all rows and keeps files by what they hold: leave where and "
+                    "partitions out"
+                )
             location = executor.to_write(table, "overwrite")
             predicate = executor.optional_predicate(where, params)
             columns: bytes | None
@@ -244,6 +255,12 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
                 reader, columns = executor.incoming(location, data, schema_mode)
             if predicate is not None:
                 predicate = exact(predicate, reader.schema)
+            if reuse_by is not None:
+                key = refresh_key(reader.schema, reuse_by, table)
+                state = executor.state
+                return executor.done(
+                    refresh(state, location, reader, key, columns, replaces_schema=replaces)
+                )
             program = overwrite(
                 executor.state,
                 location,

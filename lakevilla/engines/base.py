@@ -115,6 +115,18 @@ class Written:
     body: bytes | None = field(default=None, repr=False)
 
 
+#: Says in ``DataFile.tags`` what a file's rows are: two files with the same one hold the same rows.
+ROWS_TAG = "lakevilla.rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """What it took to have some rows in files: those that were made, and those that were there."""
+
+    written: tuple[Written, ...] = ()
+    kept: tuple[DataFile, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """What update, delete, merge or overwrite did: files replaced, and row counts."""
@@ -174,6 +186,25 @@ class Engine(Protocol):
         """Write rows, already cast to ``layout.schema``, into files with statistics.
 
         Checks NOT NULL and constraints before any file is stored. No rows, no files.
+        """
+
+    def write_by_key(
+        self,
+        layout: Layout,
+        data: Rows,
+        key: Sequence[str],
+        live: Sequence[DataFile],
+        name: FileNamer,
+    ) -> Program[Refreshed]:
+        """Write rows as ``write`` does, ordered by ``key`` and cut where that says so.
+
+        A file is not made where ``live`` has one, by its ``ROWS_TAG``, with the same rows and
+        partition values; those that are made carry the tag. All rows are looked at first.
+
+        Raises
+        ------
+        InvalidOperation
+            A key is NULL, or two rows have the same one.
         """
 
     def scan(

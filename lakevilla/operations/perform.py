@@ -35,6 +35,7 @@ from lakevilla.lake.context import Context
 from lakevilla.lake.net_change import compose
 from lakevilla.operations.change_feed import in_one_entry
 from lakevilla.operations.compaction import moved, moving_metrics
+from lakevilla.operations.refresh import refreshed
 from lakevilla.operations.transplant import Transplanted, transplanted
 from lakevilla.phases import during
 from lakevilla.results import Counts
@@ -55,6 +56,7 @@ from lakevilla.sublogs.operations import (
     Optimize,
     Overwrite,
     QuerySource,
+    Refresh,
     Rename,
     Source,
     StagedSource,
@@ -121,6 +123,8 @@ def perform(
             files = yield from _files(snapshot, bound)
             rewrite = yield from context.engine.delete(TableInput(layout, files), bound, name)
             return _rewritten(layout.location, rewrite)
+        case Refresh():
+            return (yield from _refresh(context, operation, snapshot, name))
         case Overwrite():
             return (yield from _overwrite(context, operation, snapshot, name))
         case Merge():
@@ -224,6 +228,15 @@ def _overwrite(
         files_removed=len(change.removes),
     )
     return Performed(change, counts, {**deleted_part.bodies, **bodies}, _metrics(counts))
+
+
+def _refresh(
+    context: Context, operation: Refresh, snapshot: TableSnapshot, name: FileNamer
+) -> Program[Performed]:
+    change, written, removed = yield from refreshed(context, operation, snapshot, name)
+    counts = _inserted(change.adds, sum(_rows(file) for file in removed), len(removed))
+    bodies = _bodies(snapshot.layout.location, written)
+    return Performed(change, counts, bodies, _metrics(counts))
 
 
 def _merge(

@@ -96,6 +96,15 @@ class Overwrite(msgspec.Struct, frozen=True, tag="overwrite", omit_defaults=True
     replaces_schema: bool = False
 
 
+class Refresh(Overwrite, frozen=True, tag="refresh", omit_defaults=True):
+    """An overwrite of all rows, some of which are in files that are live: ``kept``, in full.
+
+    An operation of its own (docs/design/0038-reuse.md): whoever does not know it must not do it.
+    """
+
+    kept: tuple[DataFile, ...] = ()
+
+
 class Update(msgspec.Struct, frozen=True, tag="update", omit_defaults=True):
     """Change rows in place. ``fields`` are those assigned to, by name."""
 
@@ -264,6 +273,7 @@ Operation = Union[
     Append,
     Insert,
     Overwrite,
+    Refresh,
     Update,
     Delete,
     Merge,
@@ -338,8 +348,10 @@ def _of_source(source: Source) -> dict[str, Expr | None]:
 
 
 def given_files(operation: Operation) -> tuple[DataFile, ...]:
-    """The files that were made for the operation: a redo needs them, and can't make them again."""
+    """The files that hold the operation's rows: a redo needs them, and can't make them again."""
     match operation:
+        case Refresh(files=files, kept=kept):
+            return (*files, *kept)
         case Append(files=files) | Overwrite(files=files) | Transplant(adds=files):
             return files
         case Optimize(bins=bins):

@@ -14,6 +14,7 @@ from lakevilla.engines.base import (
     DataAccess,
     FileNamer,
     MergeSpec,
+    Refreshed,
     Rewrite,
     StagedRows,
     TableInput,
@@ -27,6 +28,7 @@ from lakevilla.engines.duckdb.reading.given import GivenTables
 from lakevilla.engines.duckdb.reading.query import query
 from lakevilla.engines.duckdb.reading.relation import read_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
+from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.digest import digest
 from lakevilla.engines.duckdb.writing.merge import merge, numbered
 from lakevilla.engines.duckdb.writing.rewrite import CHANGE_TYPE, Rewriter, expression_sql
@@ -34,7 +36,7 @@ from lakevilla.engines.duckdb.writing.writer import Writer
 from lakevilla.engines.duckdb.writing.z_order import in_z_order
 from lakevilla.engines.staged import read_staged
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import ChangeFile
+from lakevilla.formats.files import ChangeFile, DataFile
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids, started_at
 from lakevilla.settings import Settings
@@ -88,6 +90,22 @@ class DuckDBEngine:
     ) -> Program[tuple[Written, ...]]:
         """Write rows into files with statistics; see ``engines.base.Engine``."""
         return (yield from self._writer(layout, name).write(data))
+
+    def write_by_key(
+        self,
+        layout: Layout,
+        data: pa.RecordBatchReader,
+        key: Sequence[str],
+        live: Sequence[DataFile],
+        name: FileNamer,
+    ) -> Program[Refreshed]:
+        """Write rows but for those in files that are there; see ``engines.base.Engine``."""
+        writer = self._writer(layout, name)
+        try:
+            return (yield from write_by_key(self._database, writer, data, key, live))
+        except (Exception, KeyboardInterrupt):
+            yield from writer.withdraw()
+            raise
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None

@@ -12,6 +12,7 @@ import pyarrow as pa
 from lakevilla.engines.base import (
     FileNamer,
     MergeSpec,
+    Refreshed,
     Rewrite,
     StagedRows,
     TableInput,
@@ -42,9 +43,9 @@ from lakevilla.engines.spark.tasks import (
     unmatched,
 )
 from lakevilla.engines.staged import to_ipc
-from lakevilla.errors import LakeVillaError
+from lakevilla.errors import InvalidOperation, LakeVillaError
 from lakevilla.expressions.tree import Expr
-from lakevilla.formats.files import ChangeFile, file_key
+from lakevilla.formats.files import ChangeFile, DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.ids import Ids
 from lakevilla.meter import note
@@ -149,6 +150,21 @@ class SparkEngine:
         plain, names = _plain(data.frame)
         task = WriteTask(self._place(), layout, names, name)
         return (yield from self._rewritten(layout, plain, task)).written
+
+    def write_by_key(
+        self,
+        layout: Layout,
+        data: object,
+        key: Sequence[str],
+        live: Sequence[DataFile],
+        name: FileNamer,
+    ) -> Program[Refreshed]:
+        """Refused: Spark's rows lie in partitions of its own, each written by another task."""
+        raise InvalidOperation(
+            f"table {layout.table}: reuse_by needs the embedded engine: leave it out, or pass the "
+            "rows to a lake that was connected without spark=",
+            table=layout.table,
+        )
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
+import msgspec
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -21,7 +22,16 @@ from sqlglot.errors import SqlglotError
 from sqlglot.executor import execute
 
 from lakevilla.clock import Clock
-from lakevilla.engines.base import FileNamer, MergeClause, MergeSpec, Rewrite, TableInput, Written
+from lakevilla.engines.base import (
+    ROWS_TAG,
+    FileNamer,
+    MergeClause,
+    MergeSpec,
+    Refreshed,
+    Rewrite,
+    TableInput,
+    Written,
+)
 from lakevilla.engines.partitions import partition_directory, serialise_partition_value
 from lakevilla.engines.statistics import statistics_of_table
 from lakevilla.engines.zorder import boundaries, z_values
@@ -65,6 +75,29 @@ class RowEngine:
         blank = dict.fromkeys(layout.schema.names)
         rows = [{**blank, **row} for row in data.read_all().to_pylist()]
         return self._files(layout, rows, name)
+
+    def write_by_key(
+        self,
+        layout: Layout,
+        data: pa.RecordBatchReader,
+        key: Sequence[str],
+        live: Sequence[DataFile],
+        name: FileNamer,
+    ) -> Program[Refreshed]:
+        """One file for each row: what the keys say of cuts is the embedded engine's."""
+        yield from ()
+        rows = sorted(data.read_all().to_pylist(), key=lambda row: [row[column] for column in key])
+        there = {(file.tags or {}).get(ROWS_TAG): file for file in live}
+        written, kept = [], []
+        for row in rows:
+            (made,) = self._files(layout, [row], name)
+            tag = hashlib.sha256(repr([layout.physical, *row.items()]).encode()).hexdigest()
+            if (file := there.pop(tag, None)) is not None:
+                kept.append(file)
+            else:
+                file = msgspec.structs.replace(made.file, tags={ROWS_TAG: tag})
+                written.append(Written(file, made.body))
+        return Refreshed(tuple(written), tuple(kept))
 
     def scan(
         self, table: TableInput, columns: Sequence[str] | None, where: Expr | None

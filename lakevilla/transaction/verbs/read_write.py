@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import msgspec
 import pyarrow as pa
 
-from lakevilla.engines.base import TableInput
+from lakevilla.engines.base import TableInput, Written
 from lakevilla.errors import InvalidOperation, UnsupportedTableFeature
 from lakevilla.expressions.bind import bind
 from lakevilla.expressions.render import render_sql
@@ -21,7 +22,9 @@ from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
 from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
+from lakevilla.operations.file_tags import with_tags
 from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
+from lakevilla.operations.refresh import refresh_key, reusable
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
@@ -33,6 +36,7 @@ from lakevilla.sublogs.operations import (
     Operation,
     Overwrite,
     ReadRecord,
+    Refresh,
     Rename,
     is_append,
     is_direct,
@@ -176,6 +180,45 @@ def overwrite(
         return (yield from execute(txn, operation, "overwrite"))
 
 
+def refresh(
+    txn: TransactionState,
+    location: str,
+    data: pa.RecordBatchReader,
+    reuse_by: Sequence[str],
+    columns: bytes | None = None,
+    *,
+    replaces_schema: bool = False,
+) -> Program[Done]:
+    """Replace all rows as ``overwrite`` does; live files that hold some of them stay.
+
+    Files are ordered, and cut, by the columns ``reuse_by``.
+    """
+    txn.check_write(location, "overwrite")
+    layout = yield from _written_layout(
+        txn, location, columns, "write", replaces_schema=replaces_schema, probing=True
+    )
+    key = refresh_key(layout.schema, reuse_by, layout.table)
+    live: list[DataFile] = []
+    if columns is None:  # a file of other columns holds other rows
+        yield from perform_late(txn, [location])
+        snapshot = txn.work.tables[location].snapshot
+        with during("metadata", location):
+            live = reusable((yield from snapshot.files()))
+            if snapshot.format == "iceberg":
+                live = yield from with_tags(txn.context, txn.head, location, live)
+    name = file_namer(txn.context, txn.id, txn.through_head)
+    with during("data", location):
+        done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
+    files = _hold(txn, location, done.written)
+    with _giving_back(txn, location, files):
+        # What they hold is told by the files: their statistics would be stored once more.
+        kept = tuple(msgspec.structs.replace(file, stats=None) for file in done.kept)
+        operation = Refresh(
+            location, files, None, columns, replaces_schema=replaces_schema, kept=kept
+        )
+        return (yield from execute(txn, operation, "overwrite"))
+
+
 @contextmanager
 def _giving_back(txn: TransactionState, location: str, files: Iterable[DataFile]) -> Iterator[None]:
     """A verb that raises has had no effect: the commit must not store its files."""
@@ -203,8 +246,9 @@ def _written_layout(
     access: Access | None,
     *,
     replaces_schema: bool = False,
+    probing: bool = False,
 ) -> Program[Layout]:
-    yield from touch(txn, [location], probing=False, access=access)
+    yield from touch(txn, [location], probing=probing, access=access)
     _check_there(txn, location, "write")
     snapshot = txn.work.tables[location].snapshot
     snapshot.check_writable()
@@ -222,8 +266,16 @@ def _write(
     name = file_namer(txn.context, txn.id, txn.through_head)
     with during("data", layout.location):
         written = yield from txn.context.engine.write(layout, data, name)
+    return _hold(txn, layout.location, written)
+
+
+def _hold(
+    txn: TransactionState, location: str, written: Iterable[Written]
+) -> tuple[DataFile, ...]:
+    """Note files that were written: those that the commit is to store, and those stored."""
+    written = tuple(written)
     for item in written:
-        key = f"{layout.location}/{item.file.path}"
+        key = f"{location}/{item.file.path}"
         if item.body is None:
             txn.work.stored.append(key)
         else:

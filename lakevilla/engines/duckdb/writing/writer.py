@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -33,13 +34,14 @@ from lakevilla.engines.duckdb.writing.ordering import Order
 from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
+from lakevilla.errors import StoreError
 from lakevilla.formats.files import DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories
-from lakevilla.store.base import NEW
-from lakevilla.store.effects import Program, delete, put, put_file
+from lakevilla.store.base import NEW, Stored
+from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
 
 # Rows in memory take more room than in a file; beyond this many times the limit
 # for files, a stream is no longer collected.
@@ -71,7 +73,8 @@ class Writer:
         extra: Sequence[pa.Field] = (),
     ) -> None:
         self._database, self._data, self._settings = database, data, settings
-        self._layout, self._name, self._now_ms = layout, name, now_ms
+        self.layout = self._layout = layout
+        self._name, self._now_ms = name, now_ms
         self._prefix = prefix or layout.data_directory
         self._partitioning = Partitioning(layout)
         self._order = Order(layout)
@@ -86,7 +89,7 @@ class Writer:
         )
         self._known_as = pa.schema([layout.statistics_schema.field(i) for i in places])
         self.target_bytes = target_file_size(layout, settings)
-        self._memory_bytes = settings.in_memory_file_limit_bytes
+        self.memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
         self.rows_written = 0
         #: Whether rows lie in a file as they came: dearer, and asked for by few.
@@ -94,25 +97,25 @@ class Writer:
 
     def write(self, reader: pa.RecordBatchReader) -> Program[tuple[Written, ...]]:
         """Write rows of any partitions, checking what the table asks of them."""
-        layout = self._layout
-        batches: Iterable[pa.RecordBatch] = reader
-        if needs_sql(layout):
-            cursor = self._database.cursor()
-            self.register(cursor, "__lakevilla_rows", reader)
-            batches = self.stream(
-                cursor, f"SELECT r.* FROM __lakevilla_rows AS r WHERE {guard(layout, 'r')}"
-            )
-        elif checks_columns(layout):
-            batches = _checked(layout, reader)
         try:
-            return (yield from self.rows(batches))
+            return (yield from self.rows(self.checked(reader)))
         except (Exception, KeyboardInterrupt):
             yield from self.withdraw()
             raise
 
+    def checked(self, reader: pa.RecordBatchReader) -> Iterable[pa.RecordBatch]:
+        """The rows, checked for what the table asks of them as they are taken."""
+        layout = self._layout
+        if needs_sql(layout):
+            cursor = self._database.cursor()
+            self.register(cursor, "__lakevilla_rows", reader)
+            sql = f"SELECT r.* FROM __lakevilla_rows AS r WHERE {guard(layout, 'r')}"
+            return self.stream(cursor, sql)
+        return _checked(layout, reader) if checks_columns(layout) else reader
+
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Program[tuple[Written, ...]]:
         """Write rows that were checked, of any partitions."""
-        taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
+        taken, rest = _take(_sliced(batches), self.memory_bytes * _EXPANSION)
         if rest is None:
             return tuple((yield from self._few(list(self.in_order(taken)))))
         whole = itertools.chain(taken, rest)
@@ -122,7 +125,7 @@ class Writer:
         ordered = self.in_order(whole, by_partition=True)
         written: list[Written] = []
         for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
-            taken, rest = _take((batch for _, batch in run), self._memory_bytes * _EXPANSION)
+            taken, rest = _take((batch for _, batch in run), self.memory_bytes * _EXPANSION)
             if rest is None:
                 written += yield from self._few(taken)
             else:
@@ -219,7 +222,7 @@ class Writer:
     ) -> Program[tuple[Written, ...]]:
         """Write rows that were checked, all of one partition, file by file as they come."""
         slices = _sliced(batches, _VECTOR_ROWS)
-        taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
+        taken, rest = _take(slices, self.memory_bytes * _EXPANSION)
         if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
             return tuple((yield from self._few(taken)))
         return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
@@ -244,6 +247,25 @@ class Writer:
         ``schema`` where it selects others.
         """
         return stream(cursor, sql, schema or self.schema, self._layout.table, self._taps)
+
+    def translating(self) -> AbstractContextManager[None]:
+        """A block in which DuckDB reads what was registered."""
+        return translated(self._layout.table, self._taps)
+
+    def store(self, written: Sequence[Written]) -> Program[list[Written]]:
+        """The files, with those stored, in one round, that were still in memory."""
+        keys = [file_key(self._layout.location, item.file.path) for item in written]
+        puts = [
+            Put(key, item.body, NEW)
+            for key, item in zip(keys, written, strict=True)
+            if item.body is not None
+        ]
+        self._stored.extend(one.key for one in puts)
+        outcomes = yield from parallel(puts)
+        for one, outcome in zip(puts, outcomes, strict=True):
+            if not isinstance(outcome, Stored):
+                raise StoreError(f"could not store {one.key}: nothing was written, try again")
+        return [replace(item, body=None) for item in written]
 
     def withdraw(self) -> Program[None]:
         """Delete what was stored: nothing refers to it yet, and the statement has failed."""
@@ -276,7 +298,7 @@ class Writer:
             file = self._file(path, len(body), key, stats)
             self.rows_written += part.num_rows
             note(rows=part.num_rows, files=1, bytes=len(body))
-            if len(body) > self._memory_bytes:
+            if len(body) > self.memory_bytes:
                 store_key = file_key(self._layout.location, path)
                 self._stored.append(store_key)
                 yield from put(store_key, body, NEW)

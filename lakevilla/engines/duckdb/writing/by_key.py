@@ -1,0 +1,351 @@
+"""Rows into files that the next refresh can leave where they are (docs/design/0038-reuse.md).
+
+Ordered by a key, by DuckDB, which spills what is too much; cut where the keys say so; each file's
+rows hashed before they are encoded. Nothing is encoded before the last row was looked at: what
+has to be written waits until then, in memory or in private files.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakevilla.arrow.row_digest import RowDigest
+from lakevilla.engines.base import ROWS_TAG, Refreshed, Written
+from lakevilla.engines.duckdb.database import Database
+from lakevilla.engines.duckdb.reading.constants import PartitionKey
+from lakevilla.engines.duckdb.sqltext import name_list, quote_name
+from lakevilla.engines.duckdb.writing.writer import Writer
+from lakevilla.engines.partitions import Partitioning
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.files import DataFile
+from lakevilla.formats.layout import Layout
+from lakevilla.store.effects import Program
+
+_CUT = pa.field("__lakevilla_cut", pa.bool_())
+#: Whatever its size, what lies between two cuts is one file.
+_ANY_SIZE = 1 << 62
+_FORM = "v1"
+#: Rows take more room in memory than in a file.
+_ROOM = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How many rows a file has: ``least`` to ``most``, and an end once in ``one_in`` keys."""
+
+    least: int = 32_768
+    most: int = 262_144
+    one_in: int = 65_536
+
+
+CUTS = Cuts()
+
+
+def write_by_key(
+    database: Database,
+    writer: Writer,
+    reader: pa.RecordBatchReader,
+    key: Sequence[str],
+    live: Sequence[DataFile],
+) -> Program[Refreshed]:
+    """See ``engines.base.Engine``."""
+    writer.target_bytes = _ANY_SIZE
+    kept: list[DataFile] = []
+    waiting: list[_Piece] = []
+    known = {by: file for file in reversed(live) if (by := _known_by(file))[0]}
+    room = _Room(database.directory, _ROOM * writer.memory_bytes)
+    try:
+        for piece in _pieces(database, writer, reader, key, room):
+            file = known.pop((piece.tag, frozenset(piece.values.items())), None)
+            if file is None:
+                waiting.append(piece)
+            else:
+                kept.append(file)
+                piece.drop()
+        written: list[Written] = []
+        held: list[Written] = []
+        for piece in waiting:
+            held += yield from _written(writer, piece)
+            if sum(len(item.body or b"") for item in held) > writer.memory_bytes:
+                written += yield from writer.store(held)
+                held = []
+        return Refreshed((*written, *held), tuple(kept))
+    finally:
+        room.clear()
+
+
+def _known_by(file: DataFile) -> tuple[str | None, frozenset[tuple[str, str | None]]]:
+    return (file.tags or {}).get(ROWS_TAG), frozenset(file.partition_values.items())
+
+
+def _written(writer: Writer, piece: _Piece) -> Program[list[Written]]:
+    """The rows of one piece as one file, in the table's own order if it has one."""
+    files = yield from writer.ordered(writer.in_order(piece.batches()), piece.key)
+    piece.drop()
+    tags = {ROWS_TAG: piece.tag}
+    return [
+        Written(msgspec.structs.replace(item.file, tags={**(item.file.tags or {}), **tags}), item.body)
+        for item in files
+    ]
+
+
+class _Room:
+    """Where rows wait: in memory as long as they are few, else in files."""
+
+    def __init__(self, directory: str, limit_bytes: int) -> None:
+        self._directory, self._limit_bytes = directory, limit_bytes
+        self._paths: set[str] = set()
+        self._held = 0
+
+    def take(self, size: int) -> bool:
+        """Whether so many bytes more may stay in memory; then they count."""
+        if self._held + size > self._limit_bytes:
+            return False
+        self._held += size
+        return True
+
+    def give(self, size: int) -> None:
+        self._held -= size
+
+    def new_path(self) -> str:
+        descriptor, path = tempfile.mkstemp(".arrow", dir=self._directory)
+        os.close(descriptor)
+        self._paths.add(path)
+        return path
+
+    def remove(self, path: str) -> None:
+        self._paths.discard(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def clear(self) -> None:
+        for path in list(self._paths):
+            self.remove(path)
+
+
+class _Piece:
+    """The rows of one file, hashed as they come."""
+
+    def __init__(self, columns: pa.Schema, parts: Partitioning, key: PartitionKey, room: _Room):
+        self.key, self.values = key, parts.values(key)
+        self.rows = 0
+        self.tag = ""
+        self._digest = RowDigest(columns)
+        self._room = room
+        self._batches: list[pa.RecordBatch] = []
+        self._path = ""
+        self._file: pa.ipc.RecordBatchStreamWriter | None = None
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._digest.update(batch.columns)
+        self.rows += batch.num_rows
+        if self._file is None and self._room.take(batch.nbytes):
+            self._bytes += batch.nbytes
+            self._batches.append(batch)
+            return
+        if self._file is None:
+            self._path = self._room.new_path()
+            self._file = pa.ipc.new_stream(self._path, batch.schema)
+            for earlier in self._batches:
+                self._file.write_batch(earlier)
+            self._release()
+        self._file.write_batch(batch)
+
+    def close(self) -> None:
+        """There are no more rows: what they are is known."""
+        self.tag = f"{_FORM}:{self._digest.hexdigest()}"
+        if self._file is not None:
+            self._file.close()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if not self._path:
+            yield from self._batches
+            return
+        with pa.OSFile(self._path) as source:
+            yield from pa.ipc.open_stream(source)
+
+    def drop(self) -> None:
+        self._release()
+        if self._path:
+            self._room.remove(self._path)
+
+    def _release(self) -> None:
+        self._room.give(self._bytes)
+        self._bytes = 0
+        self._batches = []
+
+
+def _pieces(
+    database: Database,
+    writer: Writer,
+    reader: pa.RecordBatchReader,
+    key: Sequence[str],
+    room: _Room,
+) -> Iterator[_Piece]:
+    """The rows of each file to be, in order; a piece is complete when it is given."""
+    layout, parts = writer.layout, Partitioning(writer.layout)
+    names = layout.schema.names
+    check = _Keys(layout, key)
+    piece: _Piece | None = None
+    for batch in _ordered(database, writer, parts, reader, key):
+        check.see(batch)
+        rows = batch.select(names)
+        for start, end, closes in _stretches(batch, parts, 0 if piece is None else piece.rows, piece):
+            if start == end:  # the partition ended with the batch before
+                assert piece is not None
+                piece.close()
+                yield piece
+                piece = None
+                continue
+            if piece is None:
+                partition = parts.key_of(batch.slice(start, 1)) if parts.columns else ()
+                piece = _Piece(layout.physical, parts, partition, room)
+            piece.add(rows.slice(start, end - start))
+            if closes:
+                piece.close()
+                yield piece
+                piece = None
+    if piece is not None:
+        piece.close()
+        yield piece
+
+
+def _stretches(
+    batch: pa.RecordBatch, parts: Partitioning, rows: int, open_piece: _Piece | None
+) -> Iterator[tuple[int, int, bool]]:
+    """The stretches of a batch that belong to one file, and whether the file ends with each.
+
+    ``rows`` are those that the open file has already.
+    """
+    count = batch.num_rows
+    ends = np.flatnonzero(batch.column(_CUT.name).to_numpy(zero_copy_only=False)) + 1
+    borders = _borders(batch, parts)
+    if open_piece is not None and parts.columns and count:
+        if parts.key_of(batch.slice(0, 1)) != open_piece.key:
+            yield 0, 0, True
+            rows = 0
+    start = 0
+    while start < count:
+        first = start + max(CUTS.least - rows, 1)
+        at = int(np.searchsorted(ends, first))
+        border = int(np.searchsorted(borders, start, side="right"))
+        end = min(
+            start + CUTS.most - rows,
+            int(ends[at]) if at < len(ends) else count + 1,
+            int(borders[border]) if border < len(borders) else count + 1,
+        )
+        closes = end <= count
+        yield start, min(end, count), closes
+        start, rows = min(end, count), 0
+
+
+def _borders(batch: pa.RecordBatch, parts: Partitioning) -> np.ndarray:
+    """Where another partition begins within a batch."""
+    differs = np.zeros(max(batch.num_rows - 1, 0), bool)
+    for name in parts.columns:
+        codes = batch.column(name).dictionary_encode(null_encoding="encode").indices.to_numpy()
+        differs |= codes[1:] != codes[:-1]
+    return np.flatnonzero(differs) + 1
+
+
+def _ordered(
+    database: Database,
+    writer: Writer,
+    parts: Partitioning,
+    reader: pa.RecordBatchReader,
+    key: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The rows by partition and key, with what partitions are made of and where a file may end."""
+    layout = writer.layout
+    fields = [*layout.schema, *parts.derived_fields]
+    cursor = database.cursor()
+
+    def derived() -> Iterator[pa.RecordBatch]:
+        for batch in writer.checked(reader):
+            yield from parts.derived(pa.Table.from_batches([batch])).to_batches()
+
+    writer.register(cursor, "__lakevilla_refresh", derived(), pa.schema(fields))
+    relation = "__lakevilla_refresh"
+    if parts.columns:
+        # Equal keys are side by side only within a partition.
+        relation = "__lakevilla_staged"
+        names = name_list(field.name for field in fields)
+        with writer.translating():
+            cursor.execute(
+                f"CREATE TEMP TABLE {relation} AS SELECT {names} FROM __lakevilla_refresh"
+            ).fetchall()
+            doubled = cursor.execute(
+                f"SELECT {name_list(key)} FROM {relation} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+            ).to_arrow_table()
+        for row in doubled.to_pylist():
+            if None not in row.values():
+                raise _doubled(layout, row)
+    terms = [*map(quote_name, parts.columns), *(f"{quote_name(name)} NULLS FIRST" for name in key)]
+    texts = ", ".join(_text(layout.schema.field(name)) for name in key)
+    sql = (
+        f"SELECT {name_list(field.name for field in fields)}, "
+        f"md5_number_lower(concat({texts})) % {CUTS.one_in} = 0 AS {_CUT.name} "
+        f"FROM {relation} ORDER BY {', '.join(terms)}"
+    )
+    return writer.stream(cursor, sql, pa.schema([*fields, _CUT]))
+
+
+def _text(field: pa.Field) -> str:
+    """A key column as text, its length in front, so that no two keys join up to one."""
+    name, kind = quote_name(field.name), field.type
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    text = f"hex({name})" if is_bytes else f"CAST({name} AS VARCHAR)"
+    return f"strlen({text}) || ':' || {text}"
+
+
+class _Keys:
+    """Refuses NULL keys, and two of one kind side by side."""
+
+    def __init__(self, layout: Layout, key: Sequence[str]) -> None:
+        self._layout, self._key = layout, list(key)
+        self._last: pa.RecordBatch | None = None
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        keys = batch.select(self._key)
+        if not keys.num_rows:
+            return
+        for name, column in zip(self._key, keys.columns, strict=True):
+            if column.null_count:
+                raise InvalidOperation(
+                    f"table {self._layout.table}: column {name} of reuse_by has NULL, and a key "
+                    "must have a value in each row: fill it, or name other columns",
+                    table=self._layout.table,
+                )
+        same = _equal(keys.slice(1), keys.slice(0, keys.num_rows - 1))
+        place = same.index(True).as_py() if len(same) else -1
+        if self._last is not None and _equal(self._last, keys.slice(0, 1))[0].as_py():
+            place = 0
+        if place >= 0:
+            raise _doubled(self._layout, keys.slice(place, 1).to_pylist()[0])
+        self._last = keys.slice(keys.num_rows - 1)
+
+
+def _equal(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.BooleanArray:
+    same: pa.BooleanArray = pa.repeat(True, left.num_rows)
+    for one, other in zip(left.columns, right.columns, strict=True):
+        same = pc.and_(same, pc.equal(one, other))
+    return same
+
+
+def _doubled(layout: Layout, row: dict[str, object]) -> InvalidOperation:
+    shown = ", ".join(f"{name}={value!r}"[:200] for name, value in row.items())
+    return InvalidOperation(
+        f"table {layout.table}: two rows have the key {shown}, and reuse_by must tell each row from "
+        "all others: keep one of them, or name more columns",
+        table=layout.table,
+    )
