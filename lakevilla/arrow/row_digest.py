@@ -62,9 +62,9 @@ class _Column:
             self._add("nulls", nulls.astype("<i8") + self._rows)
         self._rows += len(array)
         kind = array.type
-        if array.null_count == len(array):
-            pass  # whatever is below it, or in its slots, belongs to no row
-        elif pa.types.is_struct(kind):
+        if pa.types.is_null(kind):
+            return
+        if pa.types.is_struct(kind):
             self._add_below(array.flatten())
         elif pa.types.is_map(kind) or pa.types.is_large_list(kind):
             self._add_list(array)
@@ -83,7 +83,9 @@ class _Column:
 
     def _add(self, name: str, values: np.ndarray) -> None:
         if values.size:
-            self._streams.setdefault(name, blake3()).update(memoryview(values).cast("B"))
+            self._streams.setdefault(name, blake3()).update(
+                np.ascontiguousarray(values).view(np.uint8).data
+            )
 
     def _add_below(self, arrays: list[pa.Array]) -> None:
         self._below = self._below or [_Column() for _ in arrays]
@@ -120,8 +122,10 @@ def _plain(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _plain(array.cast(kind.value_type) if _is_dictionary(kind) else pc.run_end_decode(array))
+    if pa.types.is_dictionary(kind):
+        return _plain(array.cast(kind.value_type))
+    if pa.types.is_run_end_encoded(kind):
+        return _plain(pc.run_end_decode(array))
     if _is_text(kind) or pa.types.is_fixed_size_binary(kind):
         if pa.types.is_fixed_size_binary(kind):
             array = array.cast(pa.binary())
@@ -140,6 +144,8 @@ def _fixed(array: pa.Array) -> np.ndarray:
         array = array.cast(pa.uint8())
         kind = array.type
     width = kind.bit_width // 8
+    if array.null_count == len(array):
+        return np.zeros(len(array) * width, np.uint8)
     values = np.frombuffer(array.buffers()[1], np.uint8)
     found = values[array.offset * width : (array.offset + len(array)) * width]
     if array.null_count:
@@ -147,10 +153,6 @@ def _fixed(array: pa.Array) -> np.ndarray:
         found[array.is_null().to_numpy(zero_copy_only=False)] = 0
         found = found.reshape(-1)
     return found
-
-
-def _is_dictionary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_dictionary(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

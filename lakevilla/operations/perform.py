@@ -233,7 +233,10 @@ def _overwrite(
 def _refresh(
     context: Context, operation: Refresh, snapshot: TableSnapshot, name: FileNamer
 ) -> Program[Performed]:
+    replaces = operation.replaces_schema
+    wider = _widened(context, snapshot, operation.columns, replaces=replaces)
     change, written, removed = yield from refreshed(context, operation, snapshot, name)
+    change = msgspec.structs.replace(wider, adds=change.adds, removes=change.removes)
     counts = _inserted(change.adds, sum(_rows(file) for file in removed), len(removed))
     bodies = _bodies(snapshot.layout.location, written)
     return Performed(change, counts, bodies, _metrics(counts))

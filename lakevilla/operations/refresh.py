@@ -27,7 +27,8 @@ def refresh_key(schema: pa.Schema, reuse_by: Sequence[str], table: str) -> tuple
     InvalidOperation
         There are none, the table lacks one, or one has no one order of its values.
     """
-    if isinstance(reuse_by, str) or not all(isinstance(name, str) for name in reuse_by):
+    is_sequence = isinstance(reuse_by, Sequence) and not isinstance(reuse_by, str)
+    if not is_sequence or not all(isinstance(name, str) for name in reuse_by):
         raise InvalidOperation(
             f"table {table}: reuse_by takes names of columns, reuse_by=('sku',), "
             f"not {reuse_by!r:.100}",
@@ -85,5 +86,3 @@ def refreshed(
         removes=tuple(removal(file) for file in removed),
     )
     return change, tuple(written), removed
-
-

@@ -21,10 +21,10 @@ from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
-from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.operations.file_tags import with_tags
-from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
+from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.operations.refresh import refresh_key, reusable
+from lakevilla.operations.replaced_partitions import check_replaceable, rows_replaced
 from lakevilla.phases import during
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.binding import tie, tie_predicate
@@ -269,9 +269,7 @@ def _write(
     return _hold(txn, layout.location, written)
 
 
-def _hold(
-    txn: TransactionState, location: str, written: Iterable[Written]
-) -> tuple[DataFile, ...]:
+def _hold(txn: TransactionState, location: str, written: Iterable[Written]) -> tuple[DataFile, ...]:
     """Note files that were written: those that the commit is to store, and those stored."""
     written = tuple(written)
     for item in written:

@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -91,11 +91,11 @@ def _written(writer: Writer, piece: _Piece) -> Program[list[Written]]:
     """The rows of one piece as one file, in the table's own order if it has one."""
     files = yield from writer.ordered(writer.in_order(piece.batches()), piece.key)
     piece.drop()
-    tags = {ROWS_TAG: piece.tag}
-    return [
-        Written(msgspec.structs.replace(item.file, tags={**(item.file.tags or {}), **tags}), item.body)
-        for item in files
-    ]
+    return [replace(item, file=_tagged(item.file, piece.tag)) for item in files]
+
+
+def _tagged(file: DataFile, tag: str) -> DataFile:
+    return msgspec.structs.replace(file, tags={**(file.tags or {}), ROWS_TAG: tag})
 
 
 class _Room:
@@ -200,7 +200,7 @@ def _pieces(
     for batch in _ordered(database, writer, parts, reader, key):
         check.see(batch)
         rows = batch.select(names)
-        for start, end, closes in _stretches(batch, parts, 0 if piece is None else piece.rows, piece):
+        for start, end, closes in _stretches(batch, parts, piece):
             if start == end:  # the partition ended with the batch before
                 assert piece is not None
                 piece.close()
@@ -221,19 +221,21 @@ def _pieces(
 
 
 def _stretches(
-    batch: pa.RecordBatch, parts: Partitioning, rows: int, open_piece: _Piece | None
+    batch: pa.RecordBatch, parts: Partitioning, piece: _Piece | None
 ) -> Iterator[tuple[int, int, bool]]:
     """The stretches of a batch that belong to one file, and whether the file ends with each.
 
-    ``rows`` are those that the open file has already.
+    ``piece`` has the rows that came before, if its file has not ended yet.
     """
     count = batch.num_rows
+    if not count:
+        return
+    rows = 0 if piece is None else piece.rows
+    if piece is not None and parts.columns and parts.key_of(batch.slice(0, 1)) != piece.key:
+        yield 0, 0, True
+        rows = 0
     ends = np.flatnonzero(batch.column(_CUT.name).to_numpy(zero_copy_only=False)) + 1
     borders = _borders(batch, parts)
-    if open_piece is not None and parts.columns and count:
-        if parts.key_of(batch.slice(0, 1)) != open_piece.key:
-            yield 0, 0, True
-            rows = 0
     start = 0
     while start < count:
         first = start + max(CUTS.least - rows, 1)
@@ -345,7 +347,7 @@ def _equal(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.BooleanArray:
 def _doubled(layout: Layout, row: dict[str, object]) -> InvalidOperation:
     shown = ", ".join(f"{name}={value!r}"[:200] for name, value in row.items())
     return InvalidOperation(
-        f"table {layout.table}: two rows have the key {shown}, and reuse_by must tell each row from "
-        "all others: keep one of them, or name more columns",
+        f"table {layout.table}: two rows have the key {shown}, and reuse_by must tell each row "
+        "from all others: keep one of them, or name more columns",
         table=layout.table,
     )

@@ -40,7 +40,7 @@ from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories
-from lakevilla.store.base import NEW, Stored
+from lakevilla.store.base import NEW, PutOutcome, Stored
 from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
 
 # Rows in memory take more room than in a file; beyond this many times the limit
@@ -261,7 +261,7 @@ class Writer:
             if item.body is not None
         ]
         self._stored.extend(one.key for one in puts)
-        outcomes = yield from parallel(puts)
+        outcomes: list[PutOutcome] = yield from parallel(puts)
         for one, outcome in zip(puts, outcomes, strict=True):
             if not isinstance(outcome, Stored):
                 raise StoreError(f"could not store {one.key}: nothing was written, try again")
