@@ -89,7 +89,7 @@ class Writer:
         )
         self._known_as = pa.schema([layout.statistics_schema.field(i) for i in places])
         self.target_bytes = target_file_size(layout, settings)
-        self.memory_bytes = settings.in_memory_file_limit_bytes
+        self.memory_bytes = self._memory_bytes = settings.in_memory_file_limit_bytes
         self._ratio = _FIRST_RATIO
         self.rows_written = 0
         #: Whether rows lie in a file as they came: dearer, and asked for by few.
@@ -115,7 +115,7 @@ class Writer:
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Program[tuple[Written, ...]]:
         """Write rows that were checked, of any partitions."""
-        taken, rest = _take(_sliced(batches), self.memory_bytes * _EXPANSION)
+        taken, rest = _take(_sliced(batches), self._memory_bytes * _EXPANSION)
         if rest is None:
             return tuple((yield from self._few(list(self.in_order(taken)))))
         whole = itertools.chain(taken, rest)
@@ -125,7 +125,7 @@ class Writer:
         ordered = self.in_order(whole, by_partition=True)
         written: list[Written] = []
         for key, run in itertools.groupby(self._pure(ordered), lambda pair: pair[0]):
-            taken, rest = _take((batch for _, batch in run), self.memory_bytes * _EXPANSION)
+            taken, rest = _take((batch for _, batch in run), self._memory_bytes * _EXPANSION)
             if rest is None:
                 written += yield from self._few(taken)
             else:
@@ -222,7 +222,7 @@ class Writer:
     ) -> Program[tuple[Written, ...]]:
         """Write rows that were checked, all of one partition, file by file as they come."""
         slices = _sliced(batches, _VECTOR_ROWS)
-        taken, rest = _take(slices, self.memory_bytes * _EXPANSION)
+        taken, rest = _take(slices, self._memory_bytes * _EXPANSION)
         if rest is None and sum(b.nbytes for b in taken) * self._ratio <= self.target_bytes:
             return tuple((yield from self._few(taken)))
         return tuple((yield from self._many(itertools.chain(taken, rest or ()), key)))
@@ -298,7 +298,7 @@ class Writer:
             file = self._file(path, len(body), key, stats)
             self.rows_written += part.num_rows
             note(rows=part.num_rows, files=1, bytes=len(body))
-            if len(body) > self.memory_bytes:
+            if len(body) > self._memory_bytes:
                 store_key = file_key(self._layout.location, path)
                 self._stored.append(store_key)
                 yield from put(store_key, body, NEW)
