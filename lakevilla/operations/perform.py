@@ -235,7 +235,8 @@ def _refresh(
 ) -> Program[Performed]:
     replaces = operation.replaces_schema
     wider = _widened(context, snapshot, operation.columns, replaces=replaces)
-    change, written, removed = yield from refreshed(context, operation, snapshot, name)
+    after = snapshot.apply(wider)
+    change, written, removed = yield from refreshed(context, operation, after, name)
     change = msgspec.structs.replace(wider, adds=change.adds, removes=change.removes)
     counts = _inserted(change.adds, sum(_rows(file) for file in removed), len(removed))
     bodies = _bodies(snapshot.layout.location, written)

@@ -198,14 +198,12 @@ def refresh(
         txn, location, columns, "write", replaces_schema=replaces_schema, probing=True
     )
     key = refresh_key(layout.schema, reuse_by, layout.table)
-    live: list[DataFile] = []
-    if columns is None:  # a file of other columns holds other rows
-        yield from perform_late(txn, [location])
-        snapshot = txn.work.tables[location].snapshot
-        with during("metadata", location):
-            live = reusable((yield from snapshot.files()))
-            if snapshot.format == "iceberg":
-                live = yield from with_tags(txn.context, txn.head, location, live)
+    yield from perform_late(txn, [location])
+    snapshot = txn.work.tables[location].snapshot
+    with during("metadata", location):
+        live = reusable((yield from snapshot.files()))
+        if snapshot.format == "iceberg":
+            live = yield from with_tags(txn.context, txn.head, location, live)
     name = file_namer(txn.context, txn.id, txn.through_head)
     with during("data", location):
         done = yield from txn.context.engine.write_by_key(layout, data, key, live, name)
