@@ -30,6 +30,7 @@ MODULES = {
     "many_tables": "bench.size.many_tables",
     "many_files": "bench.size.many_files",
     "rewrite": "bench.size.rewrite",
+    "refresh": "bench.size.refresh",
     "spark": "bench.engines.spark",
     "page_checksums": "bench.engines.page_checksums",
     "cab_lh": "bench.cab_lh.driver",

@@ -15,11 +15,12 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import Change, TableSnapshot
 from lakevilla.formats.files import DataFile, data_files, files_from_structs, removal
 from lakevilla.lake.context import Context
+from lakevilla.settings import shown
 from lakevilla.store.effects import Program
 from lakevilla.sublogs.operations import Refresh
 
 
-def refresh_key(schema: pa.Schema, reuse_by: Sequence[str], table: str) -> tuple[str, ...]:
+def refresh_key(schema: pa.Schema, reuse_by: object, table: str) -> tuple[str, ...]:
     """The columns that rows are ordered by, as the table spells them.
 
     Raises
@@ -28,26 +29,27 @@ def refresh_key(schema: pa.Schema, reuse_by: Sequence[str], table: str) -> tuple
         There are none, the table lacks one, or one has no one order of its values.
     """
     is_sequence = isinstance(reuse_by, Sequence) and not isinstance(reuse_by, str)
-    if not is_sequence or not all(isinstance(name, str) for name in reuse_by):
+    wanted = list(reuse_by) if isinstance(reuse_by, Sequence) else []
+    if not is_sequence or not all(isinstance(name, str) for name in wanted):
         raise InvalidOperation(
             f"table {table}: reuse_by takes names of columns, reuse_by=('sku',), "
-            f"not {reuse_by!r:.100}",
+            f"not {shown(reuse_by)}",
             table=table,
         )
-    if not reuse_by:
+    if not wanted:
         raise InvalidOperation(
             f"table {table}: reuse_by names no column: name those that tell one row from another",
             table=table,
         )
     spelled = {name.lower(): name for name in schema.names}
-    for name in reuse_by:
+    for name in wanted:
         if name.lower() not in spelled:
             raise InvalidOperation(
                 f"table {table} has no column {name} to reuse files by; its columns are "
                 f"{', '.join(schema.names)}",
                 table=table,
             )
-    names = tuple(dict.fromkeys(spelled[name.lower()] for name in reuse_by))
+    names = tuple(dict.fromkeys(spelled[name.lower()] for name in wanted))
     for name in names:
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
