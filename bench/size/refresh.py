@@ -87,10 +87,6 @@ def _alike(root: Path) -> bool:
 
 def _conclude(run: Run) -> None:
     run.note("times include making the rows; see the step of that name")
-    for step in (FIRST, SAME, REGION, SCATTERED, FEW):
-        ours, theirs = (run.result.find(one, step=step) for one in (KEPT, PLAIN))
-        aim = {FIRST: 2.0, SCATTERED: 2.0}.get(step, 1.0)
-        run.ratio(f"{step}: processor time with reuse_by / without", aim, ours, theirs, "cpu_s")
     ours, theirs = (run.result.find(one, step=REGION) for one in (KEPT, PLAIN))
     run.ratio("region: bytes with reuse_by / without", 0.05, ours, theirs, "bytes")
 

@@ -23,6 +23,7 @@ from lakevilla.testing.world.client import Client
 from lakevilla.transaction.state.features import Feature
 from lakevilla.transaction.verbs import optimize as optimizing
 from lakevilla.transaction.verbs.read_write import create, drop
+from lakevilla.transaction.verbs.read_write import refresh as refreshing
 
 Body = Callable[[Hand, Client], Program[None]]
 
@@ -196,6 +197,24 @@ def optimize(hand: Hand, client: Client) -> Program[None]:
     yield from optimizing.optimize(hand.core, table, z_order_by=order)
 
 
+def refresh(hand: Hand, client: Client) -> Program[None]:
+    """Read a whole table, put a value into a list, and overwrite all of it: most files stay."""
+    if _single(hand):
+        return (yield from lists(hand, client))
+    table, key = _tables(hand, client, 1)[0], client.random.randrange(2)
+    rows = yield from hand.look(table, "id >= 0")
+    value = hand.world.value()
+    for row in rows:
+        if row["id"] == key:
+            row["items"] += f",{value}"
+    if rows:
+        hand.attempt.tables.add(table)
+        data = pa.Table.from_pylist(rows, SCHEMA).to_reader()
+        yield from refreshing(hand.core, table, data, ("id",))
+        hand.attempt.record.append(key_of(table, key), value)
+        yield from hand.save_if_due()
+
+
 def keyed(hand: Hand, client: Client) -> Program[None]:
     """What an idempotency key guards: a row, and a place in a list."""
     yield from hand.add(_tables(hand, client, 1)[0])
@@ -214,6 +233,7 @@ BODIES: dict[str, Body] = {
     "alter": alter,
     "merge": merge,
     "optimize": optimize,
+    "refresh": refresh,
     "keyed": keyed,
     "numbered": keyed,
     "shared": lists,

@@ -303,6 +303,22 @@ def draw_followed(seed: int, formats: LakeFormat) -> Plan:
     )
 
 
+def draw_refreshed(seed: int, formats: LakeFormat) -> Plan:
+    """The plan of a seed, but for tables that are overwritten whole, by files that stay.
+
+    By transactions whose commits are HEAD's: rows that come to a table's log after an overwrite was
+    decided, and before it is there, go where it must be done again.
+    """
+    source = random.Random(f"{seed}/refreshed")
+    plan = draw_formats(seed, formats)
+    return replace(
+        plan,
+        features=tuple(f for f in plan.features if Feature.I in f) or (Feature.R | Feature.I,),
+        foreign=("optimize", "checkpoint") if source.random() < 0.6 else (),
+        kinds=("refresh", "refresh", *source.sample(_BESIDE, 3), "optimize"),
+    )
+
+
 def draw_formats(seed: int, formats: LakeFormat) -> Plan:
     """The plan of a seed, but for the format of its tables."""
     return replace(draw(seed), formats=formats)
