@@ -43,12 +43,12 @@ def measure(run: Run) -> None:
             for table in (PLAIN, KEPT):
                 run.advance(f"{step} into {table}, repeat {repeat + 1}")
                 own = in_own_process(_MODULE, "load", str(root), table, step, rows, memory)
-                told = {"bytes": own.returned.get("bytes", 0) / 1e6}
-                told["files"] = own.returned.get("files", 0)
+                shown = {"bytes": own.returned.get("bytes", 0) / 1e6}
+                shown["files"] = own.returned.get("files", 0)
                 # Between two edits the rows are brought back, which is an edit itself.
                 back = step == SAME and number > 1
                 if not back:
-                    figures = {**own.figures, **told}
+                    figures = {**own.figures, **shown}
                     run.add(table, {"step": step}, own.measured, figures=figures)
                 if table == KEPT and not own.measured.deaths:
                     _check(run, root, step, own.returned, rows, back=back)
@@ -66,10 +66,10 @@ def _check(
     if step == REGION and rows >= _MANY:
         run.check("changes in one region write at most 5% of the bytes", share <= 0.05)
     if step in (REGION, SCATTERED, FEW):
-        told = in_own_process(_MODULE, "told", str(root), KEPT, found["since"]).returned
+        shown = in_own_process(_MODULE, "shown", str(root), KEPT, found["since"]).returned
         # An insert and a delete for each.
         due = 2 * len(changed(step, rows))
-        run.check("changes() shows the changed rows alone", told.get("rows") == due)
+        run.check("changes() shows the changed rows alone", shown.get("rows") == due)
 
 
 def _alike(root: Path) -> bool:

@@ -91,7 +91,7 @@ def load(root: str, table: str, edit: str, rows: int, memory_bytes: int) -> dict
     }
 
 
-def told(root: str, table: str, since: float) -> dict[str, float]:
+def shown(root: str, table: str, since: float) -> dict[str, float]:
     """How many rows ``changes`` shows."""
     with lv.connect(root) as lake, lake.snapshot() as now:
         return {"rows": now.changes(table, since=int(since)).num_rows}

@@ -130,8 +130,8 @@ def test_only_files_with_changed_rows_are_made_anew(lake: lv.Lake, kind: str) ->
     assert done.files_removed == done.files_added
     assert done.rows_deleted == done.rows_inserted <= 80
     same_as_others(lake, kind, changed)
-    told = lake.snapshot().changes("bank", since).to_pylist()
-    assert {row["id"] for row in told} == {17, 18}
+    shown = lake.snapshot().changes("bank", since).to_pylist()
+    assert {row["id"] for row in shown} == {17, 18}
     assert refresh(lake, changed).files_added == 0
 
 

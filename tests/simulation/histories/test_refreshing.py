@@ -19,7 +19,7 @@ TIMES = 50 if "LAKEVILLA_SOAK" in os.environ else 1
 @pytest.mark.timeout(600 * TIMES)
 @pytest.mark.parametrize(("formats", "count"), [("delta", 30), ("iceberg", 20)])
 def test_every_invariant_holds_where_files_are_kept(formats, count):
-    told = Counter()
+    events = Counter()
     for seed in range(count * TIMES):
-        told += campaign.run(seed, plan=draw_refreshed(seed, formats)).events
-    assert {kind for kind in ("redo", "reconcile") if not told[kind]} == set()
+        events += campaign.run(seed, plan=draw_refreshed(seed, formats)).events
+    assert {kind for kind in ("redo", "reconcile") if not events[kind]} == set()
