@@ -293,21 +293,12 @@ def _ordered(
             if None not in row.values():
                 raise _doubled(layout, row)
     terms = [*map(quote_name, parts.columns), *(f"{quote_name(name)} NULLS FIRST" for name in key)]
-    texts = ", ".join(_text(layout.schema.field(name)) for name in key)
     sql = (
         f"SELECT {name_list(field.name for field in fields)}, "
-        f"md5_number_lower(concat({texts})) % {CUTS.one_in} = 0 AS {_CUT.name} "
+        f"hash({name_list(key)}) % {CUTS.one_in} = 0 AS {_CUT.name} "
         f"FROM {relation} ORDER BY {', '.join(terms)}"
     )
     return writer.stream(cursor, sql, pa.schema([*fields, _CUT]))
-
-
-def _text(field: pa.Field) -> str:
-    """A key column as text, its length in front, so that no two keys join up to one."""
-    name, kind = quote_name(field.name), field.type
-    is_bytes = pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind)
-    text = f"hex({name})" if is_bytes else f"CAST({name} AS VARCHAR)"
-    return f"strlen({text}) || ':' || {text}"
 
 
 class _Keys:
