@@ -211,7 +211,10 @@ def _touched(
     """The transactions that have read on the table what is another by now."""
     old = None if missing else (yield from _before(context, head, location, tail))
     if old is not None:
-        return (yield from _touched_reads(context, location, tail, commits, old))
+        try:
+            return (yield from _touched_reads(context, location, tail, commits, old))
+        except VersionNotFound:
+            pass  # its metadata is there yet, and the lists of its files were expired
     # What is void may be in what they have read, or what they have read is no longer there to
     # be held against what is: nobody can tell, and it counts as changed.
     readers = [c.txn for c in commits if any(read.table == location for read in c.reads)]
