@@ -77,6 +77,12 @@ def is_txn_id(text: str) -> bool:
     return _UUID7.fullmatch(text) is not None
 
 
+def txn_in(name: str) -> str | None:
+    """The transaction whose id the name of a file carries, if it carries one."""
+    found = _UUID7.search(name.rpartition("/")[2])
+    return None if found is None else found[0]
+
+
 def is_by_entry(txn_id: str) -> bool:
     """Whether the transaction may have committed by its table's own log entry."""
     return bool(int(txn_id[-1], 16) & 1)

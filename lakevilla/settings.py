@@ -41,7 +41,21 @@ _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class _StoreSettings:
+    """What is tunable of requests to the store, and of what lies there: a part of ``Settings``."""
+
+    request_timeout_seconds: float = 30.0
+    retry_limit: int = 8
+    retry_base_seconds: float = 0.1
+    retry_cap_seconds: float = 5.0
+    check_reads: int = 3
+    check_interval_seconds: float = 0.25
+    durable_files: bool = True
+    hash_files: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(_StoreSettings):
     """What a user may tune: ``lv.connect(root, settings=lv.Settings(...))``.
 
     Attributes
@@ -108,12 +122,14 @@ class Settings:
     in_memory_file_limit_bytes : int
         Data files up to this size stay in memory until the commit stores them together with the
         commit object; larger ones are uploaded at once.
-
     durable_files : bool
         Whether each file in a local directory is on the disk (``os.fsync``) before the next step
         relies on it. False is faster and still safe if a process dies. After a power cut, or a
         crash of the operating system, the last commits may be missing or unreadable. Stores
         other than local directories have no such choice.
+    hash_files : bool
+        Whether the hash of each data file is stored with the commit that adds it. ``verify`` and
+        reads with ``verify="on"`` compare files with it.
 
     Examples
     --------
@@ -135,18 +151,11 @@ class Settings:
     max_redos: int = 10
     max_pending: int = 16
     save_interval_seconds: float = 5.0
-    request_timeout_seconds: float = 30.0
-    retry_limit: int = 8
-    retry_base_seconds: float = 0.1
-    retry_cap_seconds: float = 5.0
-    check_reads: int = 3
-    check_interval_seconds: float = 0.25
     publish_timeout_seconds: float = 60.0
     checked_tip_seconds: float = 3600.0
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
-    durable_files: bool = True
 
     @property
     def trusted_tip_seconds(self) -> float:

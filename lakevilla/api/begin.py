@@ -40,8 +40,11 @@ def begin_transaction(
     wait_timeout_seconds: float | None = None,
     defer: bool = False,
     metadata: Mapping[str, str] | None = None,
+    verify: bool = False,
 ) -> Executor[Frame]:
     """A new transaction in the hands of an executor; see ``Lake.transaction``.
+
+    ``verify``: it only reads, and compares data files with their hashes.
 
     Raises
     ------
@@ -73,6 +76,7 @@ def begin_transaction(
         slack=slack,
         wait_timeout_seconds=wait_timeout_seconds,
         defer=check_flag("defer", defer),
+        verify=verify,
         metadata=entries,
         applications={} if use is None or use.version is None else {use.key: use.version},
     )

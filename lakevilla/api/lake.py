@@ -6,12 +6,9 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Never, ParamSpec, Self, TypeVar
-
-import pyarrow as pa
 
 from lakevilla.api.applying.lake import Applying
 from lakevilla.api.applying.merge import Merges
@@ -30,7 +27,8 @@ from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
 from lakevilla.api.refs import REFS_ELSEWHERE, Refs
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
-from lakevilla.api.snapshot import Snapshot, once, views
+from lakevilla.api.snapshot import views
+from lakevilla.api.states import States
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
@@ -71,6 +69,7 @@ P = ParamSpec("P")
 
 class Lake(
     NamedTables,
+    States[Frame],
     Refs[Frame],
     ChangeFeed,
     Applying[Frame],
@@ -332,162 +331,6 @@ class Lake(
             )
         return BatchFunction(self.run, self._beside, fn, query_id, transaction_options)
 
-    # -- reading -----------------------------------------------------------------
-
-    def read(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        version: int | None = None,
-        timestamp: datetime | None = None,
-    ) -> Frame:
-        """Rows of a table as they are now, or were; as ``read`` of a new ``snapshot``.
-
-        Two calls may show two states: to read several tables as of one, take a ``snapshot``.
-
-        Parameters
-        ----------
-        table : str
-            Its path below the root, a registered name, or its name in a catalog.
-        columns : sequence of str, optional
-            All columns if not given.
-        where : str, optional
-            A predicate; without it all rows.
-        params : Mapping, optional
-            Values of ``:name`` in ``where``.
-        version, timestamp : optional
-            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
-            table's own.
-
-        Raises
-        ------
-        TableNotFound, InvalidOperation, VersionNotFound
-
-        Examples
-        --------
-        >>> lake.read("stock", where="qty > 1").to_pylist()
-        [{'sku': 'tea', 'qty': 5}]
-        """
-        with once(self.snapshot(version, timestamp)) as state:
-            return state.read(table, columns, where, params=params)
-
-    def scan(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        *,
-        params: Mapping[str, object] | None = None,
-        version: int | None = None,
-        timestamp: datetime | None = None,
-    ) -> pa.RecordBatchReader:
-        """As ``read``, streamed in bounded memory; all of it shows the state of this call.
-
-        Parameters
-        ----------
-        table : str
-            Its path below the root, a registered name, or its name in a catalog.
-        columns : sequence of str, optional
-            All columns if not given.
-        where : str, optional
-            A predicate; without it all rows.
-        params : Mapping, optional
-            Values of ``:name`` in ``where``.
-        version, timestamp : optional
-            A global version, or a time, as ``snapshot`` takes them; ``Table.read`` takes the
-            table's own.
-
-        Raises
-        ------
-        TableNotFound, InvalidOperation, VersionNotFound
-
-        Examples
-        --------
-        >>> sum(batch.num_rows for batch in lake.scan("stock"))
-        1
-        """
-        return self.snapshot(version, timestamp).scan(table, columns, where, params=params)
-
-    def sql(
-        self,
-        query: str,
-        params: Mapping[str, object] | None = None,
-        *,
-        views: Mapping[str, object] | None = None,
-        version: int | None = None,
-        timestamp: datetime | None = None,
-    ) -> Frame:
-        """One SELECT over the lake as it is now, or was; as ``sql`` of a new ``snapshot``.
-
-        All tables of the query are read as of one state.
-
-        Parameters
-        ----------
-        query : str
-            A SELECT.
-        params : Mapping, optional
-            Values of ``:name`` in the SQL.
-        views : Mapping, optional
-            Frames by the names that the query uses for them.
-        version, timestamp : optional
-            A global version, or a time, as ``snapshot`` takes them.
-
-        Raises
-        ------
-        TableNotFound, VersionNotFound, InvalidOperation
-            Also for a statement that writes.
-
-        Examples
-        --------
-        >>> lake.sql("SELECT sku, qty * 2 AS pieces FROM stock").to_pylist()
-        [{'sku': 'tea', 'pieces': 10}]
-        """
-        with once(self.snapshot(version, timestamp)) as state:
-            return state.sql(query, params, views=views)
-
-    def attach(
-        self, connection: object, tables: str | Sequence[str] | Mapping[str, str] | None = None
-    ) -> Snapshot[Frame]:
-        """Make the tables as they are now views of a DuckDB connection of yours.
-
-        All show one state, until they are attached again; see ``Snapshot.attach``.
-
-        Parameters
-        ----------
-        connection : duckdb.DuckDBPyConnection
-            Or the module ``duckdb``, for its default connection.
-        tables : str, sequence of str, or Mapping of str to str, optional
-            Some tables; or the names of views, and the table that each shows. All tables if not
-            given.
-
-        Returns
-        -------
-        Snapshot
-            What the views show; ``version`` tells which.
-
-        Raises
-        ------
-        TableNotFound
-        InvalidOperation
-            The connection has a table or view of that name, which stays as it is; or what is
-            given is no connection, or DuckDB refuses. Nothing is attached then.
-
-        Examples
-        --------
-        >>> import duckdb
-        >>> connection = duckdb.connect()
-        >>> lake.attach(connection).version
-        2
-        >>> connection.sql("SELECT sku FROM stock JOIN orders USING (sku)").fetchall()
-        [('tea',)]
-        """
-        state = self.snapshot()
-        state.attach(connection, tables)
-        return state
-
     # -- tables ------------------------------------------------------------------
 
     def create_table(
@@ -716,32 +559,6 @@ class Lake(
         with self._begin({"read_only": True}) as executor:
             found = views(executor)
         return HtmlList(table_of(executor, name, view) for name, view in found.items())
-
-    def snapshot(
-        self, version: int | None = None, timestamp: datetime | None = None
-    ) -> Snapshot[Frame]:
-        """All tables at one global version, now or in the past. It writes nothing.
-
-        Parameters
-        ----------
-        version : int, optional
-            A global version from ``history``.
-        timestamp : datetime, optional
-            Aware. Gives the newest global version that is not later; a time in the future means
-            now.
-
-        Raises
-        ------
-        VersionNotFound
-            The version does not exist or is not kept any more. If only one table is not kept so
-            far back, reading that table raises it.
-        InvalidOperation
-            Both were given, or the time has no zone.
-        """
-        executor = self._begin({"read_only": True})
-        if version is not None or timestamp is not None:
-            executor.bind_to(version, timestamp)
-        return Snapshot(executor)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The lake's commits, newest first, as far back as they are kept.

@@ -21,6 +21,7 @@ from lakevilla.formats.fields import Ids
 from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile
 from lakevilla.formats.layout import Layout
 from lakevilla.settings import Settings
+from lakevilla.store.content import HashedFile
 from lakevilla.store.effects import Program
 
 #: Gives a new unique path, relative to the table, for a data file in a
@@ -75,16 +76,29 @@ class DataAccess(Protocol):
     def holding(self, bodies: Mapping[str, bytes]) -> AbstractContextManager[None]:
         """A block in which these files, by key, are read from memory."""
 
+    def compared(
+        self, files: Sequence[HashedFile], directory: str
+    ) -> AbstractContextManager[list[str]]:
+        """A block in which files are on this machine, each compared with its hash.
+
+        Copied into ``directory`` where they are elsewhere.
+        """
+
     def open_input(self, key: str, size: int | None = None) -> pa.NativeFile:
         """The object as a random-access file; a known ``size`` saves asking for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """A table's files for an engine to read: ``files`` has ``FILES_SCHEMA``, already pruned."""
+    """A table's files for an engine to read: ``files`` has ``FILES_SCHEMA``, already pruned.
+
+    ``verify``: a scan or query compares each file with the hash in its tags, if it has one,
+    before it gives a row of it.
+    """
 
     layout: Layout
     files: pa.Table
+    verify: bool = False
 
 
 @dataclass(frozen=True, slots=True)

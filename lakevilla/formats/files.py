@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakevilla.arrow.made import array
 
@@ -57,6 +58,10 @@ FILES_SCHEMA = pa.schema(
     ]
 )
 
+
+#: The tag of a file's hash (``store.content``): of the bytes at its path, which never change, so
+#: it stays true whatever entry names the path.
+HASH_TAG = "lakevilla.blake3"
 
 #: (path, id of the deletion vector or None)
 FileRef = tuple[str, str | None]
@@ -200,6 +205,15 @@ def _data_file(row: dict[str, Any]) -> DataFile:
             for one in row["deletes"] or ()
         ),
     )
+
+
+def hashes(files: pa.Table) -> list[str | None]:
+    """The stored hashes of the rows of a ``FILES_SCHEMA`` table, in order; None where none is."""
+    if files["tags"].null_count == len(files):
+        return [None] * len(files)
+    found = pc.map_lookup(files["tags"].combine_chunks(), query_key=HASH_TAG, occurrence="first")
+    held: list[str | None] = found.to_pylist()
+    return held
 
 
 class TableSize(msgspec.Struct, frozen=True):

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, Missing
-from lakevilla.store.effects import get, stat
+from lakevilla.store.content import (
+    HashedFile,
+    Hashing,
+    compare,
+    compare_local,
+    damaged,
+    in_rounds,
+    missing,
+)
+from lakevilla.store.effects import get, parallel, stat
 from lakevilla.store.runner import Runner
 
 
@@ -40,6 +51,57 @@ class DataFiles:
         finally:
             for key in bodies:
                 self._held.pop(key, None)
+
+    @contextmanager
+    def compared(self, files: Sequence[HashedFile], directory: str) -> Iterator[list[str]]:
+        """A block in which these files are on this machine, each compared with its hash.
+
+        Those of a local lake stay where they are. Others are copied into ``directory``, so that
+        what is read is what was compared: a second request might get other bytes.
+
+        Raises
+        ------
+        CorruptObject
+            One is not what was written, or is gone. The block does not begin then.
+        """
+        paths = [self.local_path(file.key) for file in files]
+        copies: list[str] = []
+        try:
+            for file, path in zip(files, paths, strict=True):
+                if path is not None:
+                    compare_local(file, path)
+            away = [file for file, path in zip(files, paths, strict=True) if path is None]
+            for _ in away:
+                handle, copy = tempfile.mkstemp(".parquet", "compared-", directory)
+                os.close(handle)
+                copies.append(copy)
+            self._copy(away, copies)
+            made = iter(copies)
+            yield [next(made) if path is None else path for path in paths]
+        finally:
+            for copy in copies:
+                os.unlink(copy)
+
+    def _copy(self, files: Sequence[HashedFile], copies: Sequence[str]) -> None:
+        """Write each file to its place on this machine, and compare it: a round at a time."""
+        places = iter(zip(files, copies, strict=True))
+        for parts in in_rounds(files):
+            wanted = [get(file.key, byte_range=(start, end)) for file, start, end in parts]
+            for (file, start, end), found in zip(
+                parts, self._runner.run(parallel(wanted)), strict=True
+            ):
+                if not isinstance(found, Found):
+                    raise missing(file)
+                if found.size != file.size or len(found.body) != end - start:
+                    compare(file, found.size, "")
+                    raise damaged(file, f"ends before byte {end}")
+                if start == 0:
+                    hashing, (_, copy) = Hashing(), next(places)
+                hashing.add(found.body)
+                with open(copy, "ab") as output:
+                    output.write(found.body)
+                if end == file.size:
+                    compare(file, found.size, hashing.result())
 
     def local_path(self, key: str) -> str | None:
         """The file's path where the lake is a local directory, else None."""

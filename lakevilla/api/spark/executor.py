@@ -75,6 +75,9 @@ class SparkExecutor(Executor["DataFrame"]):
         projection(table.layout, columns)  # whoever reads them: refused here or not at all
         own = any(done.table == location and not done.change.is_empty for done in state.work.done)
         working = state.work.tables[location]
+        if table.verify:
+            self.client.native.refuse_compared(table.layout.table)
+            return self.client.engine.frame(table, columns, bound)
         native = self.client.native.frame(
             self.client.spark,
             self.client.uri_of(location),

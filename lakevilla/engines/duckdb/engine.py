@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -23,10 +24,11 @@ from lakevilla.engines.base import (
 )
 from lakevilla.engines.duckdb.database import Database, stream
 from lakevilla.engines.duckdb.reading.closed import ClosedDatabases
+from lakevilla.engines.duckdb.reading.compared import compared, in_turn
 from lakevilla.engines.duckdb.reading.damage import looked_into, watched
 from lakevilla.engines.duckdb.reading.given import GivenTables
 from lakevilla.engines.duckdb.reading.query import query
-from lakevilla.engines.duckdb.reading.relation import read_files
+from lakevilla.engines.duckdb.reading.relation import Files, read_files
 from lakevilla.engines.duckdb.sqltext import name_list, quote_text
 from lakevilla.engines.duckdb.writing.by_key import write_by_key
 from lakevilla.engines.duckdb.writing.digest import digest
@@ -113,14 +115,23 @@ class DuckDBEngine:
         """Rows for which ``where`` is true, as a stream."""
         schema = projection(table.layout, columns)
         files = yield from read_files(self._data, table, "scan")
-        cursor = self._database.cursor()
         condition = ""
         if where is not None:
             condition = f" WHERE {expression_sql(where, table.layout.schema, 't')}"
         names = name_list(schema.names) or "1"
-        with self._looked_into(table):
+
+        def rows_of(files: Files) -> Iterator[pa.RecordBatch]:
+            cursor = self._database.cursor()
             sql = f"SELECT {names} FROM ({files.bind(cursor, where=where)}) AS t{condition}"
-            rows = stream(cursor, sql, schema, table.layout.table)
+            return stream(cursor, sql, schema, table.layout.table)
+
+        rows: Iterator[pa.RecordBatch]
+        if table.verify:
+            some = in_turn(self._data, self._database, table, files)
+            rows = itertools.chain.from_iterable(map(rows_of, some))
+        else:
+            with self._looked_into(table):
+                rows = rows_of(files)
         rows = watched(self._data, self._database, table, rows)
         return pa.RecordBatchReader.from_batches(schema, rows)
 
@@ -214,11 +225,19 @@ class DuckDBEngine:
     ) -> Program[pa.Table]:
         """One SELECT that sees ``tables`` and ``views`` and nothing else."""
         inputs = {}
-        for table_name, table in tables.items():
-            inputs[table_name] = yield from self._given.files(table)
-        with self._looked_into(*tables.values(), name=None):
-            local = self._database.is_local
-            return query(self._closed, sql, inputs, views, params, plans_by_footers=local)
+        with ExitStack() as held:
+            for table_name, table in tables.items():
+                if not table.verify:
+                    inputs[table_name] = yield from self._given.files(table)
+                    continue
+                files = yield from self._given.apart(table)
+                copies = compared(
+                    self._data, self._database, table, files, self._given.names.give_copy
+                )
+                inputs[table_name] = held.enter_context(copies)
+            with self._looked_into(*tables.values(), name=None):
+                local = self._database.is_local
+                return query(self._closed, sql, inputs, views, params, plans_by_footers=local)
 
     def close(self) -> None:
         """Let go what is kept between statements; the engine can be used again."""

@@ -38,8 +38,12 @@ def readable_path(data: DataAccess, key: str, size: int) -> str:
     local = data.local_path(key)
     if local is None:
         return f"{_PROTOCOL}://{quote(key, safe='/')}?size={size}"
-    # read_parquet takes every path for a pattern; a bracket makes one literal.
-    return _GLOB.sub(lambda match: f"[{match.group()}]", local)
+    return literally(local)
+
+
+def literally(path: str) -> str:
+    """A path on this machine; ``read_parquet`` takes each for a pattern, in brackets it is none."""
+    return _GLOB.sub(lambda match: f"[{match.group()}]", path)
 
 
 def with_keys(text: str) -> str:
@@ -93,9 +97,10 @@ class StoreFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 class GivenFile(str):
     """The name of one data file; the file can be opened by it while this object lives."""
 
-    __slots__ = ("__weakref__", "key", "size")
+    __slots__ = ("__weakref__", "copy", "key", "size")
     key: str
     size: int
+    copy: str | None
 
 
 class GivenFiles(StoreFileSystem):
@@ -119,17 +124,24 @@ class GivenFiles(StoreFileSystem):
         """The file's name. Two threads may get two names for one file: each is good."""
         file = self._files.get((key, size, modified))
         if file is None:
-            file = GivenFile(f"{STORE_URL}{quote(key, safe='/')}?size={size}&as={self._nonce()}")
-            file.key, file.size = key, size
-            self.made += 1
-            self._names[str(file)] = file
+            file = self.give_copy(key, size)
             self._files[key, size, modified] = file
+        return file
+
+    def give_copy(self, key: str, size: int, copy: str | None = None) -> GivenFile:
+        """A name that nobody else gets; with ``copy``, of the file as it is at that path."""
+        file = GivenFile(f"{STORE_URL}{quote(key, safe='/')}?size={size}&as={self._nonce()}")
+        file.key, file.size, file.copy = key, size, copy
+        self.made += 1
+        self._names[str(file)] = file
         return file
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> _File:
         file = self._named(path)
         if file is None or mode != "rb":
             raise PermissionError(f"{with_keys(path)}: there is no such data file to read here")
+        if file.copy is not None:
+            return _File(pa.OSFile(file.copy), file.size)
         try:
             return _File(self._data.open_input(file.key, file.size), file.size)
         except CorruptObject:

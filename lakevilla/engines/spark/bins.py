@@ -31,6 +31,5 @@ def in_bins(table: TableInput, tasks: int) -> Bins:
     # Statistics have served their turn when the files were chosen.
     stats = table.files.schema.get_field_index("stats")
     files = table.files.set_column(stats, "stats", pa.nulls(table.files.num_rows, pa.string()))
-    return Bins(
-        table.layout, tuple(to_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins)
-    )
+    parts = tuple(to_ipc(files.take(pa.array(sorted(one), pa.int64()))) for one in bins)
+    return Bins(table.layout, parts, table.verify)

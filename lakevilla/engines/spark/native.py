@@ -104,6 +104,16 @@ class NativeReader:
             frame = frame.select(*(_column(name) for name in columns))
         return frame
 
+    def refuse_compared(self, table: str) -> None:
+        """Refuse to compare files with their hashes where nothing but the connector may read."""
+        if self._mode == "native":
+            raise InvalidOperation(
+                f"table {table}: with spark_reader='native' Spark's own connector reads, which "
+                "compares no file with its hash: connect with spark_reader='auto' or 'python' to "
+                "read with verify='on'",
+                table=table,
+            )
+
     def _serves(self, session: SparkSession, uri: str, format: FormatName) -> bool:
         if self._mode == "native":
             return True

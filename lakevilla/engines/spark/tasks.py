@@ -79,16 +79,21 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The files of a table, some for each task: an Arrow IPC stream a task, by its number."""
+    """The files of a table, some for each task: an Arrow IPC stream a task, by its number.
+
+    ``verify`` is that of the table's ``TableInput``.
+    """
 
     layout: Layout
     files: tuple[bytes, ...]
+    verify: bool = False
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[TableInput]:
         """The bins whose numbers are the rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield TableInput(self.layout, pa.ipc.open_stream(self.files[number]).read_all())
+                files = pa.ipc.open_stream(self.files[number]).read_all()
+                yield TableInput(self.layout, files, self.verify)
 
 
 class Worker:

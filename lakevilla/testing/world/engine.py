@@ -40,9 +40,18 @@ from lakevilla.expressions.evaluate import evaluate, is_true
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.types import type_name
 from lakevilla.expressions.values import cast_value
-from lakevilla.formats.files import ChangeFile, DataFile, RemovedFile, data_files, file_key, removal
+from lakevilla.formats.files import (
+    HASH_TAG,
+    ChangeFile,
+    DataFile,
+    RemovedFile,
+    data_files,
+    file_key,
+    removal,
+)
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
+from lakevilla.store.content import HashedFile, compare, hash_of
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.world.rows import Row, decode_by_id, decode_rows, encode_table
 
@@ -274,6 +283,7 @@ class RowEngine:
             stats=statistics_of_table(
                 table, layout.statistics_columns, pa.schema([known[c] for c in columns])
             ),
+            tags={HASH_TAG: hash_of(body)},
         )
         return Written(file, body)
 
@@ -359,6 +369,10 @@ def _read(table: TableInput) -> Program[list[_File]]:
                 "check that it was not vacuumed, then try again",
                 table=layout.table,
             )
+        content = (file.tags or {}).get(HASH_TAG)
+        if table.verify and content is not None:
+            hashed = HashedFile(key, file.size, content, layout.table)
+            compare(hashed, found.size, hash_of(found.body))
         result.append((file, _logical(layout, file, found.body)))
     return result
 

@@ -41,6 +41,8 @@ class Options:
         How it is validated; see ``global_log.rules``.
     defer
         Whether operations are put off until the commit, or until their rows are looked at.
+    verify
+        Whether data files that it reads are compared with their hashes.
     metadata, applications
         Go into each table's commit; ``applications`` are idempotency keys with their versions.
     """
@@ -53,6 +55,7 @@ class Options:
     slack: int = 0
     wait_timeout_seconds: float | None = None
     defer: bool = False
+    verify: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
     applications: dict[str, int] = field(default_factory=dict)
 

@@ -21,6 +21,7 @@ from lakevilla.formats.base import FormatName, TableSnapshot
 from lakevilla.formats.files import DataFile
 from lakevilla.formats.layout import Constraint, Layout
 from lakevilla.lake.file_names import file_namer
+from lakevilla.lake.integrity.recorded import with_hashes
 from lakevilla.operations.file_tags import with_tags
 from lakevilla.operations.perform import Performed, check_append_only, perform, performed_as
 from lakevilla.operations.refresh import refresh_key, reusable
@@ -87,8 +88,10 @@ def see_files(txn: TransactionState, location: str, where: Expr | None) -> Progr
     predicate = None if where is None else bind(where, snapshot.layout.schema)
     with during("metadata", location):
         files = yield from snapshot.files(predicate)
+        if txn.options.verify:
+            files = yield from with_hashes(txn.context, location, snapshot.format, files)
     observe(txn, location, None if where is None else tie_predicate(where, snapshot.layout))
-    return TableInput(snapshot.layout, files)
+    return TableInput(snapshot.layout, files, txn.options.verify)
 
 
 def observe(txn: TransactionState, location: str, where: Expr | None) -> None:

@@ -17,7 +17,5 @@ def test_files_are_not_reused_there() -> None:
     engine = SparkEngine(nothing, nothing, nothing, nothing)
     schema = pa.schema([("id", pa.int64())])
     layout = Layout("bank", "bank", schema, schema, False, (), (), (), {})
-    with pytest.raises(
-        lv.InvalidOperation, match="reuse_by needs the embedded engine"
-    ):
+    with pytest.raises(lv.InvalidOperation, match="reuse_by needs the embedded engine"):
         engine.write_by_key(layout, nothing, ["id"], [], nothing)

@@ -36,13 +36,17 @@ class GivenTables:
         known = self._known.get(location)
         if known is not None and known[0] is table.layout and _same(known[1], table.files):
             return known[2]
-        name = f"table{next(self._numbers)}"
-        files = yield from read_files(self._data, table, name, self.names)
+        files = yield from self.apart(table)
         self._known.pop(location, None)
         if not files.deleted:
             self._known[location] = (table.layout, table.files, files)
             self._drop_oldest()
         return files
+
+    def apart(self, table: TableInput) -> Program[Files]:
+        """The files of ``table``, not held for whoever asks next."""
+        name = f"table{next(self._numbers)}"
+        return (yield from read_files(self._data, table, name, self.names))
 
     def _drop_oldest(self) -> None:
         known = list(self._known.items())

@@ -35,12 +35,13 @@ from lakevilla.engines.duckdb.writing.parquet import copy_options, encode
 from lakevilla.engines.partitions import Partitioning, split_by_partition
 from lakevilla.engines.statistics import statistics_of_copy, statistics_of_table
 from lakevilla.errors import StoreError
-from lakevilla.formats.files import DataFile, file_key
+from lakevilla.formats.files import HASH_TAG, DataFile, file_key
 from lakevilla.formats.layout import Layout
 from lakevilla.meter import note
 from lakevilla.settings import Settings
 from lakevilla.store.backends.durable_files import sync_directory, with_directories
 from lakevilla.store.base import NEW, PutOutcome, Stored
+from lakevilla.store.content import hash_of, hash_of_file
 from lakevilla.store.effects import Program, Put, delete, parallel, put, put_file
 
 # Rows in memory take more room than in a file; beyond this many times the limit
@@ -192,6 +193,8 @@ class Writer:
         in_place = False
         try:
             rows, size, summary = self._copy_to(cursor, relation, terms, target)
+            # While the system still has what was written in memory.
+            content = hash_of_file(target) if rows and self._settings.hash_files else None
             if rows and local is None:
                 yield from put_file(store_key, target)
             elif rows:
@@ -215,7 +218,7 @@ class Writer:
             self._known_as,
             all_or_none=self._layout.known_as is None,
         )
-        return (Written(self._file(path, size, key, stats)),)
+        return (Written(self._file(path, size, key, stats, content)),)
 
     def ordered(
         self, batches: Iterable[pa.RecordBatch], key: PartitionKey
@@ -295,7 +298,8 @@ class Writer:
                 self._known_as,
                 all_or_none=self._layout.known_as is None,
             )
-            file = self._file(path, len(body), key, stats)
+            content = hash_of(body) if self._settings.hash_files else None
+            file = self._file(path, len(body), key, stats, content)
             self.rows_written += part.num_rows
             note(rows=part.num_rows, files=1, bytes=len(body))
             if len(body) > self._memory_bytes:
@@ -356,13 +360,16 @@ class Writer:
         directory = self._partitioning.directory(key)
         return self._name("/".join(part for part in (self._prefix, directory) if part))
 
-    def _file(self, path: str, size: int, key: PartitionKey, stats: str) -> DataFile:
+    def _file(
+        self, path: str, size: int, key: PartitionKey, stats: str, content: str | None
+    ) -> DataFile:
         return DataFile(
             path=path,
             size=size,
             modification_time=self._now_ms,
             partition_values=self._partitioning.values(key),
             stats=stats,
+            tags=None if content is None else {HASH_TAG: content},
             sort_order_id=self._layout.sort_order_id,
         )
 

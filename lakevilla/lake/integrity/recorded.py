@@ -1,0 +1,94 @@
+"""The hashes of an Iceberg table's files, from the commit objects that added them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from lakevilla.formats.base import FormatName
+from lakevilla.formats.files import FILES_SCHEMA, HASH_TAG, hashes
+from lakevilla.global_log.commits import CommitObject, commit_key, read_commit
+from lakevilla.global_log.head import CommitSummary
+from lakevilla.global_log.repo import commits_since
+from lakevilla.lake.context import Context
+from lakevilla.lake.file_names import branch_of, owner_of
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+
+#: Commit objects asked for in one round.
+_AT_ONCE = 64
+
+
+def with_hashes(
+    context: Context, location: str, format: FormatName, files: pa.Table
+) -> Program[pa.Table]:
+    """``files`` with all the hashes in their tags that are kept.
+
+    A file's name carries the transaction whose commit object has its hash. One that a merge
+    brought from a branch is in the merge's commit object, too.
+    """
+    if format == "delta":
+        return files
+    known = hashes(files)
+    paths: list[str] = files["path"].to_pylist()
+    wanted = {path for path, content in zip(paths, known, strict=True) if content is None}
+    writers = {owner[1] for path in wanted if (owner := owner_of(path)) is not None}
+    held = context.held
+    if held is None or not writers:
+        return files
+    head = held.head
+    commits = (yield from commits_since(head, head.history_start)) or head.commits
+    touching = [one for one in reversed(commits) if one.hash and location in one.tables]
+    own = [one for one in touching if one.txn in writers]
+    found = yield from _added(context, location, own)
+    merged = {path for path in wanted - found.keys() if branch_of(path) is not None}
+    rest = [one for one in touching if one.txn not in writers]
+    for first in range(0, len(rest), _AT_ONCE):
+        if merged <= found.keys():
+            break
+        found |= yield from _added(context, location, rest[first : first + _AT_ONCE])
+    tags = [
+        None if (of := content or found.get(path)) is None else [(HASH_TAG, of)]
+        for path, content in zip(paths, known, strict=True)
+    ]
+    place = FILES_SCHEMA.get_field_index("tags")
+    field = FILES_SCHEMA.field(place)
+    return files.set_column(place, field, pa.array(tags, field.type))
+
+
+def _added(
+    context: Context, location: str, commits: Sequence[CommitSummary]
+) -> Program[dict[str, str]]:
+    """The hashes of what some commits added to a table, by path."""
+    found: dict[str, str] = {}
+    for first in range(0, len(commits), _AT_ONCE):
+        read = yield from parallel(
+            [_commit(context, one) for one in commits[first : first + _AT_ONCE]]
+        )
+        found |= _hashes_in(location, read)
+    return found
+
+
+def _hashes_in(location: str, commits: Iterable[CommitObject | None]) -> dict[str, str]:
+    return {
+        file.path: content
+        for commit in commits
+        if commit is not None and location in commit.tables
+        for file in commit.tables[location].change.adds
+        if (content := (file.tags or {}).get(HASH_TAG)) is not None
+    }
+
+
+def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | None]:
+    """A commit object; None if gc has let it go: its hashes are not known any more then."""
+    known = context.commits.get((commit.txn, commit.hash))
+    if known is not None:
+        return known
+    key = commit_key(commit.txn, commit.hash, context.life)
+    outcome = yield from get(key)
+    if not isinstance(outcome, Found):
+        return None
+    found = read_commit(key, outcome.body)
+    context.keep_commit(commit.hash, found)
+    return found

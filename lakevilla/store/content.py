@@ -1,0 +1,114 @@
+"""Hashes of data files: stored when a file is written, compared when it is read or looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from lakevilla.errors import CorruptObject
+from lakevilla.ids import txn_in
+
+#: Of the hash of a file, as in the names of other objects; ``b3sum -l 16`` prints the same.
+_BYTES = 16
+_BUFFER_BYTES = 1024 * 1024
+#: What is asked for by one request, and in one round: what is in memory at once.
+_PART_BYTES = 16 * 1024 * 1024
+ROUND_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HashedFile:
+    """A data file of a table, and the hash that was stored when it was written."""
+
+    key: str
+    size: int
+    hash: str
+    table: str
+
+
+class Hashing:
+    """The hash of bytes that come one part after the other.
+
+    In one thread: a pool of threads would not be there after a fork, and one is faster than
+    any store. It lets other threads of the process run.
+    """
+
+    def __init__(self) -> None:
+        self._hash = blake3(max_threads=1)
+
+    def add(self, part: bytes | memoryview) -> None:
+        self._hash.update(part)
+
+    def result(self) -> str:
+        return self._hash.hexdigest(length=_BYTES)
+
+
+def hash_of(body: bytes) -> str:
+    """The hash of a file that is in memory."""
+    return blake3(body).hexdigest(length=_BYTES)
+
+
+def hash_of_file(path: str) -> str:
+    """The hash of a file on this machine.
+
+    Read, and not mapped: a file that is cut meanwhile must not end the process.
+    """
+    hashing = Hashing()
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    with open(path, "rb", buffering=0) as file:
+        while length := file.readinto(buffer):
+            hashing.add(buffer[:length])
+    return hashing.result()
+
+
+def compare(file: HashedFile, size: int, found: str) -> None:
+    """Raise ``CorruptObject`` if a file is not what was written, by its size and hash now."""
+    if size != file.size:
+        raise damaged(file, f"has {size} bytes, and the table's log says {file.size}")
+    if found != file.hash:
+        raise damaged(file, f"has the blake3 {found}, and was written with {file.hash}")
+
+
+def compare_local(file: HashedFile, path: str) -> None:
+    """As ``compare``, of a file on this machine."""
+    try:
+        size = os.stat(path).st_size
+        compare(file, size, hash_of_file(path) if size == file.size else "")
+    except FileNotFoundError:
+        raise missing(file) from None
+
+
+def missing(file: HashedFile) -> CorruptObject:
+    """The error for a file that is not there."""
+    return damaged(file, "is gone although the table names it")
+
+
+def damaged(file: HashedFile, what: str) -> CorruptObject:
+    """The error for a file that is not what was written; the transaction names the commit."""
+    writer = txn_in(file.key)
+    by = "" if writer is None else f", written by transaction {writer},"
+    return CorruptObject(
+        f"data file {file.key} of table {file.table}{by} {what}: restore it from a backup, or "
+        "restore the table to a version without it; `lakevilla doctor ROOT --files` looks at all",
+        key=file.key,
+        table=file.table,
+    )
+
+
+def in_rounds(files: Sequence[HashedFile]) -> Iterator[list[tuple[HashedFile, int, int]]]:
+    """The parts of files, each with its first byte and its end, in order: a list a round."""
+    parts: list[tuple[HashedFile, int, int]] = []
+    size = 0
+    for file in files:
+        for start in range(0, max(file.size, 1), _PART_BYTES):
+            end = min(start + _PART_BYTES, file.size)
+            parts.append((file, start, end))
+            size += end - start
+            if size >= ROUND_BYTES:
+                yield parts
+                parts, size = [], 0
+    if parts:
+        yield parts
