@@ -33,6 +33,7 @@ MODULES = {
     "refresh": "bench.size.refresh",
     "spark": "bench.engines.spark",
     "page_checksums": "bench.engines.page_checksums",
+    "file_hashes": "bench.engines.file_hashes",
     "cab_lh": "bench.cab_lh.driver",
     "tpcds": "bench.tpcds.driver",
     "tpcds_warm": "bench.tpcds.warm",

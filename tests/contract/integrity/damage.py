@@ -1,0 +1,75 @@
+"""Objects of a lake, on whatever store, and ways in which they are damaged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import lakevilla as lv
+from lakevilla.store.base import ANY, Found
+from lakevilla.store.base import Store as AnyStore
+from tests.support.places import Place
+from tests.support.stores import listed
+
+
+class Objects:
+    """What lies in a lake, past any client of it."""
+
+    def __init__(self, place: Place) -> None:
+        self.store: AnyStore = place.connect()._client.runner.store
+
+    def keys(self, prefix: str, ends: str = ".parquet") -> list[str]:
+        return sorted(info.key for info in listed(self.store, prefix) if info.key.endswith(ends))
+
+    def body(self, key: str) -> bytes:
+        found = self.store.get(key)
+        assert isinstance(found, Found)
+        return found.body
+
+    def write(self, key: str, body: bytes) -> None:
+        self.store.put(key, body, ANY)
+
+    @contextmanager
+    def holding(self, key: str, body: bytes) -> Iterator[None]:
+        """A block in which an object has another body."""
+        before = self.body(key)
+        assert body != before, "this would be no damage"
+        self.write(key, body)
+        try:
+            yield
+        finally:
+            self.write(key, before)
+
+
+#: What becomes of a body, given others of its kind that are older.
+Damage = Callable[[random.Random, bytes, list[bytes]], bytes]
+
+
+def flipped(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
+    """One bit is another."""
+    place, bit = draw.randrange(len(body)), 1 << draw.randrange(8)
+    return body[:place] + bytes([body[place] ^ bit]) + body[place + 1 :]
+
+
+def cut(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
+    """The end is missing, or all of it."""
+    return body[: draw.randrange(len(body))]
+
+
+def swapped(draw: random.Random, body: bytes, others: list[bytes]) -> bytes:
+    """It is an older one of its kind."""
+    return draw.choice([other for other in others if other != body])
+
+
+DAMAGES: tuple[Damage, ...] = (flipped, cut, swapped)
+
+
+def filled(place: Place, **settings: object) -> lv.Lake:
+    """A lake with table ``t`` of five files, of five commits, and ``u`` of one."""
+    lake = place.connect(settings=lv.Settings(**settings))  # type: ignore[arg-type]
+    lake.create_table("t", [{"id": n, "text": "x" * n} for n in range(20)])
+    lake.create_table("u", [{"id": 1}])
+    for number in range(4):
+        lake.run(lambda txn, n=number: txn.append("t", [{"id": 100 + n, "text": "y"}] * (n + 1)))
+    return lake
