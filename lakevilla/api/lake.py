@@ -28,7 +28,7 @@ from lakevilla.api.properties import PropertyValue
 from lakevilla.api.refs import REFS_ELSEWHERE, Refs
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
 from lakevilla.api.snapshot import views
-from lakevilla.api.states import States
+from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
 from lakevilla.api.upkeep.lake import UPKEEP_ELSEWHERE, Upkeep
@@ -70,6 +70,7 @@ P = ParamSpec("P")
 class Lake(
     NamedTables,
     States[Frame],
+    Verifying,
     Refs[Frame],
     ChangeFeed,
     Applying[Frame],

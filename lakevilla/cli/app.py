@@ -44,6 +44,7 @@ from lakevilla.cli.command import (
 from lakevilla.cli.connection import open_lake, session_of, storage_options
 from lakevilla.cli.finding import NO_TABLES
 from lakevilla.cli.output import Output
+from lakevilla.cli.states import state, time_hint
 from lakevilla.errors import InvalidOperation
 from lakevilla.results import Report
 
@@ -340,6 +341,34 @@ def doctor(
     """Report what is pending, left over or wrong; change nothing, except with --adopt."""
     with open_lake(root, option, profile) as lake:
         return lake.doctor(adopt=adopt, files=files)
+
+
+@command
+def verify(
+    root: Root,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", "-t", help="Only this table, or those like 'sales/*'; several."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="Only this state: a global version, a time, or a ref."),
+    ] = None,
+    sample: Annotated[
+        float,
+        typer.Option("--sample", help="Look into this share of the data files, others each day."),
+    ] = 1.0,
+    option: Options = None,
+    profile: Profile = None,
+    as_json: Json = False,
+) -> Report:
+    """Compare objects and data files with the hashes stored when they were written.
+
+    Exits with 1 if anything is not what was written.
+    """
+    asked = None if at is None else state(at, "--at")
+    with open_lake(root, option, profile) as lake, time_hint(at):
+        return lake.verify(table or None, at=asked, sample=sample)
 
 
 @command

@@ -11,14 +11,16 @@ from lakevilla.global_log.head import Head, NameMap, TableMap
 from lakevilla.global_log.repo import commits_since, fetch_sound
 from lakevilla.lake.context import Context
 from lakevilla.lake.fitness import first_unfit, unpublished
+from lakevilla.lake.refs.states import AtHead
 from lakevilla.lake.view import pending_parts
-from lakevilla.maintenance.doctor_files import ReadDeletes, look_at_files
 from lakevilla.maintenance.doctor_objects import look_at_objects
 from lakevilla.maintenance.doctor_queues import report_queues
 from lakevilla.maintenance.doctor_refs import look_at_refs
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.recovery import unconfirmed
 from lakevilla.maintenance.upkeep.doctor_upkeep import look_at_upkeep
+from lakevilla.maintenance.verify.files import Depth, ReadDeletes, look_at_files
+from lakevilla.maintenance.verify.verify import states_of_refs, tables_of
 from lakevilla.maintenance.version_hints import report_behind
 from lakevilla.maintenance.voids import voids_of
 from lakevilla.results import Finding, Report
@@ -66,13 +68,18 @@ def doctor(context: Context, *, files: ReadDeletes | None = None) -> Program[Rep
     known = {finding.key for finding in findings if finding.key is not None}
     findings.extend((yield from look_at_objects(context, head, there, known)))
     findings.extend((yield from report_emptied(context, head)))
-    findings.extend((yield from look_at_refs(context, head, files=files is not None)))
+    findings.extend((yield from look_at_refs(context, head)))
     findings.extend((yield from look_at_upkeep()))
     if files is not None:
         reported = {(finding.table, finding.kind, finding.key) for finding in findings}
+        states = [AtHead(head), *(yield from states_of_refs(head))]
+        kept = yield from tables_of(states[1:])
+        places = [*there, *(place for place in kept if place not in locations)]
+        # Their ends alone: what is in the middle of them is for ``verify`` to tell.
+        looked = yield from look_at_files(context, states, places, files, Depth(0, 1))
         findings.extend(
             finding
-            for finding in (yield from look_at_files(context, head, there, files))
+            for finding in looked.findings
             if (finding.table, finding.kind, finding.key) not in reported
         )
     ok = all(finding.severity == "note" for finding in findings)

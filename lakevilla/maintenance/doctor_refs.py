@@ -8,9 +8,8 @@ from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import load_commit, load_refs, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.own_versions import missing_files
 from lakevilla.lake.refs.branch_head import has_ended, has_moved, load_branch
-from lakevilla.lake.refs.frozen import frozen_view, not_kept
+from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.view import View
 from lakevilla.refs.keep import unsafe_objects
 from lakevilla.results import Finding
@@ -18,19 +17,16 @@ from lakevilla.store.effects import Program, parallel
 from lakevilla.store.home import key_at
 
 
-def look_at_refs(context: Context, head: Head, *, files: bool) -> Program[list[Finding]]:
-    """Each ref, each table of it: can its state still be put together?
-
-    With ``files``: is each of its files there? One request for each.
-    """
+def look_at_refs(context: Context, head: Head) -> Program[list[Finding]]:
+    """Each ref, each table of it: can its state still be put together?"""
     yield from load_refs(head)
     found = yield from parallel(
-        [_ref(context, name, entry, files) for name, entry in sorted(head.refs.items())]
+        [_ref(context, name, entry) for name, entry in sorted(head.refs.items())]
     )
     return [finding for some in found for finding in some]
 
 
-def _ref(context: Context, name: str, entry: RefEntry, files: bool) -> Program[list[Finding]]:
+def _ref(context: Context, name: str, entry: RefEntry) -> Program[list[Finding]]:
     try:
         base = yield from load_base(entry.base)
         yield from load_base_tables(base)
@@ -41,7 +37,7 @@ def _ref(context: Context, name: str, entry: RefEntry, files: bool) -> Program[l
         return [Finding("error", error.kind, message, key=entry.base.key)]
     trouble = (yield from _head_of(name, entry)) if entry.kind == "branch" else []
     live = [location for location, state in base.tables.items() if not state.dropped]
-    found = yield from parallel([_table(context, base, location, files) for location in live])
+    found = yield from parallel([_table(context, base, location) for location in live])
     return [*trouble, *(finding for finding in found if finding is not None)]
 
 
@@ -68,16 +64,12 @@ def _head_of(name: str, entry: RefEntry) -> Program[list[Finding]]:
     return []
 
 
-def _table(context: Context, base: Base, location: str, files: bool) -> Program[Finding | None]:
+def _table(context: Context, base: Base, location: str) -> Program[Finding | None]:
     risk = None
     try:
         view = yield from frozen_view(context, base, location)
         if base.kind == "tag":
             risk = yield from _risk(context, base, view)
-        missing = (yield from missing_files(view)) if files else {}
-        if missing:
-            key = next(iter(missing.values()))
-            raise not_kept(base, location, f"data file {key} was removed")
     except StoreError:
         raise
     except LakeVillaError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from blake3 import blake3
 
 from lakevilla.errors import CorruptObject
 from lakevilla.ids import txn_in
+from lakevilla.store.base import Found, GetOutcome
+from lakevilla.store.effects import Program, get, parallel
 
 #: Of the hash of a file, as in the names of other objects; ``b3sum -l 16`` prints the same.
 _BYTES = 16
@@ -64,41 +66,81 @@ def hash_of_file(path: str) -> str:
     return hashing.result()
 
 
-def compare(file: HashedFile, size: int, found: str) -> None:
-    """Raise ``CorruptObject`` if a file is not what was written, by its size and hash now."""
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What a file is otherwise than it was written; ``is_missing``: it is not there at all."""
+
+    what: str
+    is_missing: bool = False
+
+
+_MISSING = Damage("is gone although the table names it", is_missing=True)
+
+
+def compare(file: HashedFile, size: int, found: str) -> Damage | None:
+    """What is wrong with a file, by its size and hash now."""
     if size != file.size:
-        raise damaged(file, f"has {size} bytes, and the table's log says {file.size}")
+        return Damage(f"has {size} bytes, and the table's log says {file.size}")
     if found != file.hash:
-        raise damaged(file, f"has the blake3 {found}, and was written with {file.hash}")
+        return Damage(f"has the blake3 {found}, and was written with {file.hash}")
+    return None
 
 
-def compare_local(file: HashedFile, path: str) -> None:
+def compare_local(file: HashedFile, path: str) -> Damage | None:
     """As ``compare``, of a file on this machine."""
     try:
         size = os.stat(path).st_size
-        compare(file, size, hash_of_file(path) if size == file.size else "")
+        return compare(file, size, hash_of_file(path) if size == file.size else "")
     except FileNotFoundError:
-        raise missing(file) from None
+        return _MISSING
 
 
-def missing(file: HashedFile) -> CorruptObject:
-    """The error for a file that is not there."""
-    return damaged(file, "is gone although the table names it")
+def compare_all(
+    files: Sequence[HashedFile], take: Callable[[HashedFile, bytes], object] | None = None
+) -> Program[list[Damage | None]]:
+    """What is wrong with each file, fetched whole, a round at a time.
+
+    ``take`` gets the parts of each file in order, as long as they are as large as they should be.
+    """
+    wrong: dict[HashedFile, Damage] = {}
+    hashing = Hashing()
+    for parts in _in_rounds(files):
+        found: list[GetOutcome] = yield from parallel(
+            [get(file.key, byte_range=(start, end)) for file, start, end in parts]
+        )
+        for (file, start, end), part in zip(parts, found, strict=True):
+            if start == 0:
+                hashing = Hashing()
+            if file in wrong:
+                continue
+            if not isinstance(part, Found):
+                wrong[file] = _MISSING
+                continue
+            hashing.add(part.body)
+            is_last = end == file.size
+            here = compare(file, part.size, hashing.result() if is_last else file.hash)
+            if here is None and len(part.body) != end - start:
+                here = Damage(f"ends before byte {end}")
+            if here is not None:
+                wrong[file] = here
+            elif take is not None:
+                take(file, part.body)
+    return [wrong.get(file) for file in files]
 
 
-def damaged(file: HashedFile, what: str) -> CorruptObject:
+def damaged(file: HashedFile, wrong: Damage) -> CorruptObject:
     """The error for a file that is not what was written; the transaction names the commit."""
     writer = txn_in(file.key)
     by = "" if writer is None else f", written by transaction {writer},"
     return CorruptObject(
-        f"data file {file.key} of table {file.table}{by} {what}: restore it from a backup, or "
-        "restore the table to a version without it; `lakevilla doctor ROOT --files` looks at all",
+        f"data file {file.key} of table {file.table}{by} {wrong.what}: restore it from a backup, "
+        "or restore the table to a version without it; `lakevilla verify ROOT` looks at all files",
         key=file.key,
         table=file.table,
     )
 
 
-def in_rounds(files: Sequence[HashedFile]) -> Iterator[list[tuple[HashedFile, int, int]]]:
+def _in_rounds(files: Sequence[HashedFile]) -> Iterator[list[tuple[HashedFile, int, int]]]:
     """The parts of files, each with its first byte and its end, in order: a list a round."""
     parts: list[tuple[HashedFile, int, int]] = []
     size = 0

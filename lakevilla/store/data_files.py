@@ -12,16 +12,8 @@ import pyarrow as pa
 
 from lakevilla.errors import CorruptObject
 from lakevilla.store.base import Found, Missing
-from lakevilla.store.content import (
-    HashedFile,
-    Hashing,
-    compare,
-    compare_local,
-    damaged,
-    in_rounds,
-    missing,
-)
-from lakevilla.store.effects import get, parallel, stat
+from lakevilla.store.content import HashedFile, compare_all, compare_local, damaged
+from lakevilla.store.effects import get, stat
 from lakevilla.store.runner import Runner
 
 
@@ -68,8 +60,8 @@ class DataFiles:
         copies: list[str] = []
         try:
             for file, path in zip(files, paths, strict=True):
-                if path is not None:
-                    compare_local(file, path)
+                if path is not None and (wrong := compare_local(file, path)) is not None:
+                    raise damaged(file, wrong)
             away = [file for file, path in zip(files, paths, strict=True) if path is None]
             for _ in away:
                 handle, copy = tempfile.mkstemp(".parquet", "compared-", directory)
@@ -83,25 +75,17 @@ class DataFiles:
                 os.unlink(copy)
 
     def _copy(self, files: Sequence[HashedFile], copies: Sequence[str]) -> None:
-        """Write each file to its place on this machine, and compare it: a round at a time."""
-        places = iter(zip(files, copies, strict=True))
-        for parts in in_rounds(files):
-            wanted = [get(file.key, byte_range=(start, end)) for file, start, end in parts]
-            for (file, start, end), found in zip(
-                parts, self._runner.run(parallel(wanted)), strict=True
-            ):
-                if not isinstance(found, Found):
-                    raise missing(file)
-                if found.size != file.size or len(found.body) != end - start:
-                    compare(file, found.size, "")
-                    raise damaged(file, f"ends before byte {end}")
-                if start == 0:
-                    hashing, (_, copy) = Hashing(), next(places)
-                hashing.add(found.body)
-                with open(copy, "ab") as output:
-                    output.write(found.body)
-                if end == file.size:
-                    compare(file, found.size, hashing.result())
+        """Write each file to its place on this machine, and compare it."""
+        places = dict(zip(files, copies, strict=True))
+
+        def take(file: HashedFile, part: bytes) -> None:
+            with open(places[file], "ab") as output:
+                output.write(part)
+
+        found = self._runner.run(compare_all(files, take))
+        for file, wrong in zip(files, found, strict=True):
+            if wrong is not None:
+                raise damaged(file, wrong)
 
     def local_path(self, key: str) -> str | None:
         """The file's path where the lake is a local directory, else None."""

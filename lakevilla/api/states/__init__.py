@@ -4,5 +4,6 @@ It may import what snapshots, tables and refs are, and knows nothing of how a la
 """
 
 from lakevilla.api.states.lake_states import States
+from lakevilla.api.states.verifying import Verifying
 
-__all__ = ["States"]
+__all__ = ["States", "Verifying"]

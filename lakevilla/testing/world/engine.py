@@ -51,7 +51,7 @@ from lakevilla.formats.files import (
 )
 from lakevilla.formats.layout import Layout
 from lakevilla.store.base import Found
-from lakevilla.store.content import HashedFile, compare, hash_of
+from lakevilla.store.content import HashedFile, compare, damaged, hash_of
 from lakevilla.store.effects import Program, get, parallel
 from lakevilla.testing.world.rows import Row, decode_by_id, decode_rows, encode_table
 
@@ -372,7 +372,9 @@ def _read(table: TableInput) -> Program[list[_File]]:
         content = (file.tags or {}).get(HASH_TAG)
         if table.verify and content is not None:
             hashed = HashedFile(key, file.size, content, layout.table)
-            compare(hashed, found.size, hash_of(found.body))
+            wrong = compare(hashed, found.size, hash_of(found.body))
+            if wrong is not None:
+                raise damaged(hashed, wrong)
         result.append((file, _logical(layout, file, found.body)))
     return result
 

@@ -1,0 +1,321 @@
+"""Data files: that each is there, whole, and what was written, or what the log says of it.
+
+A file whose hash is known is fetched whole and compared with it, by a request for each 16 MiB. Of
+others the footer is read: a HEAD and a GET. What deletes rows is read as a scan reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from blake3 import blake3
+
+from lakevilla.engines.base import TableInput
+from lakevilla.errors import (
+    CorruptObject,
+    LakeVillaError,
+    StoreError,
+    UnsupportedTableFeature,
+    VersionNotFound,
+)
+from lakevilla.formats.files import FileRef, file_key, file_refs, hashes
+from lakevilla.formats.layout import Layout
+from lakevilla.global_log.bases import Base
+from lakevilla.ids import txn_in
+from lakevilla.lake.context import Context
+from lakevilla.lake.integrity.recorded import with_hashes
+from lakevilla.lake.refs.frozen import not_kept
+from lakevilla.lake.refs.states import AtBase, AtHead, LakeState
+from lakevilla.lake.view import View
+from lakevilla.maintenance.doctor_tables import unreadable
+from lakevilla.maintenance.verify.footers import rows_in_footer
+from lakevilla.meter import note
+from lakevilla.results import Finding
+from lakevilla.store.base import Missing
+from lakevilla.store.content import Damage, HashedFile, compare_all
+from lakevilla.store.effects import Program, parallel
+from lakevilla.store.effects import stat as object_info
+
+#: Reads all that deletes rows of some files, or raises what is wrong with it.
+ReadDeletes = Callable[[TableInput], Program[object]]
+
+#: Files asked for in one round, and tables opened in one.
+_AT_ONCE = 128
+_TABLES_AT_ONCE = 32
+_DAY_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How closely: of which share of files the content is compared, and the footer read."""
+
+    hashes: float
+    footers: float
+
+
+@dataclass(slots=True)
+class Looked:
+    """What was looked at, and what is wrong with it."""
+
+    findings: list[Finding] = field(default_factory=list)
+    compared: int = 0
+    by_footer: int = 0
+    by_size: int = 0
+    #: Of all of them, those without a hash.
+    without_hash: int = 0
+
+    @property
+    def files(self) -> int:
+        return self.compared + self.by_footer + self.by_size
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file as a state of its table tells it; ``rows`` is None where it does not say."""
+
+    state: _State
+    ref: FileRef
+    key: str
+    size: int
+    rows: int | None
+    hash: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """A table as one state of the lake has it, and those of its files that no other has."""
+
+    source: LakeState
+    view: View
+    files: pa.Table
+
+    @property
+    def layout(self) -> Layout:
+        return self.view.snapshot.layout
+
+    @property
+    def base(self) -> Base | None:
+        """The base that keeps it, of a ref's."""
+        return self.source.base if isinstance(self.source, AtBase) else None
+
+    def each(self) -> Iterator[_File]:
+        location = self.layout.location
+        for part in self.files.to_batches(max_chunksize=_AT_ONCE):
+            rows = pa.Table.from_batches([part])
+            columns = (rows["size"].to_pylist(), rows["stats"].to_pylist(), hashes(rows))
+            for ref, size, stats, content in zip(file_refs(rows), *columns, strict=True):
+                key = file_key(location, ref[0])
+                yield _File(self, ref, key, size, _logged_rows(stats), content)
+
+
+def look_at_files(
+    context: Context,
+    states: Sequence[LakeState],
+    locations: Iterable[str],
+    read_deletes: ReadDeletes,
+    depth: Depth,
+) -> Program[Looked]:
+    """Look at every data file that the states have of these tables, at each once."""
+    looked = Looked()
+    drawn = _Drawn(depth, int(context.clock.now()) // _DAY_SECONDS)
+    rest = list(locations)
+    while rest:
+        some, rest = rest[:_TABLES_AT_ONCE], rest[_TABLES_AT_ONCE:]
+        opened = yield from parallel([_opened(context, states, one) for one in some])
+        there: list[_State] = []
+        for found, wrong in opened:
+            there += found
+            looked.findings += wrong
+        batch: list[_File] = []
+        for file in (file for state in there for file in state.each()):
+            batch.append(file)
+            if len(batch) == _AT_ONCE:
+                yield from _look(context, batch, drawn, looked)
+                batch = []
+        yield from _look(context, batch, drawn, looked)
+        for state in there:
+            looked.findings += yield from _deletes(read_deletes, state)
+    looked.findings = list(_each_once(looked.findings))
+    return looked
+
+
+def _each_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """One delete file is of many data files, and a state that is lost is told of once."""
+    seen = set()
+    for one in findings:
+        of_ref = one.message.partition("data file")[0] if one.kind == "ref_lost" else one.message
+        if (one.table, one.kind, one.key, of_ref) not in seen:
+            seen.add((one.table, one.kind, one.key, of_ref))
+            yield one
+
+
+def _opened(
+    context: Context, states: Sequence[LakeState], location: str
+) -> Program[tuple[list[_State], list[Finding]]]:
+    """A table in each state that has it; the files of a later one without those of earlier ones."""
+    found: list[_State] = []
+    wrong: list[Finding] = []
+    seen: pa.ChunkedArray | None = None
+    for state in states:
+        try:
+            view = (yield from state.views(context, [location]))[location]
+            if view is None:
+                continue
+            files = yield from view.snapshot.files()
+        except StoreError:
+            raise
+        except VersionNotFound as error:
+            wrong.append(_lost(location, error.message))
+            continue
+        except LakeVillaError as error:
+            wrong.append(unreadable(location, error))
+            continue
+        names = _names(files)
+        if seen is not None:
+            files = files.filter(pc.invert(pc.is_in(names, value_set=seen)))
+        if len(states) > 1:
+            chunks = names.chunks if seen is None else [*seen.chunks, *names.chunks]
+            seen = pa.chunked_array(chunks, pa.string())
+        with suppress(CorruptObject):  # a part of the history can't be read: told with that part
+            files = yield from with_hashes(context, location, view.snapshot.format, files)
+        found.append(_State(state, view, files))
+    return found, wrong
+
+
+def _names(files: pa.Table) -> pa.ChunkedArray:
+    """What tells files apart, as one column: the path, and what is deleted of the file."""
+    deletes = pc.fill_null(files["dv_id"], "")
+    joined = pc.binary_join_element_wise(files["path"], deletes, "\n")
+    return joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Which files are looked into: the same ones all day long, and others on the next."""
+
+    depth: Depth
+    day: int
+
+    def compares(self, file: _File) -> bool:
+        return file.hash is not None and self._has(file, self.depth.hashes)
+
+    def reads_footer(self, file: _File) -> bool:
+        return self._has(file, self.depth.footers)
+
+    def _has(self, file: _File, share: float) -> bool:
+        if share >= 1 or not share:
+            return bool(share)
+        number = int.from_bytes(blake3(f"{self.day}:{file.key}".encode()).digest(4), "big")
+        return number < share * 2**32
+
+
+def _look(context: Context, files: Sequence[_File], drawn: _Drawn, looked: Looked) -> Program[None]:
+    whole = [file for file in files if drawn.compares(file)]
+    others = [file for file in files if not drawn.compares(file)]
+    compared = yield from compare_all([_hashed(file) for file in whole])
+    by_end = yield from parallel([_look_at_end(one, drawn.reads_footer(one)) for one in others])
+    looked.compared += len(whole)
+    looked.by_footer += sum(map(drawn.reads_footer, others))
+    looked.by_size += sum(not drawn.reads_footer(file) for file in others)
+    looked.without_hash += sum(file.hash is None for file in files)
+    note(files=len(files), bytes=sum(file.size for file in whole))
+    for file, wrong in zip([*whole, *others], [*compared, *by_end], strict=True):
+        if wrong is None:
+            continue
+        if wrong.is_missing and not (yield from _is_named(context, file)):
+            continue
+        looked.findings.append(_finding(file, wrong))
+
+
+def _hashed(file: _File) -> HashedFile:
+    return HashedFile(file.key, file.size, file.hash or "", file.state.layout.table)
+
+
+def _look_at_end(file: _File, reads_footer: bool) -> Program[Damage | None]:
+    info = yield from object_info(file.key)
+    if isinstance(info, Missing):
+        return Damage("is gone although the table names it", is_missing=True)
+    if info.size != file.size:
+        return Damage(f"has {info.size} bytes, and the table's log says {file.size}")
+    if not reads_footer:
+        return None
+    try:
+        rows = yield from rows_in_footer(file.key, file.size)
+    except CorruptObject as error:
+        return Damage(error.message)
+    if rows is None or file.rows is None or rows == file.rows:
+        return None
+    return Damage(f"holds {rows} rows by its footer, and the table's log says {file.rows}")
+
+
+def _is_named(context: Context, file: _File) -> Program[bool]:
+    """Whether a file that is gone is still named: the table may have let it go meanwhile."""
+    state = file.state
+    location = state.view.location
+    if not isinstance(state.source, AtHead):
+        return True
+    held = yield from context.head()
+    if held is None:
+        return True
+    try:
+        view = (yield from AtHead(held.head).views(context, [location]))[location]
+    except LakeVillaError:
+        return True
+    return view is not None and not (yield from view.snapshot.missing([file.ref]))
+
+
+def _finding(file: _File, wrong: Damage) -> Finding:
+    table, txn, base = file.state.view.location, txn_in(file.key), file.state.base
+    if base is not None and wrong.is_missing:
+        return _lost(table, not_kept(base, table, f"data file {file.key} was removed").message)
+    kept = "" if base is None else f", which {base.kind} {base.name!r} keeps,"
+    kind = "missing_file" if wrong.is_missing else "damaged_file"
+    remedy = "restore it from a backup, or restore the table to a version that does not name it"
+    message = f"data file {file.key}{kept} {wrong.what}: {remedy}"
+    return Finding("error", kind, message, table=table, txn_id=txn, key=file.key)
+
+
+def _lost(table: str, message: str) -> Finding:
+    return Finding("warning", "ref_lost", message, table=table)
+
+
+def _deletes(read_deletes: ReadDeletes, state: _State) -> Program[list[Finding]]:
+    """What is wrong with what deletes rows of the files of a state."""
+    held = pc.or_(state.files["deletion_vector"].is_valid(), state.files["deletes"].is_valid())
+    files = state.files.filter(held)
+    findings: list[Finding] = []
+    for part in files.to_batches(max_chunksize=_AT_ONCE):
+        rows = pa.Table.from_batches([part])
+        findings += yield from _deletes_of(read_deletes, state, rows)
+    return findings
+
+
+def _deletes_of(
+    read_deletes: ReadDeletes, state: _State, files: pa.Table
+) -> Program[list[Finding]]:
+    location = state.view.location
+    try:
+        yield from read_deletes(TableInput(state.layout, files))
+        return []
+    except UnsupportedTableFeature as error:
+        return [Finding("warning", error.kind, error.message, table=location)]
+    except CorruptObject as error:
+        if len(files) == 1:
+            return [Finding("error", "damaged_file", error.message, table=location, key=error.key)]
+    findings = []
+    for place in range(len(files)):
+        findings.extend((yield from _deletes_of(read_deletes, state, files.slice(place, 1))))
+    return findings
+
+
+def _logged_rows(stats: str | None) -> int | None:
+    try:
+        count = None if stats is None else json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return count if isinstance(count, int) else None

@@ -1,0 +1,163 @@
+"""Objects that carry the hash of their content in their names: leaves, pages, bases, commits.
+
+Each is read again, though it may be cached: what counts is what lies in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lakevilla.errors import LakeVillaError, StoreError, VersionNotFound
+from lakevilla.global_log.bases import load_base, load_base_tables
+from lakevilla.global_log.commits import commit_key, digest_of, read_commit
+from lakevilla.global_log.head import CommitSummary, Head, TableMap
+from lakevilla.global_log.leaves import LeafMap
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import fetch_sound, load_page, maps_of
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import load_branch
+from lakevilla.meter import note
+from lakevilla.results import Finding
+from lakevilla.store.base import Found
+from lakevilla.store.effects import Program, get, parallel
+from lakevilla.store.home import at_home, key_at
+
+#: Objects asked for in one round.
+_AT_ONCE = 64
+_REMEDY = "restore it from a copy, or run `lakevilla doctor`, which says what it was for"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An object that something names; ``txn`` is whose it is, of a commit object."""
+
+    key: str
+    hash: str
+    txn: str | None = None
+
+
+def look_at_named_objects(context: Context, head: Head) -> Program[list[Finding]]:
+    """All that HEAD names, and what its refs and their branches name in turn."""
+    named, findings = yield from _all_named(head)
+    found = yield from _looked_at(named)
+    absent = {finding.key for finding in found if finding.kind == "missing_object"}
+    if absent:
+        # Of what another client has let go of meanwhile nothing is wrong.
+        held = yield from context.head()
+        if held is not None and held.head.replacement != head.replacement:
+            still, _ = yield from _all_named(held.head)
+            absent &= {one.key for one in still}
+            found = [f for f in found if f.kind != "missing_object" or f.key in absent]
+    return [*findings, *found]
+
+
+def _all_named(head: Head) -> Program[tuple[list[_Named], list[Finding]]]:
+    """What the lake's HEAD, its refs and its branches name; and why some of it can't be told."""
+    named: dict[str, _Named] = {}
+    findings: list[Finding] = []
+
+    def take(some: Iterable[_Named]) -> None:
+        named.update((one.key, one) for one in some)
+
+    yield from fetch_sound(head)  # what is damaged is told with the leaf itself
+    take((yield from _named_by(head, findings)))
+    for name, entry in sorted(head.refs.at_hand().items()):
+        take((yield from _named_by_ref(name, entry, findings)))
+    return list(named.values()), findings
+
+
+def _named_by(head: Head, findings: list[Finding]) -> Program[list[_Named]]:
+    """What one HEAD names. Run at its home."""
+    named = [one for found in maps_of(head) for one in _leaves(found)]
+    commits = list(head.commits)
+    ref = head.page
+    while ref is not None and ref.last_sequence > head.history_start:
+        try:
+            page = yield from load_page(ref)
+        except VersionNotFound:
+            break
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            key = key_at(head.home, ref.key)
+            message = error.message.replace(ref.key, key)
+            findings.append(Finding("error", error.kind, message, key=key))
+            break
+        note(files=1)
+        commits.extend(page.commits)
+        ref = page.previous
+    named += [_of_commit(one, head.home) for one in commits if one.hash and _is_kept(one, head)]
+    return named + list(_pending(head.tables))
+
+
+def _is_kept(commit: CommitSummary, head: Head) -> bool:
+    return commit.sequence > head.history_start
+
+
+def _of_commit(commit: CommitSummary, life: str) -> _Named:
+    return _Named(commit_key(commit.txn, commit.hash, life), commit.hash, commit.txn)
+
+
+def _leaves(found: LeafMap[Any]) -> Iterator[_Named]:
+    return (_Named(ref.key, ref.hash) for ref in found.refs)
+
+
+def _pending(tables: TableMap) -> Iterator[_Named]:
+    for state in tables.at_hand().values():
+        for ref in state.pending:
+            yield _Named(commit_key(ref.txn, ref.hash, ref.life), ref.hash, ref.txn)
+
+
+def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Program[list[_Named]]:
+    """The bases of a ref, their leaves and pending commits; a branch's HEAD, and all it names."""
+    named: list[_Named] = []
+    for ref in entry.bases:
+        named.append(_Named(ref.key, ref.hash))
+        try:
+            base = yield from load_base(ref)
+            named += [*_leaves(base.tables), *_leaves(base.names)]
+            yield from load_base_tables(base)
+            named += _pending(base.tables)
+        except StoreError:
+            raise
+        except LakeVillaError:
+            continue  # told of with the object itself
+    if entry.kind == "branch":
+        try:
+            held = yield from load_branch(name, entry)
+            yield from at_home(entry.life, fetch_sound(held.head))
+            named += yield from at_home(entry.life, _named_by(held.head, findings))
+        except StoreError:
+            raise
+        except LakeVillaError as error:
+            key = getattr(error, "key", None)
+            message = f"branch {name!r} can't be read: {error.message}"
+            findings.append(Finding("error", error.kind, message, key=key))
+    return named
+
+
+def _looked_at(named: list[_Named]) -> Program[list[Finding]]:
+    findings: list[Finding] = []
+    for first in range(0, len(named), _AT_ONCE):
+        found = yield from parallel([_look(one) for one in named[first : first + _AT_ONCE]])
+        findings.extend(finding for finding in found if finding is not None)
+    return findings
+
+
+def _look(named: _Named) -> Program[Finding | None]:
+    outcome = yield from get(named.key)
+    note(files=1)
+    if not isinstance(outcome, Found):
+        message = f"{named.key} is missing although HEAD, or one of its refs, names it: {_REMEDY}"
+        return Finding("error", "missing_object", message, txn_id=named.txn, key=named.key)
+    if named.txn is None and digest_of(outcome.body) != named.hash:
+        message = f"{named.key} does not hold the bytes that its name is the hash of: {_REMEDY}"
+        return Finding("error", "corrupt_object", message, key=named.key)
+    if named.txn is not None:
+        try:
+            read_commit(named.key, outcome.body)
+        except LakeVillaError as error:
+            return Finding("error", error.kind, error.message, txn_id=named.txn, key=named.key)
+    return None

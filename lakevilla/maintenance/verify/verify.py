@@ -1,0 +1,136 @@
+"""``verify``: all objects and data files of a lake, compared with what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from lakevilla.errors import LakeVillaError, StoreError
+from lakevilla.global_log.bases import Base, load_base, load_base_tables
+from lakevilla.global_log.head import Head, NameMap, TableMap
+from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.repo import fetch_sound
+from lakevilla.lake.context import Context
+from lakevilla.lake.refs.branch_head import frozen_now, open_branch
+from lakevilla.lake.refs.states import AtBase, AtHead, LakeState, StateName, chosen_places, state_of
+from lakevilla.maintenance.doctor_refs import look_at_refs
+from lakevilla.maintenance.verify.files import Depth, Looked, ReadDeletes, look_at_files
+from lakevilla.maintenance.verify.objects import look_at_named_objects
+from lakevilla.results import Finding, Report
+from lakevilla.store.effects import Program
+
+
+def verify(
+    context: Context,
+    tables: Sequence[str] | None,
+    at: StateName,
+    sample: float,
+    read_deletes: ReadDeletes,
+) -> Program[Report]:
+    """Look at a lake; of ``tables``, or ``at`` one state, at the data files alone.
+
+    ``sample``: the share of data files whose content is looked at; each is asked for its size.
+    """
+    try:
+        held = yield from context.head()
+    except StoreError:
+        raise
+    except LakeVillaError as error:
+        key = getattr(error, "key", None)
+        return Report(False, (Finding("error", error.kind, error.message, key=key),))
+    if held is None:
+        empty = f"{context.root} has no lake yet: the first transaction that writes makes one"
+        return Report(True, (Finding("note", "empty", empty),))
+    head, findings = held.head, list[Finding]()
+    states: list[LakeState]
+    if at is not None:
+        states = [(yield from state_of(head, at))]
+    else:
+        if tables is None:
+            findings += yield from look_at_named_objects(context, head)
+        head = yield from readable(head)
+        if tables is None:
+            findings += yield from look_at_refs(context, head)
+        states = [AtHead(head), *(yield from states_of_refs(head))]
+    chosen = yield from chosen_places(head, (yield from tables_of(states)), tables)
+    depth = Depth(hashes=sample, footers=sample)
+    looked = yield from look_at_files(context, states, chosen, read_deletes, depth)
+    findings = _each_once([*findings, *looked.findings])
+    ok = all(finding.severity == "note" for finding in findings)
+    return Report(ok, (*findings, _summary(looked, len(chosen))))
+
+
+def readable(head: Head) -> Program[Head]:
+    """HEAD with what can be read of its maps."""
+    if not (yield from fetch_sound(head)):
+        return head
+    return msgspec.structs.replace(
+        head, tables=TableMap(head.tables.at_hand()), names=NameMap(head.names.at_hand())
+    )
+
+
+def states_of_refs(head: Head) -> Program[list[LakeState]]:
+    """What the refs of a HEAD keep: their bases, and branches as they are. What is damaged is left
+    out: ``look_at_refs`` tells of it.
+    """
+    found: list[LakeState] = []
+    for name, entry in sorted(head.refs.at_hand().items()):
+        loads: list[Program[Base]] = [load_base(ref) for ref in entry.bases]
+        if entry.kind == "branch":
+            loads.append(_now(name, entry))
+        for load in loads:
+            try:
+                base = yield from load
+                yield from load_base_tables(base)
+            except StoreError:
+                raise
+            except LakeVillaError:
+                continue
+            found.append(AtBase(base))
+    return found
+
+
+def _now(name: str, entry: RefEntry) -> Program[Base]:
+    return frozen_now((yield from open_branch(name, entry)))
+
+
+def tables_of(states: Iterable[LakeState]) -> Program[list[str]]:
+    """The locations of all tables that a state has."""
+    places: dict[str, None] = {}
+    for state in states:
+        places.update(dict.fromkeys((yield from state.tables())))
+    return list(places)
+
+
+def _each_once(findings: Sequence[Finding]) -> list[Finding]:
+    """One finding for an object: two parts of the lake may name it."""
+    found: dict[object, Finding] = {}
+    for one in findings:
+        found.setdefault(one.key or (one.table, one.kind, one.message), one)
+    return list(found.values())
+
+
+def _summary(looked: Looked, tables: int) -> Finding:
+    parts = [
+        f"{count:,} {how}"
+        for count, how in (
+            (looked.compared, "compared with the hash that was stored when they were written"),
+            (looked.by_footer, "by size and footer"),
+            (looked.by_size, "by size alone"),
+        )
+        if count
+    ]
+    shown = f"{_count(looked.files, 'data file')} of {_count(tables, 'table')}"
+    shown += f": {', '.join(parts)}" if parts else ""
+    if looked.without_hash:
+        shown += (
+            f"; of {looked.without_hash:,} no hash is known, so nothing tells whether the middle "
+            "of those is what was written (other clients, or hash_files=False, or an Iceberg "
+            "commit that is not kept any more)"
+        )
+    return Finding("note", "verified", shown)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
