@@ -22,6 +22,7 @@ _MAY_BE_ZERO = {
     "wait_timeout_seconds",
     "outcome_retention_seconds",
     "reuse_after_seconds",
+    "cache_bytes",
 }
 
 #: Longer ones are mistakes of units.
@@ -52,6 +53,7 @@ class _StoreSettings:
     check_interval_seconds: float = 0.25
     durable_files: bool = True
     hash_files: bool = True
+    cache_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,10 @@ class Settings(_StoreSettings):
     hash_files : bool
         Whether the hash of each data file is stored with the commit that adds it. ``verify`` and
         reads with ``verify="on"`` compare files with it.
+    cache_bytes : int
+        What a process keeps in memory of objects that never change (commit objects, pages, leaves,
+        bases), for all of its lakes together: the largest of the open ones' counts. 0 keeps
+        nothing.
 
     Examples
     --------

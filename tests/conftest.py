@@ -6,6 +6,8 @@ import os
 import pytest
 from hypothesis import settings
 
+from lakevilla.client.client import LakeClient
+
 pytest_plugins = [
     "tests.support.sampling",
     "tests.fixtures.s3",
@@ -20,6 +22,13 @@ EXAMPLES = int(os.environ.get("LAKEVILLA_EXAMPLES", "100"))
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=EXAMPLES)
 if not os.environ.get("LAKEVILLA_SOAK"):
     settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def no_cache_is_shared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clients of a test stand for two processes, unless it says that they are of one."""
+    if request.node.get_closest_marker("one_process") is None:
+        monkeypatch.setattr(LakeClient, "_cached_as", lambda client: object())
 
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are read

@@ -55,6 +55,7 @@ from lakevilla.results import (
     TransactionInfo,
 )
 from lakevilla.settings import Settings
+from lakevilla.store.cached.fresh import fresh
 from lakevilla.tables import drop_data, registration
 from lakevilla.tables.dropped import is_half_deleted, refuse_to_delete
 from lakevilla.transaction.state.features import Feature
@@ -724,7 +725,7 @@ class Lake(
             self._client.run(recovery.adopt_lake(self._client.context))
         read = read_deletes if files else None
         with self._client.measured("doctor"):
-            report = self._client.run(doctor.doctor(self._client.context, files=read))
+            report = self._client.run(fresh(doctor.doctor(self._client.context, files=read)))
         return named_report(report, catalog_names(self._client.context))
 
 

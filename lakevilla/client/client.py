@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -48,6 +48,7 @@ from lakevilla.results import CommitResult
 from lakevilla.settings import Settings
 from lakevilla.store.backends.routing import LakeStore
 from lakevilla.store.base import Store
+from lakevilla.store.cached.objects import OF_PROCESS, CachedObjects
 from lakevilla.store.data_files import DataFiles
 from lakevilla.store.effects import Program
 from lakevilla.store.location import is_external
@@ -115,6 +116,7 @@ class LakeClient(ClientOfLife):
         place = store.place if isinstance(store, LakeStore) else root
         relied_on = is_relied_on if checks else None
         self.runner = Runner(store, ids, settings, checked=relied_on, place=place)
+        self.runner.cached = CachedObjects(self._cached_as(), settings.cache_bytes, OF_PROCESS)
         self._embedded = DuckDBEngine(DataFiles(self.runner), settings, ids)
         self.context = Context(
             root,
@@ -125,6 +127,7 @@ class LakeClient(ClientOfLife):
             self._engine(self._embedded),
             notify=self.notify,
             connected=tuple(catalogs or ()),
+            commits=self.runner.cached,
         )
         self._catalogs = catalogs or {}
         self._located: dict[str, tuple[str, float]] = {}
@@ -256,6 +259,7 @@ class LakeClient(ClientOfLife):
             self.next_life.close()
         if self.branch is None:
             self._embedded.close()
+            self.runner.cached.leave()
 
     # -- what other sorts of lake do otherwise ------------------------------------
 
@@ -319,6 +323,13 @@ class LakeClient(ClientOfLife):
             _LOG.warning(message)
             self.notify(Event("unsafe_store", None, message, {}))
             return "none"
+
+    def _cached_as(self) -> Hashable:
+        """What tells this lake's objects from those of all others that this process has open."""
+        store = self.runner.store
+        if not isinstance(store, LakeStore) or self.root == "memory://":
+            return object()
+        return store.place or self.root
 
     def _store_key(self) -> str:
         return f"{os.getpid()}:{self.root}"

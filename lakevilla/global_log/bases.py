@@ -19,7 +19,7 @@ from lakevilla.global_log.repo import (
 from lakevilla.ids import NO_TXN
 from lakevilla.store.base import ABSENT, Found, Unknown
 from lakevilla.store.codec import decode, encode
-from lakevilla.store.effects import Program, get, parallel, put
+from lakevilla.store.effects import Program, get_immutable, parallel, put
 from lakevilla.store.home import home_of
 
 
@@ -79,7 +79,7 @@ def load_base(ref: BaseRef) -> Program[Base]:
     CorruptObject
         It is damaged, or is missing although HEAD names it.
     """
-    outcome = yield from get(ref.key)
+    outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
         held = yield from load_head()
         head = None if held is None else held.head

@@ -46,7 +46,7 @@ from lakevilla.store.base import (
     Unknown,
 )
 from lakevilla.store.codec import FORMAT, decode, encode
-from lakevilla.store.effects import Program, Put, get, parallel, put
+from lakevilla.store.effects import Program, Put, get, get_immutable, parallel, put
 
 
 class HeldHead(msgspec.Struct, frozen=True):
@@ -221,7 +221,7 @@ def fetch_leaves(found: LeafMap[Any], missing: Sequence[LeafRef]) -> Program[Non
     """Fetch leaves of a map. Errors as ``load_tables``."""
     if not missing:
         return
-    outcomes = yield from parallel([get(ref.key) for ref in missing])
+    outcomes = yield from parallel([get_immutable(ref.key) for ref in missing])
     for ref, outcome in zip(missing, outcomes, strict=True):
         if not isinstance(outcome, Found):
             raise (yield from _missing_leaf(ref))
@@ -313,7 +313,7 @@ def load_page(ref: PageRef) -> Program[Page]:
     CorruptObject
         It is damaged, or is missing although the newest HEAD keeps it.
     """
-    outcome = yield from get(ref.key)
+    outcome = yield from get_immutable(ref.key)
     if not isinstance(outcome, Found):
         if (yield from is_forgotten(ref.last_sequence)):
             raise VersionNotFound(
@@ -391,6 +391,12 @@ def commits_since(head: Head, sequence: int) -> Program[tuple[CommitSummary, ...
 
 def load_commit(txn: str, digest: str, life: str = "") -> Program[CommitObject]:
     """A commit object that HEAD names: it was stored before HEAD was."""
+    commit, _ = yield from load_sized_commit(txn, digest, life)
+    return commit
+
+
+def load_sized_commit(txn: str, digest: str, life: str = "") -> Program[tuple[CommitObject, int]]:
+    """The same, with the bytes that it has in the store."""
     key = commit_key(txn, digest, life)
     outcome = yield from get(key)
     if not isinstance(outcome, Found):
@@ -399,7 +405,7 @@ def load_commit(txn: str, digest: str, life: str = "") -> Program[CommitObject]:
             "good, `lakevilla recover` makes void what it did and is not published",
             key=key,
         )
-    return read_commit(key, outcome.body)
+    return read_commit(key, outcome.body), len(outcome.body)
 
 
 def lake_key(location: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,8 +20,8 @@ from lakevilla.global_log.repo import (
     HeldHead,
     check_not_closed,
     create_head,
-    load_commit,
     load_head,
+    load_sized_commit,
 )
 from lakevilla.ids import Ids
 from lakevilla.lake.lanes import Lanes
@@ -29,10 +29,13 @@ from lakevilla.lake.tail import Tail
 from lakevilla.markers.marker import Marker, Unreadable
 from lakevilla.settings import MOST_LEASE_SECONDS, Settings
 from lakevilla.store.base import Token
+from lakevilla.store.cached.objects import CachedObjects
+from lakevilla.store.codec import encode
 from lakevilla.store.effects import Program, parallel
 from lakevilla.sublogs.lease import Leases, Renewable
 
-_COMMITS_CACHED = 256
+#: A commit object in memory takes up to so many times what it has in the store.
+_DECODED = 4
 _MARKERS_CACHED = 65_536
 #: How long it is believed that a place without a HEAD is new: a lake that is made and loses its
 #: HEAD in between is told by the claims of its tables.
@@ -102,6 +105,10 @@ def lost_branch(known: HeldHead | None) -> RefNotFound:
     )
 
 
+def _name_of(txn: str, digest: str) -> str:
+    return f"commit {txn}-{digest}"
+
+
 def _always() -> Program[bool]:
     yield from ()
     return True
@@ -152,7 +159,7 @@ class Context:
     expected: dict[str, FormatName] = field(default_factory=dict)
     catalogs: dict[str, str] = field(default_factory=dict)
     connected: tuple[str, ...] = ()
-    commits: OrderedDict[tuple[str, str], CommitObject] = field(default_factory=OrderedDict)
+    commits: CachedObjects = field(default_factory=CachedObjects)
     ended: set[str] = field(default_factory=set)
     checkpoints_due: deque[tuple[str, int]] = field(default_factory=deque)
     markers: dict[tuple[str, Token], Marker | Unreadable] = field(default_factory=dict)
@@ -179,6 +186,7 @@ class Context:
             proposes=lambda: False,
             connected=self.connected,
             held=held,
+            commits=self.commits,
             life=held.head.home,
         )
 
@@ -254,25 +262,28 @@ class Context:
 
     def commit_object(self, txn: str, digest: str) -> Program[CommitObject]:
         """The object of a commit in HEAD's list, cached: it is immutable."""
-        found = self.commits.get((txn, digest))
-        if found is None:
-            (found,) = yield from self._loaded([load_commit(txn, digest, self.life)])
-            self.keep_commit(digest, found)
+        known = self.known_commit(txn, digest)
+        if known is not None:
+            return known
+        ((found, size),) = yield from self._loaded([load_sized_commit(txn, digest, self.life)])
+        self.keep_commit(digest, found, size)
         return found
 
     def commit_objects(self, wanted: Sequence[PendingRef]) -> Program[list[CommitObject]]:
         """The objects of pending commits, in order; what is not cached is read in one round."""
-        known = {ref: self.commits.get((ref.txn, ref.hash)) for ref in wanted}
+        known = {ref: self.known_commit(ref.txn, ref.hash) for ref in wanted}
         missing = [ref for ref, commit in known.items() if commit is None]
         read = yield from self._loaded(
-            [load_commit(ref.txn, ref.hash, ref.life) for ref in missing]
+            [load_sized_commit(ref.txn, ref.hash, ref.life) for ref in missing]
         )
-        for made, ref in zip(read, missing, strict=True):
-            self.keep_commit(ref.hash, made)
-        found = {**known, **dict(zip(missing, read, strict=True))}
-        return [commit for ref in wanted if (commit := found[ref]) is not None]
+        for (commit, size), ref in zip(read, missing, strict=True):
+            self.keep_commit(ref.hash, commit, size)
+            known[ref] = commit
+        return [found for ref in wanted if (found := known[ref]) is not None]
 
-    def _loaded(self, loads: Sequence[Program[CommitObject]]) -> Program[list[CommitObject]]:
+    def _loaded(
+        self, loads: Sequence[Program[tuple[CommitObject, int]]]
+    ) -> Program[list[tuple[CommitObject, int]]]:
         try:
             return (yield from parallel(loads))
         except CorruptObject:
@@ -287,13 +298,15 @@ class Context:
         if held is not None:
             check_not_closed(held.head)
 
-    def keep_commit(self, digest: str, commit: CommitObject) -> None:
-        self.commits[(commit.txn, digest)] = commit
-        while len(self.commits) > _COMMITS_CACHED:
-            try:
-                self.commits.popitem(last=False)
-            except KeyError:  # another thread was quicker
-                break
+    def known_commit(self, txn: str, digest: str) -> CommitObject | None:
+        """The object of a commit, if it is at hand."""
+        found = self.commits.get(_name_of(txn, digest))
+        return found if isinstance(found, CommitObject) else None
+
+    def keep_commit(self, digest: str, commit: CommitObject, size: int | None = None) -> None:
+        """Keep the object of a commit; ``size``: its bytes in the store."""
+        size = len(encode(commit)) if size is None else size
+        self.commits.keep(_name_of(commit.txn, digest), commit, _DECODED * size)
 
     def known_markers(self) -> dict[tuple[str, Token], Marker | Unreadable]:
         """Markers read so far; they never change."""

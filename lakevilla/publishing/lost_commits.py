@@ -64,7 +64,7 @@ def _lost(context: Context, waiting: Sequence[PendingRef]) -> Program[frozenset[
     none that HEAD has as pending: so one that is not there was deleted by somebody else, and
     won't come.
     """
-    asked = [ref for ref in waiting if (ref.txn, ref.hash) not in context.commits]
+    asked = [ref for ref in waiting if context.known_commit(ref.txn, ref.hash) is None]
     found: list[ObjectInfo | Missing] = yield from parallel(
         [HeadOf(commit_key(ref.txn, ref.hash)) for ref in asked]
     )

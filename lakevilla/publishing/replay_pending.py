@@ -159,7 +159,7 @@ def _stored(context: Context, commit: CommitObject) -> Program[str]:
         # HEAD must never name an object that may not be there.
         tables = ", ".join(commit.tables)
         raise StoreError(f"could not store {key}, so {tables} stays unpublished: try again")
-    context.keep_commit(digest, commit)
+    context.keep_commit(digest, commit, len(body))
     return digest
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from lakevilla.store.base import (
     Condition,
+    Found,
     GetOutcome,
     Missing,
     ObjectInfo,
@@ -34,11 +35,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read; resumes with ``Found``, ``Unchanged`` (only with ``known``) or ``Missing``."""
+    """Read; resumes with ``Found``, ``Unchanged`` (only with ``known``) or ``Missing``.
+
+    ``immutable``: the key tells the content, so what this process has of it will do.
+    """
 
     key: str
     known: Token | None = None
     byte_range: tuple[int, int] | None = None
+    immutable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,10 @@ def get(
     key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
 ) -> Program[GetOutcome]:
     return cast(GetOutcome, (yield Get(key, known, byte_range)))
+
+
+def get_immutable(key: str) -> Program[Found | Missing]:
+    return cast(Found | Missing, (yield Get(key, immutable=True)))
 
 
 def put(key: str, body: bytes, condition: Condition) -> Program[PutOutcome]:

@@ -17,7 +17,8 @@ from lakevilla.forked import lock
 from lakevilla.ids import Ids
 from lakevilla.meter import Meter, running
 from lakevilla.settings import Settings
-from lakevilla.store.base import Failure, Match, Store
+from lakevilla.store.base import Failure, Found, Match, Store
+from lakevilla.store.cached.objects import CachedObjects, is_content
 from lakevilla.store.check_mode import ReliedOn, expand_checked
 from lakevilla.store.effects import (
     Await,
@@ -127,6 +128,8 @@ class Runner:
         ignores the condition would overwrite what another has written.
     requests : RequestCounter
         Every attempt made, by verb.
+    cached : CachedObjects
+        Immutable objects that are at hand: no request is made for these.
     life : str
         The branch at whose home programs run; ``""`` for the lake itself.
     """
@@ -145,6 +148,7 @@ class Runner:
         self.checked = checked
         self.replaces = True
         self.requests = RequestCounter()
+        self.cached = CachedObjects()
         self.life = ""
         self._ids = ids
         self._settings = settings
@@ -236,7 +240,18 @@ class Runner:
         return answer
 
     def _request(self, effect: Request, pause: Callable[[float], object]) -> Any:
-        """One request with its retries and read-backs, in this thread."""
+        """One request with its retries and read-backs, in this thread; none for what is at hand."""
+        if not isinstance(effect, Get) or not effect.immutable:
+            return self._asked(effect, pause)
+        known = self.cached.get(effect.key)
+        if isinstance(known, Found):
+            return known
+        answer = self._asked(effect, pause)
+        if isinstance(answer, Found) and is_content(effect.key, answer.body):
+            self.cached.keep(effect.key, answer, len(answer.body))
+        return answer
+
+    def _asked(self, effect: Request, pause: Callable[[float], object]) -> Any:
         # What the store can do says nothing of a catalog, which has its own compare-and-swap.
         key = effect.prefix if isinstance(effect, List | ListNames) else effect.key
         in_catalog = is_in_catalog(key)
@@ -279,7 +294,7 @@ class Runner:
 
     def _attempt(self, request: Request) -> Any:
         match request:
-            case Get(key, known, byte_range):
+            case Get(key, known, byte_range, _):
                 self.requests.add("get")
                 return self.store.get(key, known, byte_range)
             case Put(key, body, condition):

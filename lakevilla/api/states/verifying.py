@@ -13,6 +13,7 @@ from lakevilla.errors import InvalidOperation
 from lakevilla.maintenance.verify.verify import verify
 from lakevilla.results import Report
 from lakevilla.settings import shown
+from lakevilla.store.cached.fresh import fresh
 
 __all__ = ["Verifying"]
 
@@ -73,7 +74,8 @@ class Verifying:
         share = _share(sample)
         state = None if at is None else state_name(client, "at", at)
         with client.measured("verify"):
-            report = client.run(verify(client.context, patterns, state, share, read_deletes))
+            looking = verify(client.context, patterns, state, share, read_deletes)
+            report = client.run(fresh(looking))
         return named_report(report, catalog_names(client.context))
 
 

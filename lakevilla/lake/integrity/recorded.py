@@ -82,7 +82,7 @@ def _hashes_in(location: str, commits: Iterable[CommitObject | None]) -> dict[st
 
 def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | None]:
     """A commit object; None if gc has let it go: its hashes are not known any more then."""
-    known = context.commits.get((commit.txn, commit.hash))
+    known = context.known_commit(commit.txn, commit.hash)
     if known is not None:
         return known
     key = commit_key(commit.txn, commit.hash, context.life)
@@ -90,5 +90,5 @@ def _commit(context: Context, commit: CommitSummary) -> Program[CommitObject | N
     if not isinstance(outcome, Found):
         return None
     found = read_commit(key, outcome.body)
-    context.keep_commit(commit.hash, found)
+    context.keep_commit(commit.hash, found, len(outcome.body))
     return found

@@ -60,7 +60,7 @@ def decide(txn: TransactionState, sealed: Sealed) -> Program[Decided | Redone]:
     """
     assert txn.bound.held is not None, "a transaction that writes through HEAD is bound to one"
     held = txn.bound.held
-    txn.context.keep_commit(sealed.digest, sealed.commit)
+    txn.context.keep_commit(sealed.digest, sealed.commit, len(sealed.body))
     txn.ending.digests.add(sealed.digest)
     landed = yield from _landed(txn, held)
     if landed is not None:

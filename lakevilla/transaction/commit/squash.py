@@ -76,7 +76,7 @@ def _squash(txn: TransactionState, location: str, refs: tuple[PendingRef, ...]) 
         FORMAT, ids.nonce(), ids.txn_id(), {location: part}, applications=applications
     )
     digest, body = seal(commit)
-    txn.context.keep_commit(digest, commit)
+    txn.context.keep_commit(digest, commit, len(body))
     last = refs[-1]
     ref = PendingRef(last.sequence, commit.txn, digest, last.base, last.life)
     return Squash(refs, ref, body)

@@ -11,6 +11,7 @@ import pytest
 import lakevilla as lv
 from lakevilla.clock import SystemClock
 from lakevilla.store.base import Failure
+from lakevilla.store.cached.objects import CachedObjects
 from lakevilla.store.wrapped import WrappedStore
 from tests.support.places import Place, make_place
 from tests.support.stores import interrupted
@@ -337,7 +338,7 @@ def test_a_publisher_that_has_slept_looks_at_head_before_it_writes(
                 outcome = self.inner.put(key, body, condition)
                 if key == "_lakevilla/HEAD.json" and not self.slept:
                     self.slept = True
-                    slow._client.context.commits.clear()
+                    slow._client.context.commits = CachedObjects()
                 return outcome
 
             def get(self, key, known=None, byte_range=None):  # type: ignore[no-untyped-def]
