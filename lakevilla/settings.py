@@ -43,7 +43,7 @@ _MAY_BE_ENDLESS = {"foreign_staleness_seconds", "wait_timeout_seconds"}
 
 @dataclass(frozen=True, slots=True)
 class _StoreSettings:
-    """What is tunable of requests to the store, and of what lies there: a part of ``Settings``."""
+    """What is tunable of requests to the store: a part of ``Settings``."""
 
     request_timeout_seconds: float = 30.0
     retry_limit: int = 8
@@ -51,9 +51,6 @@ class _StoreSettings:
     retry_cap_seconds: float = 5.0
     check_reads: int = 3
     check_interval_seconds: float = 0.25
-    durable_files: bool = True
-    hash_files: bool = True
-    cache_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +159,9 @@ class Settings(_StoreSettings):
     target_file_size_bytes: int = 128 * 1024 * 1024
     memory_limit_bytes: int = 1024 * 1024 * 1024
     in_memory_file_limit_bytes: int = 8 * 1024 * 1024
+    durable_files: bool = True
+    hash_files: bool = True
+    cache_bytes: int = 256 * 1024 * 1024
 
     @property
     def trusted_tip_seconds(self) -> float:

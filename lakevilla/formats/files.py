@@ -171,7 +171,7 @@ def removal(file: DataFile, *, data_change: bool = True) -> RemovedFile:
         stats=_count_alone(file.stats),
         data_change=data_change,
         raw_path=file.raw_path,
-        tags=file.tags,
+        tags=_without_hash(file.tags),
         deletes=file.deletes,
     )
 
@@ -180,6 +180,13 @@ def _count_alone(stats: str | None) -> str | None:
     """Of a removed file's statistics the number of rows: by it the table has fewer."""
     rows = rows_in(stats)
     return None if rows is None else f'{{"numRecords":{rows}}}'
+
+
+def _without_hash(tags: dict[str, str | None] | None) -> dict[str, str | None] | None:
+    """What a removal repeats of a file's tags: whoever removes it needs no hash of it."""
+    if tags is None or HASH_TAG not in tags:
+        return tags
+    return {name: value for name, value in tags.items() if name != HASH_TAG} or None
 
 
 def data_files(files: pa.Table) -> list[DataFile]:
