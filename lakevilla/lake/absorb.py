@@ -72,7 +72,7 @@ def measured(context: Context, tail: Tail, placement: Placement) -> Size:
         return UNKNOWN
     size = size_from(snapshot.known_size())
     for ref in placement.overlay:
-        commit = context.commits.get((ref.txn, ref.hash))
+        commit = context.known_commit(ref.txn, ref.hash)
         if commit is None or size.is_unknown:
             return UNKNOWN
         size += growth_of(commit.tables[tail.location].change)

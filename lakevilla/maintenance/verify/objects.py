@@ -118,6 +118,7 @@ def _named_by_ref(name: str, entry: RefEntry, findings: list[Finding]) -> Progra
         try:
             base = yield from load_base(ref)
             named += [*_leaves(base.tables), *_leaves(base.names)]
+            named += [_Named(kept.key, kept.hash) for kept in base.kept.values()]
             yield from load_base_tables(base)
             named += _pending(base.tables)
         except StoreError:

@@ -320,3 +320,23 @@ def test_files_of_a_ref_that_other_clients_have_deleted_are_told_with_the_ref(
     (finding,) = found(lake.verify())
     assert (finding.severity, finding.kind, finding.table) == ("warning", "ref_lost", "t")
     assert "in tag 'closing' any more: data file t/" in finding.message
+
+
+def test_a_state_that_is_kept_apart_is_compared_with_its_copies(local_place: Place) -> None:
+    lake = filled(local_place)
+    lake.tag("closing")
+    lake.run(lambda txn: txn.overwrite("t", [{"id": 1, "text": "a"}]))
+    lake.keep("closing")
+    assert not found(lake.verify())
+    objects = Objects(local_place)
+    (state,) = objects.keys(f"{BRANCHES}", ".parquet")
+    copies = [key for key in objects.keys("t") if "/_lakevilla/b/" in key]
+    assert len(copies) == 5
+    for key in (state, *copies):
+        with objects.holding(key, flipped(random.Random(1), objects.body(key), [])):
+            assert key in keys_of(lake.verify())
+    with (
+        objects.holding(copies[0], flipped(random.Random(1), objects.body(copies[0]), [])),
+        pytest.raises(lv.CorruptObject, match="has the blake3"),
+    ):
+        lake.on("closing").read("t", verify="on")
