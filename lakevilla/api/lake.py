@@ -25,6 +25,7 @@ from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
+from lakevilla.api.reading.exports import Exports
 from lakevilla.api.refs import REFS_ELSEWHERE, Refs
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
 from lakevilla.api.snapshot import views
@@ -77,6 +78,7 @@ class Lake(
     Applying[Frame],
     Merges[Frame],
     Upkeep,
+    Exports,
     Hinted,
     Generic[Frame],
 ):

@@ -24,6 +24,7 @@ from lakevilla.store.effects import Program, list_names, parallel, stat
 from lakevilla.store.location import normalise_location
 from lakevilla.tables.dotted_names import path_of, refuse_twin
 from lakevilla.tables.dropped import is_emptied, refuse_strays
+from lakevilla.tables.exporting import MARK
 
 #: Directories asked for in one round.
 _AT_ONCE = 256
@@ -132,6 +133,8 @@ def _step(context: Context, head: Head | None, location: str) -> Program[_Step]:
         if is_emptied(_noted(head, location)):
             return _Step()  # what is left of one that was dropped with its data
         return (yield from _no_table(context, location, error))
+    if MARK in snapshot.layout.properties:
+        return _Step()  # the next export would write over what a lake has done there
     judged = yield from _judged(context, head, location, snapshot)
     return _Step(replace(judged, seen_at=started))
 

@@ -28,9 +28,9 @@ NAMES = {
     """,
     "lake": """
         abort attach audited branch capabilities changes cherry_pick close create_table
-        delete_ref diff discover doctor drop_table exists follow foreach_batch gc guard history
-        is_main_protected keep maintain merge on outcome protect protect_main read rebase
-        recover refs register rename_table resume revert rollback root run scan settings
+        delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
+        history is_main_protected keep maintain merge on outcome protect protect_main read
+        rebase recover refs register rename_table resume revert rollback root run scan settings
         snapshot sql table tables tag transaction transactional transactions unguard unregister
         verify
     """,
