@@ -327,15 +327,22 @@ def recorded_commits(
     if held is None:
         return []
     summaries = yield from Timeline.of(held.head).newest(limit, last)
-    named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
-    objects = yield from parallel([_kept_object(context, summary) for summary in named])
-    found = {s.sequence: commit for s, commit in zip(named, objects, strict=True)}
+    found = yield from recorded_objects(context, summaries)
     return [
         Recorded(summary, found.get(summary.sequence))
         for summary in summaries
         # One that gc has let go of meanwhile is not part of the history any more.
         if found.get(summary.sequence, summary) is not None
     ]
+
+
+def recorded_objects(
+    context: Context, summaries: Sequence[CommitSummary]
+) -> Program[dict[int, CommitObject | None]]:
+    """The objects of commits by sequence, read in one round; None where gc has let go of one."""
+    named = [summary for summary in summaries if summary.hash and summary.kind != "foreign"]
+    objects = yield from parallel([_kept_object(context, summary) for summary in named])
+    return {s.sequence: commit for s, commit in zip(named, objects, strict=True)}
 
 
 def _kept_object(context: Context, summary: CommitSummary) -> Program[CommitObject | None]:

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from lakevilla.engines.catalog import CatalogRead
 from lakevilla.formats.base import Change, FormatName
 from lakevilla.sublogs.operations import Operation, ReadRecord
 
@@ -112,7 +113,8 @@ class SavedTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that another process needs to go on with a transaction.
 
-    ``isolation``, ``validation``, ``slack``, ``behind`` and ``defer`` as the transaction has them.
+    ``isolation``, ``validation``, ``slack``, ``behind``, ``defer`` and ``catalog`` as the
+    transaction has them.
     """
 
     format: int
@@ -133,6 +135,7 @@ class Sublog(msgspec.Struct, frozen=True, omit_defaults=True):
     slack: int = 0
     behind: dict[str, int] = {}
     defer: bool = False
+    catalog: tuple[CatalogRead, ...] = ()
 
 
 def record_key(txn: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lakevilla.api.execution.catalog import with_catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.frame import Frame
 from lakevilla.engines.sql.dml import (
@@ -31,6 +34,11 @@ def run_statement(
         )
     if views and isinstance(statement, UpdateStatement | DeleteStatement):
         raise InvalidOperation("views work only with SELECT, INSERT ... SELECT and MERGE")
+    if isinstance(statement, Select):
+        statement, views = with_catalog(executor, executor.dialect, statement, params, views)
+    elif isinstance(statement, InsertStatement | MergeStatement):
+        source, views = with_catalog(executor, executor.dialect, statement.source, params, views)
+        statement = replace(statement, source=source)
     match statement:
         case Select():
             return executor.select(statement, params, views)

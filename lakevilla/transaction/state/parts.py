@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import ConflictError, LakeVillaError
 from lakevilla.expressions.tree import Expr
 from lakevilla.formats.base import Change, TableSnapshot
@@ -167,6 +168,8 @@ class Work:
         Keys that it has asked the store to keep.
     merging : Merging or None
         The branch that it merges.
+    catalog : list of CatalogRead
+        What its caller has seen of the lake's catalog.
     """
 
     tables: dict[str, Working] = field(default_factory=dict)
@@ -178,6 +181,7 @@ class Work:
     stored: list[str] = field(default_factory=list)
     redos: int = 0
     merging: Merging | None = None
+    catalog: list[CatalogRead] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -55,6 +55,7 @@ from lakevilla.transaction.redo.rebase import Examination, rebase, stands
 from lakevilla.transaction.state.errors import conflict
 from lakevilla.transaction.state.parts import Done
 from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.validation.catalog import changed_catalog
 from lakevilla.transaction.validation.merged import changed_branch
 from lakevilla.transaction.validation.overlap import is_cleared, only_appends
 from lakevilla.transaction.validation.versions import firing
@@ -102,6 +103,10 @@ def _examined(
             return found
         if net is not None:
             nets[location] = net
+    if head is not None:
+        found.conflict = yield from changed_catalog(txn, head, found, extending=extending)
+        if found.conflict is not None:
+            return found
     if not nets:
         return found
     if not extending:

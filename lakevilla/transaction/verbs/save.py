@@ -223,6 +223,7 @@ def _sublog(txn: TransactionState) -> Sublog:
         txn.options.slack,
         txn.work.behind,
         txn.options.defer,
+        tuple(txn.work.catalog),
     )
 
 
@@ -352,6 +353,7 @@ def _revived(context: Context, txn_id: str, owner: str, sublog: Sublog) -> Trans
     txn.work.behind = dict(sublog.behind)
     txn.work.stored = list(sublog.stored)
     txn.work.reads = {(read.table, read.where): read for read in sublog.reads}
+    txn.work.catalog = list(sublog.catalog)
     # The old owner may be at its commit point right now: its files are no
     # longer this process's alone to delete.
     txn.ending.tried = txn.ending.shared = True

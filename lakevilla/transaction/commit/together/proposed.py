@@ -90,6 +90,7 @@ def may_go_along(txn: TransactionState) -> bool:
         or not is_precise
         or txn.work.behind
         or txn.work.merging is not None
+        or txn.work.catalog  # HEAD and the commit tell what it read of tables, and not of these
         # Whether the files that it brings back are kept is looked for by who replaces HEAD.
         or any(done.deferred or isinstance(done.operation, Transplant) for done in txn.work.done)
     ):

@@ -1,0 +1,195 @@
+"""Catalog tables in a statement: each that it names is made before it runs, and given as a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.api.execution.base import ExecutorBase
+from lakevilla.api.frame import Frame
+from lakevilla.engines.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange, Term, range_of
+from lakevilla.engines.sql.catalog import CatalogUse, catalog_query
+from lakevilla.engines.sql.select import Dialect, Select
+from lakevilla.errors import InvalidOperation
+from lakevilla.global_log.head import Head
+from lakevilla.refs.change import all_refs
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.catalog.rows import catalog_rows
+
+__all__ = ["with_catalog"]
+
+#: The schema of tables whose name is no path, as DuckDB calls it.
+_MAIN = "main"
+_CATALOG = "lake"
+_HIGHEST = chr(0x10FFFF)
+
+_INFORMATION = {
+    "schemata": pa.schema([("catalog_name", pa.string()), ("schema_name", pa.string())]),
+    "tables": pa.schema(
+        [
+            ("table_catalog", pa.string()),
+            ("table_schema", pa.string()),
+            ("table_name", pa.string()),
+            ("table_type", pa.string()),
+            ("is_insertable_into", pa.string()),
+        ]
+    ),
+    "columns": pa.schema(
+        [
+            ("table_catalog", pa.string()),
+            ("table_schema", pa.string()),
+            ("table_name", pa.string()),
+            ("column_name", pa.string()),
+            ("ordinal_position", pa.int64()),
+            ("column_default", pa.string()),
+            ("is_nullable", pa.string()),
+            ("data_type", pa.string()),
+        ]
+    ),
+}
+
+
+def with_catalog(
+    executor: ExecutorBase[Frame],
+    dialect: Dialect,
+    statement: Select,
+    params: Mapping[str, object],
+    views: dict[str, object],
+) -> tuple[Select, dict[str, object]]:
+    """The statement and its views, with the rows of the catalog tables that it names.
+
+    Raises
+    ------
+    InvalidOperation
+        The lake has a table of that name.
+    """
+    found = catalog_query(statement, params, dialect, frozenset(views))
+    if found is None:
+        return statement, views
+    rows: dict[str, object] = {}
+    with executor.alone():
+        executor.run(bind_to_head(executor.state))
+        head = executor.state.head
+        for use in found.uses:
+            _refuse_twin(head, use)
+            rows[use.view] = _rows(executor, use)
+    return found.select, {**views, **rows}
+
+
+def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
+    """Refuse a name that could mean two tables, as far as HEAD is at hand.
+
+    No request is made for it: a table of such a name is not created, registered or renamed to.
+    """
+    name = use.name.replace(".", "/")
+    if head is None:
+        return
+    state = head.tables.at_hand().get(name)
+    if (state is not None and not state.dropped) or name in head.names.at_hand():
+        raise InvalidOperation(
+            f"{use.name} is a catalog table of every lake, and this one has a table of that name: "
+            f"rename_table({name!r}, ...) gives it another",
+            table=name,
+        )
+
+
+def _rows(executor: ExecutorBase[Frame], use: CatalogUse) -> pa.Table:
+    if use.kind == "refs":
+        return _refs(executor)
+    if use.information:
+        return _information(executor, use)
+    names = range_of(use.terms, NAMED_BY[use.kind])
+    read = CatalogRead(use.kind, names, use.terms, use.columns)
+    return executor.run(catalog_rows(executor.state, read))
+
+
+def _refs(executor: ExecutorBase[Frame]) -> pa.Table:
+    client = executor.client
+    if client.branch is not None:
+        client.main("lakevilla_refs")
+    found = executor.run(all_refs(client.context))
+    rows = [
+        {
+            "name": name,
+            "kind": entry.kind,
+            "version": version,
+            "base_version": entry.base.sequence,
+            "created": entry.created_ms * 1000,
+            "created_by": entry.created_by,
+            "protected": entry.protected,
+            "merged": None if entry.synced is None else f"{name}@{entry.synced.sequence}",
+            "metadata": dict(entry.metadata),
+        }
+        for name, (entry, version) in found.items()
+    ]
+    return pa.Table.from_pylist(rows, SCHEMAS["refs"])
+
+
+# ------------------------------------------------------------------ information_schema
+
+
+def _information(executor: ExecutorBase[Frame], use: CatalogUse) -> pa.Table:
+    names = _names_asked(use.terms)
+    asked = ("name",) if use.kind == "tables" else None
+    read = CatalogRead(use.kind, names, columns=asked)
+    rows = executor.run(catalog_rows(executor.state, read)).to_pylist()
+    shown = list(_SHOWN[use.information](rows))
+    return pa.Table.from_pylist(shown, _INFORMATION[use.information])
+
+
+def _schemata(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for schema in sorted({_split(row["name"])[0] for row in rows} | {_MAIN}):
+        yield {"catalog_name": _CATALOG, "schema_name": schema}
+
+
+def _tables(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {**_named(row["name"]), "table_type": "BASE TABLE", "is_insertable_into": "YES"}
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {
+            **_named(row["table"]),
+            "column_name": row["name"],
+            "ordinal_position": row["position"] + 1,
+            "is_nullable": "YES" if row["nullable"] else "NO",
+            "data_type": row["type"].upper(),
+        }
+
+
+_SHOWN = {"schemata": _schemata, "tables": _tables, "columns": _columns}
+
+
+def _named(name: str) -> dict[str, str]:
+    schema, table = _split(name)
+    return {"table_catalog": _CATALOG, "table_schema": schema, "table_name": table}
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A table's schema and name: its path up to the last slash, and what follows."""
+    schema, slash, table = name.rpartition("/")
+    return (schema, table) if slash else (_MAIN, name)
+
+
+def _names_asked(terms: Sequence[Term]) -> NameRange:
+    """The names of the tables that terms on schema and name admit."""
+    schemas = range_of(terms, "table_schema")
+    if schemas.is_all:
+        schemas = range_of(terms, "schema_name")
+    tables = range_of(terms, "table_name")
+    if schemas.exact is None or len(schemas.exact) != 1:
+        return NameRange()
+    (schema,) = schemas.exact
+    if schema == _MAIN:
+        # A table that is called so, or lies in a directory of that name.
+        both = tables.exact or frozenset()
+        exact = both | {f"{schema}/{name}" for name in both}
+        return NameRange(exact=exact) if tables.exact is not None else NameRange()
+    prefix = f"{schema}/"
+    if tables.exact is not None:
+        return NameRange(exact=frozenset(prefix + name for name in tables.exact))
+    last = _HIGHEST if tables.last is None else tables.last
+    return NameRange(prefix + tables.first, prefix + last)

@@ -1,0 +1,213 @@
+"""The tables in which a lake shows its catalog, and what a reader has asked of one (note 35).
+
+A *term* is part of a query's condition that says enough by itself to leave rows out. What is left
+out by terms could not be in the answer; what they let through, the query looks at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+CatalogKind = Literal["tables", "files", "columns", "statistics", "commits", "refs"]
+Operator = Literal["=", "in", "<", "<=", ">", ">=", "prefix"]
+Constant = str | int | float | bool
+
+_TEXT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
+_TEXTS = pa.map_(_TEXT, _TEXT)
+
+#: What each of them has for columns.
+SCHEMAS: dict[CatalogKind, pa.Schema] = {
+    "tables": pa.schema(
+        [
+            ("name", _TEXT),
+            ("uri", _TEXT),
+            ("format", _TEXT),
+            ("table_id", _TEXT),
+            ("guarded", pa.bool_()),
+            ("log_version", _NUMBER),
+            ("pending", _NUMBER),
+            ("files", _NUMBER),
+            ("rows", _NUMBER),
+            ("bytes", _NUMBER),
+            ("changed_version", _NUMBER),
+        ]
+    ),
+    "files": pa.schema(
+        [
+            ("table", _TEXT),
+            ("path", _TEXT),
+            ("uri", _TEXT),
+            ("size_bytes", _NUMBER),
+            ("rows", _NUMBER),
+            ("partition", _TEXTS),
+            ("modified", _TIME),
+            ("deletes", _NUMBER),
+        ]
+    ),
+    "columns": pa.schema(
+        [
+            ("table", _TEXT),
+            ("name", _TEXT),
+            ("type", _TEXT),
+            ("nullable", pa.bool_()),
+            ("position", _NUMBER),
+        ]
+    ),
+    "statistics": pa.schema(
+        [
+            ("table", _TEXT),
+            ("path", _TEXT),
+            ("column", _TEXT),
+            ("min", _TEXT),
+            ("max", _TEXT),
+            ("nulls", _NUMBER),
+        ]
+    ),
+    "commits": pa.schema(
+        [
+            ("version", _NUMBER),
+            ("timestamp", _TIME),
+            ("txn_id", _TEXT),
+            ("kind", _TEXT),
+            ("table", _TEXT),
+            ("adds", pa.bool_()),
+            ("removes", pa.bool_()),
+            ("metadata_changed", pa.bool_()),
+            ("merged", _TEXT),
+            ("metadata", _TEXTS),
+        ]
+    ),
+    "refs": pa.schema(
+        [
+            ("name", _TEXT),
+            ("kind", _TEXT),
+            ("version", _NUMBER),
+            ("base_version", _NUMBER),
+            ("created", _TIME),
+            ("created_by", _TEXT),
+            ("protected", pa.bool_()),
+            ("merged", _TEXT),
+            ("metadata", _TEXTS),
+        ]
+    ),
+}
+#: The column of each that holds the name of a table.
+NAMED_BY: dict[CatalogKind, str] = {
+    "tables": "name",
+    "files": "table",
+    "columns": "table",
+    "statistics": "table",
+    "commits": "table",
+}
+#: Columns of ``tables`` that any commit to a table may change.
+VOLATILE = frozenset({"log_version", "pending", "files", "rows", "bytes", "changed_version"})
+#: Above every name that begins alike: no path holds this code point.
+_HIGHEST = chr(0x10FFFF)
+
+
+class Term(msgspec.Struct, frozen=True):
+    """``column`` compared with constants. Of a map the column is ``partition.<key>``.
+
+    ``prefix`` is ``LIKE 'p%'``. As in SQL, what is not known fits no comparison.
+    """
+
+    column: str
+    operator: Operator
+    values: tuple[Constant, ...]
+
+    def admits(self, value: Any) -> bool:
+        """Whether a row with this value may be in the answer."""
+        if value is None:
+            return False
+        one = self.values[0]
+        if any(isinstance(value, str) != isinstance(each, str) for each in self.values):
+            return True  # SQL makes one of the other's type: that is for the query
+        match self.operator:
+            case "=" | "in":
+                return value in self.values
+            case "<":
+                return bool(value < one)
+            case "<=":
+                return bool(value <= one)
+            case ">":
+                return bool(value > one)
+            case ">=":
+                return bool(value >= one)
+            case "prefix":
+                return str(value).startswith(str(one))
+
+
+class NameRange(msgspec.Struct, frozen=True):
+    """The names from ``first`` to ``last`` (None: to the end), or of them only ``exact`` ones."""
+
+    first: str = ""
+    last: str | None = None
+    exact: frozenset[str] | None = None
+
+    def __contains__(self, name: str) -> bool:
+        if self.exact is not None and name not in self.exact:
+            return False
+        return self.first <= name and (self.last is None or name <= self.last)
+
+    @property
+    def is_all(self) -> bool:
+        return self == _EVERY
+
+
+_EVERY = NameRange()
+
+
+class CatalogRead(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the caller of a transaction has seen of the catalog.
+
+    The rows of ``kind`` whose table's name is in ``names`` and which all of ``terms`` admit.
+    ``columns``: those that were asked for; None for all.
+    """
+
+    kind: CatalogKind
+    names: NameRange = NameRange()
+    terms: tuple[Term, ...] = ()
+    columns: tuple[str, ...] | None = None
+
+    def admits(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row may be among them, as far as its columns are given."""
+        return all(
+            term.admits(row[term.column]) for term in self.terms if term.column in row
+        ) and not any(
+            "." in term.column and not self._admits_part(term, row) for term in self.terms
+        )
+
+    @staticmethod
+    def _admits_part(term: Term, row: Mapping[str, Any]) -> bool:
+        column, _, key = term.column.partition(".")
+        values = row.get(column)
+        return column not in row or (values is not None and term.admits(values.get(key)))
+
+
+def range_of(terms: Iterable[Term], column: str) -> NameRange:
+    """The names that terms on ``column`` admit."""
+    first, last, exact = "", None, None
+    for term in terms:
+        if term.column != column or not all(isinstance(value, str) for value in term.values):
+            continue
+        values = frozenset(str(value) for value in term.values)
+        least, greatest = min(values), max(values)
+        match term.operator:
+            case "=" | "in":
+                exact = values if exact is None else exact & values
+                first, last = max(first, least), _least(last, greatest)
+            case "<" | "<=":
+                last = _least(last, least)
+            case ">" | ">=":
+                first = max(first, least)
+            case "prefix":
+                first, last = max(first, least), _least(last, least + _HIGHEST)
+    return NameRange(first, last, exact)
+
+
+def _least(known: str | None, other: str) -> str:
+    return other if known is None else min(known, other)

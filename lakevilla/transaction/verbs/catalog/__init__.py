@@ -1,0 +1,1 @@
+"""The rows of the catalog tables, as a transaction sees them (docs/design/0035)."""

@@ -1,0 +1,75 @@
+"""Which tables a transaction sees in a range of names, and what each is called."""
+
+from __future__ import annotations
+
+import msgspec
+
+from lakevilla.engines.catalog import NameRange
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.global_log.head import NOWHERE, Head
+from lakevilla.global_log.repo import fetch_leaves, load_names, load_tables
+from lakevilla.store.effects import Program
+from lakevilla.sublogs.operations import Create, Drop
+from lakevilla.tables.renaming import renamed, renames_of
+from lakevilla.transaction.state.transaction import TransactionState
+
+
+def tables_named(txn: TransactionState, names: NameRange) -> Program[dict[str, str]]:
+    """The locations of the tables whose names are in the range, by name and in their order.
+
+    Of HEAD's leaves those are fetched in which such a name may be: of the range itself, and those
+    that registered names lead to. Where a catalog is connected, whose names have nothing to do
+    with locations, all are.
+    """
+    head = txn.head
+    if head is None:
+        return _own(txn, {}, names)
+    yield from load_names(head)
+    head = msgspec.structs.replace(
+        head, names=renamed(head.names, renames_of(done.operation for done in txn.work.done))
+    )
+    registered = {place for name, place in head.names.items() if place != NOWHERE and name in names}
+    if names.is_all or txn.context.connected:
+        yield from load_tables(head)
+    elif names.exact is not None:
+        yield from load_tables(head, names.exact | registered)
+    else:
+        missing = head.tables.missing_between(names.first, names.last)
+        yield from fetch_leaves(head.tables, missing)
+        yield from load_tables(head, registered)
+    return _own(txn, dict(_shown(head, names, registered)), names)
+
+
+def _shown(head: Head, names: NameRange, registered: set[str]) -> list[tuple[str, str]]:
+    """The tables of a HEAD by the names that ``shown_tables`` gives them, within the range."""
+    called: dict[str, str] = {}
+    for name, place in head.names.items():
+        called.setdefault(place, name)
+    found = []
+    tables = head.tables.at_hand()
+    if names.exact is not None and not head.names and len(names.exact) < len(tables):
+        places = (names.exact & tables.keys()) | {
+            place for place, state in tables.items() if state.catalog
+        }
+        tables = {place: tables[place] for place in places}
+    for place, state in tables.items():
+        if state.dropped:
+            continue
+        name = called.get(place, place)
+        if place not in called and state.catalog:
+            known = name_in_catalog(state.catalog)
+            name = place if known in head.names or known in head.tables.at_hand() else known
+        if name in names:
+            found.append((name, place))
+    return sorted(found)
+
+
+def _own(txn: TransactionState, found: dict[str, str], names: NameRange) -> dict[str, str]:
+    """With what the transaction has made and dropped itself."""
+    for done in txn.work.done:
+        operation = done.operation
+        if isinstance(operation, Create) and operation.table in names:
+            found[operation.table] = operation.table
+        elif isinstance(operation, Drop):
+            found = {name: place for name, place in found.items() if place != operation.table}
+    return dict(sorted(found.items()))

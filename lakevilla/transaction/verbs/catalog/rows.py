@@ -1,0 +1,93 @@
+"""The rows of one catalog table, as far as a query asks for them; what is seen is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.engines.catalog import SCHEMAS, CatalogRead
+from lakevilla.errors import InvalidOperation
+from lakevilla.formats.sizes import NOTHING, UNKNOWN, growth_of
+from lakevilla.global_log.head import TableState
+from lakevilla.store.effects import Program
+from lakevilla.store.location import is_external
+from lakevilla.sublogs.operations import Create
+from lakevilla.transaction.queue.late import perform_late
+from lakevilla.transaction.state.features import Feature
+from lakevilla.transaction.state.transaction import TransactionState
+from lakevilla.transaction.verbs.bind import bind_to_head
+from lakevilla.transaction.verbs.catalog.commits import commit_rows
+from lakevilla.transaction.verbs.catalog.names import tables_named
+from lakevilla.transaction.verbs.catalog.opened import column_rows, file_rows, statistics_rows
+
+Row = dict[str, Any]
+
+
+def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
+    """The rows that ``read`` asks for, and maybe others; they count as seen from here on.
+
+    Raises
+    ------
+    InvalidOperation
+        The transaction sees no one state of the lake.
+    """
+    txn.check_open("sql")
+    if Feature.I not in txn.options.features:
+        raise InvalidOperation(
+            f"lakevilla_{read.kind} shows one state of the lake, which Feature.I gives: begin the "
+            "transaction with it, or read in `lake.snapshot()`",
+            txn_id=txn.id,
+        )
+    yield from bind_to_head(txn)
+    yield from perform_late(txn)
+    rows = yield from _READERS[read.kind](txn, read)
+    if not (txn.options.read_only or txn.bound.is_past):
+        txn.work.catalog.append(read)
+    return pa.Table.from_pylist(list(rows), SCHEMAS[read.kind])
+
+
+def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
+    found = yield from tables_named(txn, read.names)
+    head = txn.head
+    tables = {} if head is None else head.tables.at_hand()
+    return (_table(txn, name, place, tables.get(place)) for name, place in found.items())
+
+
+def _table(txn: TransactionState, name: str, place: str, state: TableState | None) -> Row:
+    done = [one for one in txn.work.done if one.table == place]
+    if any(isinstance(one.operation, Create) for one in done):
+        snapshot = txn.work.tables[place].snapshot
+        state = TableState(snapshot.table_id, -1, format=snapshot.format, size=NOTHING)
+    assert state is not None, "a table is in HEAD, or was made by the transaction"
+    size = UNKNOWN if state.size is None else state.size
+    for one in done:
+        size += growth_of(one.change)
+    return {
+        "name": name,
+        "uri": uri_of(txn, place),
+        "format": state.format,
+        "table_id": state.table_id,
+        "guarded": state.guarded,
+        "log_version": state.published if state.published >= 0 else None,
+        "pending": len(state.pending),
+        "files": size.files,
+        "rows": size.rows,
+        "bytes": size.bytes,
+        "changed_version": state.changed or None,
+    }
+
+
+def uri_of(txn: TransactionState, location: str) -> str:
+    """A location as any other client may be given it."""
+    return location if is_external(location) else f"{txn.context.root.rstrip('/')}/{location}"
+
+
+_READERS: dict[str, Callable[[TransactionState, CatalogRead], Program[Any]]] = {
+    "tables": _table_rows,
+    "files": file_rows,
+    "columns": column_rows,
+    "statistics": statistics_rows,
+    "commits": commit_rows,
+}
