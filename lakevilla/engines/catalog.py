@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
+from lakevilla.errors import InvalidOperation
+
 CatalogKind = Literal["tables", "files", "columns", "statistics", "commits", "refs"]
 Operator = Literal["=", "in", "<", "<=", ">", ">=", "prefix"]
 Constant = str | int | float | bool
@@ -95,6 +97,14 @@ SCHEMAS: dict[CatalogKind, pa.Schema] = {
         ]
     ),
 }
+#: What their names begin with.
+PREFIX = "lakevilla_"
+#: The views that users of databases look for, by the catalog table that each is made of.
+INFORMATION_SCHEMA: dict[str, CatalogKind] = {
+    "schemata": "tables",
+    "tables": "tables",
+    "columns": "columns",
+}
 #: The column of each that holds the name of a table.
 NAMED_BY: dict[CatalogKind, str] = {
     "tables": "name",
@@ -103,10 +113,20 @@ NAMED_BY: dict[CatalogKind, str] = {
     "statistics": "table",
     "commits": "table",
 }
-#: Columns of ``tables`` that any commit to a table may change.
-VOLATILE = frozenset({"log_version", "pending", "files", "rows", "bytes", "changed_version"})
 #: Above every name that begins alike: no path holds this code point.
 _HIGHEST = chr(0x10FFFF)
+
+
+def refuse_reserved(name: str) -> None:
+    """Refuse to call a table what a query takes for a catalog table. ``InvalidOperation``."""
+    lower = name.lower()
+    reserved = {PREFIX + kind for kind in SCHEMAS}
+    reserved |= {f"information_schema/{view}" for view in INFORMATION_SCHEMA}
+    if lower in reserved:
+        raise InvalidOperation(
+            f"{name} is the name of a catalog table that every lake has: give the table another",
+            table=name,
+        )
 
 
 class Term(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from lakevilla.engines.catalog import refuse_reserved
 from lakevilla.errors import (
     CorruptObject,
     InvalidOperation,
@@ -240,6 +241,7 @@ def _new_names(
     head: Head, name: str, location: str, names: Mapping[str, str | None]
 ) -> Program[dict[str, str | None]]:
     """What is to be noted so that ``name`` stands for ``location``, beside ``names``."""
+    refuse_reserved(name)
     known = head.names.get(name)
     state = head.tables.get(location)
     if known == NOWHERE and name == location and state is not None and not state.dropped:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakevilla.engines.catalog import refuse_reserved
 from lakevilla.errors import InvalidOperation, TableExists, TableNotFound
 from lakevilla.global_log.head import NOWHERE, Head, NameMap
 from lakevilla.global_log.repo import load_names, load_tables
@@ -60,6 +61,7 @@ def refuse_taken(context: Context, names: NameMap, one: Rename) -> Program[None]
     ------
     TableExists
     """
+    refuse_reserved(one.new)
     _check_name(names, one)
     if one.place == one.table:
         return

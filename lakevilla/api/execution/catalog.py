@@ -13,7 +13,7 @@ from lakevilla.engines.catalog import NAMED_BY, SCHEMAS, CatalogRead, NameRange,
 from lakevilla.engines.sql.catalog import CatalogUse, catalog_query
 from lakevilla.engines.sql.select import Dialect, Select
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.head import Head
+from lakevilla.global_log.head import NOWHERE, Head
 from lakevilla.refs.change import all_refs
 from lakevilla.transaction.verbs.bind import bind_to_head
 from lakevilla.transaction.verbs.catalog.rows import catalog_rows
@@ -87,7 +87,9 @@ def _refuse_twin(head: Head | None, use: CatalogUse) -> None:
     if head is None:
         return
     state = head.tables.at_hand().get(name)
-    if (state is not None and not state.dropped) or name in head.names.at_hand():
+    called = head.names.at_hand().get(name)
+    is_there = called is None and state is not None and not state.dropped
+    if is_there or called not in (None, NOWHERE):
         raise InvalidOperation(
             f"{use.name} is a catalog table of every lake, and this one has a table of that name: "
             f"rename_table({name!r}, ...) gives it another",
@@ -156,10 +158,20 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "column_name": row["name"],
             "ordinal_position": row["position"] + 1,
             "is_nullable": "YES" if row["nullable"] else "NO",
-            "data_type": row["type"].upper(),
+            "data_type": _SQL_TYPES.get(row["type"], row["type"].upper()),
         }
 
 
+#: What SQL calls types that have another name in a table's schema.
+_SQL_TYPES = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "binary": "BLOB",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+}
 _SHOWN = {"schemata": _schemata, "tables": _tables, "columns": _columns}
 
 

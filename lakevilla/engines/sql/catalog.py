@@ -12,7 +12,15 @@ from typing import Any
 
 from sqlglot import exp
 
-from lakevilla.engines.catalog import SCHEMAS, VOLATILE, CatalogKind, Constant, Operator, Term
+from lakevilla.engines.catalog import (
+    INFORMATION_SCHEMA,
+    PREFIX,
+    SCHEMAS,
+    CatalogKind,
+    Constant,
+    Operator,
+    Term,
+)
 from lakevilla.engines.sql.select import (
     Dialect,
     Select,
@@ -22,14 +30,6 @@ from lakevilla.engines.sql.select import (
     table_parts,
 )
 from lakevilla.errors import InvalidOperation
-
-PREFIX = "lakevilla_"
-#: The views that users of databases look for, by the catalog table that each is made of.
-INFORMATION_SCHEMA: dict[str, CatalogKind] = {
-    "schemata": "tables",
-    "tables": "tables",
-    "columns": "columns",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,6 @@ class CatalogQuery:
 
     select: Select
     uses: tuple[CatalogUse, ...]
-
-
-def is_catalog_name(parts: Sequence[str]) -> bool:
-    """Whether a name in a query means a catalog table."""
-    return _meant(parts) is not None
 
 
 def catalog_query(
@@ -321,8 +316,3 @@ def _asked(node: exp.Table, kind: CatalogKind) -> tuple[str, ...] | None:
         return None
     found = tuple(name for name in SCHEMAS[kind].names if name in names)
     return found
-
-
-def only_names(columns: tuple[str, ...] | None) -> bool:
-    """Whether of ``tables`` nothing is asked for that each commit to a table may change."""
-    return columns is not None and VOLATILE.isdisjoint(columns)

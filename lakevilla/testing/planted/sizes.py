@@ -1,4 +1,4 @@
-"""Planted bugs of the sizes of tables in HEAD (docs/design/0035-catalog-tables.md)."""
+"""Planted bugs of the catalog: sizes of tables in HEAD, and what is read of them (note 35)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from lakevilla.formats.sizes import NOTHING, UNKNOWN
 from lakevilla.lake import absorb
 from lakevilla.publishing import reconcile
-from lakevilla.testing.planted.bugs import attribute, planted
+from lakevilla.testing.planted.bugs import attribute, instead, nothing, planted
+from lakevilla.transaction.validation import catalog
 
 _OTHERS: dict[str, Any] = {"foreign": ("rewrite", "append"), "kinds": ("transfer", "add", "lists")}
 
@@ -45,4 +46,11 @@ def replaced_commits_still_count() -> Iterator[None]:
         attribute(reconcile, "_undone", lambda parts, waiting, lost: NOTHING),
         attribute(reconcile, "size_from", lambda known: UNKNOWN),
     ):
+        yield
+
+
+@planted(for_histories=False)
+def phantoms_are_let_through() -> Iterator[None]:
+    """Nobody asks whether what a transaction has seen of the catalog is still so."""
+    with instead(catalog.changed_catalog, nothing):
         yield

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from lakevilla.engines.catalog import refuse_reserved
 from lakevilla.errors import InvalidOperation, TableExists
 from lakevilla.formats.base import Change, FormatName, TableSnapshot
 from lakevilla.global_log.head import NOWHERE, Head
@@ -41,6 +42,7 @@ def create_change(
         log that HEAD does not know: ``register`` takes it in. Or its data was deleted
         a short time ago.
     """
+    refuse_reserved(location)
     table_format = txn.context.formats[format]
 
     def change(blank: TableSnapshot) -> Change:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.support.places import Place
+from tests.support.places import Place, make_place
 
 TABLES = ("sales/orders", "sales/items", "hr/people")
 TYPES = pa.schema([("id", pa.int64()), ("region", pa.string())])
@@ -20,9 +20,9 @@ def rows(*numbers: int, region: str = "EU") -> pa.Table:
     return pa.Table.from_pylist(ids, TYPES)
 
 
-@pytest.fixture
-def lake(quick_place: Place) -> lv.Lake:
-    lake = quick_place.connect()
+@pytest.fixture(params=["memory"])
+def lake(request: pytest.FixtureRequest) -> lv.Lake:
+    lake = make_place(request.param, request).connect()
     for name in TABLES:
         lake.create_table(name, rows(1), partition_by=["region"])
     lake.create_table("log", {"n": [0]})
@@ -120,14 +120,22 @@ def races(lake: lv.Lake, query: str, other: Callable[[lv.Lake], object]) -> bool
     return False
 
 
-@pytest.mark.parametrize("number", range(len(MATTERS)))
+@pytest.mark.parametrize(
+    ("lake", "number"),
+    [*(("memory", n) for n in range(len(MATTERS))), ("iceberg", 6), ("iceberg", 9)],
+    indirect=["lake"],
+)
 def test_a_commit_that_changes_what_was_seen_conflicts(lake: lv.Lake, number: int) -> None:
     query, other = MATTERS[number]
     assert not races(lake, query, other)
     assert races(lake, query, lambda _: None)
 
 
-@pytest.mark.parametrize("number", range(len(GOES_THROUGH)))
+@pytest.mark.parametrize(
+    ("lake", "number"),
+    [*(("memory", n) for n in range(len(GOES_THROUGH))), ("iceberg", 8), ("iceberg", 9)],
+    indirect=["lake"],
+)
 def test_a_commit_that_does_not_goes_through(lake: lv.Lake, number: int) -> None:
     query, other = GOES_THROUGH[number]
     assert races(lake, query, other)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import (
     CorruptObject,
@@ -15,9 +17,10 @@ from lakevilla.errors import (
     UnsupportedTableFeature,
     VersionNotFound,
 )
+from lakevilla.expressions.types import type_name
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.formats.catalog_rows import file_row, statistics_of
-from lakevilla.formats.files import data_files
+from lakevilla.formats.files import DataFile, data_files
 from lakevilla.lake.context import Event
 from lakevilla.store.effects import Program, parallel
 from lakevilla.transaction.state.transaction import TransactionState
@@ -25,6 +28,7 @@ from lakevilla.transaction.verbs.bind import touch_each
 from lakevilla.transaction.verbs.catalog.names import tables_named
 
 Row = dict[str, Any]
+_AT_ONCE = 10_000
 
 #: These tell of one table: the others are shown.
 _WRONG_WITH_ONE = (
@@ -44,7 +48,7 @@ def file_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]
     return (
         row
         for (name, snapshot), files in zip(opened.items(), lists, strict=True)
-        for file in data_files(files)
+        for file in _each(files)
         if read.admits(row := file_row(txn.context.root, name, snapshot.layout, file))
     )
 
@@ -56,7 +60,7 @@ def statistics_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterato
     return (
         row
         for (name, snapshot), files in zip(opened.items(), lists, strict=True)
-        for file in data_files(files)
+        for file in _each(files)
         for row in statistics_of(name, snapshot.layout, file)
         if read.admits(row)
     )
@@ -69,13 +73,18 @@ def column_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Ro
         {
             "table": name,
             "name": field.name,
-            "type": str(field.type),
+            "type": type_name(field.type),
             "nullable": field.nullable,
             "position": position,
         }
         for name, snapshot in opened.items()
         for position, field in enumerate(snapshot.layout.schema)
     )
+
+
+def _each(files: pa.Table) -> Iterator[DataFile]:
+    for batch in files.to_batches(max_chunksize=_AT_ONCE):
+        yield from data_files(pa.Table.from_batches([batch]))
 
 
 def _opened(txn: TransactionState, read: CatalogRead) -> Program[dict[str, TableSnapshot]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from lakevilla.transaction.verbs.catalog.names import tables_named
 from lakevilla.transaction.verbs.catalog.opened import column_rows, file_rows, statistics_rows
 
 Row = dict[str, Any]
+_AT_ONCE = 10_000
 
 
 def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
@@ -45,7 +47,15 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
     rows = yield from _READERS[read.kind](txn, read)
     if not (txn.options.read_only or txn.bound.is_past):
         txn.work.catalog.append(read)
-    return pa.Table.from_pylist(list(rows), SCHEMAS[read.kind])
+    schema = SCHEMAS[read.kind]
+    # A few at a time: of a million files not all are Python objects at once.
+    parts = [pa.Table.from_pylist(part, schema) for part in _in_parts(rows)]
+    return pa.concat_tables([schema.empty_table(), *parts])
+
+
+def _in_parts(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while part := list(islice(rows, _AT_ONCE)):
+        yield part
 
 
 def _table_rows(txn: TransactionState, read: CatalogRead) -> Program[Iterator[Row]]:
