@@ -135,8 +135,8 @@ class Reads(Generic[Frame]):
         write also runs INSERT, UPDATE, DELETE or MERGE.
 
         It sees the lake's tables (``sales.orders`` is the table ``sales/orders``)
-        and the frames in ``views``, and nothing else: no files, no network, no Python
-        variables. A SELECT counts as a read of all rows of its tables.
+        and the frames in ``views``, those in which the lake shows its catalog (docs/catalog.md),
+        and nothing else: no files, no network, no Python variables. A SELECT counts as a read of all rows of its tables.
 
         Parameters
         ----------
