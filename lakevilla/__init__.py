@@ -54,6 +54,7 @@ from lakevilla.settings import Settings
 
 if TYPE_CHECKING:
     from lakevilla.api.applying.diff import Diff
+    from lakevilla.api.catalog.pages import ListedTable, TablePage
     from lakevilla.api.lake import Lake
     from lakevilla.api.snapshot import Snapshot, TableVersion
     from lakevilla.api.spark.source import register_data_source
@@ -85,6 +86,7 @@ __all__ = [
     "Lake",
     "LakeVillaError",
     "LakeVillaWarning",
+    "ListedTable",
     "LoggedOperation",
     "MergeConflict",
     "MergeResult",
@@ -103,6 +105,7 @@ __all__ = [
     "TableExists",
     "TableHistoryEntry",
     "TableNotFound",
+    "TablePage",
     "TableQueue",
     "TableVersion",
     "Transaction",
@@ -126,8 +129,10 @@ _HOMES = {
     "Event": "lakevilla.lake.context",
     "Feature": "lakevilla.transaction.state.features",
     "Lake": "lakevilla.api.lake",
+    "ListedTable": "lakevilla.api.catalog.pages",
     "Snapshot": "lakevilla.api.snapshot",
     "Table": "lakevilla.api.table",
+    "TablePage": "lakevilla.api.catalog.pages",
     "TableVersion": "lakevilla.api.snapshot",
     "Transaction": "lakevilla.api.transaction",
     "connect": "lakevilla.connecting",

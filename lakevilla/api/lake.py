@@ -20,15 +20,15 @@ from lakevilla.api.arguments import (
     verbs_elsewhere,
 )
 from lakevilla.api.begin import begin_transaction
+from lakevilla.api.catalog.lake import Catalog
 from lakevilla.api.execution.executor import Executor
 from lakevilla.api.feed import ChangeFeed
 from lakevilla.api.frame import Frame
 from lakevilla.api.history import lake_history
 from lakevilla.api.properties import PropertyValue
 from lakevilla.api.reading.exports import Exports
-from lakevilla.api.refs import REFS_ELSEWHERE, Refs
+from lakevilla.api.refs import REFS_ELSEWHERE
 from lakevilla.api.run import ATTEMPTS, BatchFunction, check_attempts, check_callable, run
-from lakevilla.api.snapshot import views
 from lakevilla.api.states import States, Verifying
 from lakevilla.api.table import Capabilities, Table, capabilities_of, table_of
 from lakevilla.api.transaction import Transaction
@@ -73,7 +73,7 @@ class Lake(
     NamedTables,
     States[Frame],
     Verifying,
-    Refs[Frame],
+    Catalog[Frame],
     ChangeFeed,
     Applying[Frame],
     Merges[Frame],
@@ -551,18 +551,6 @@ class Lake(
     def __getitem__(self, name: str) -> Table[Frame]:
         """As ``table``."""
         return self.table(name)
-
-    def tables(self) -> list[Table[Frame]]:
-        """The tables in HEAD, by name.
-
-        Only their metadata is read, as by deltalake and pyiceberg: missing manifests and data
-        files are found by reading the table, and by ``doctor`` and ``recover``. A table that
-        can't be opened, such as an external one that was moved away, is left out: a
-        ``LakeVillaWarning``, the log, the event ``left_out`` and ``doctor`` say why.
-        """
-        with self._begin({"read_only": True}) as executor:
-            found = views(executor)
-        return HtmlList(table_of(executor, name, view) for name, view in found.items())
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The lake's commits, newest first, as far back as they are kept.

@@ -136,7 +136,8 @@ class Reads(Generic[Frame]):
 
         It sees the lake's tables (``sales.orders`` is the table ``sales/orders``)
         and the frames in ``views``, those in which the lake shows its catalog (docs/catalog.md),
-        and nothing else: no files, no network, no Python variables. A SELECT counts as a read of all rows of its tables.
+        and nothing else: no files, no network, no Python variables. A SELECT counts as a read
+        of all rows of its tables.
 
         Parameters
         ----------

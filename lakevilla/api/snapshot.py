@@ -218,10 +218,13 @@ def views(executor: Executor) -> dict[str, View]:
     the table.
     """
     state = executor.state_of_lake(whole=True)
-    if state is None:
-        return {}
+    return {} if state is None else views_of(executor, shown_tables(state))
+
+
+def views_of(executor: Executor, tables: Mapping[str, str]) -> dict[str, View]:
+    """These tables, given by name with their locations; as ``views``."""
     found = {}
-    for name, view in executor.look_at_each(shown_tables(state)).items():
+    for name, view in executor.look_at_each(tables).items():
         if not isinstance(view, LakeVillaError):
             found[name] = view
             continue

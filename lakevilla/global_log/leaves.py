@@ -223,6 +223,24 @@ class LeafMap(Mapping[str, V]):
         end = len(refs) if last is None else bisect_right(refs, last, key=lambda ref: ref.first)
         return [ref for ref in refs[max(begin, 0) : end] if ref.hash not in self._leaves]
 
+    def ranges(self, first: str, last: str) -> list[tuple[str, str]]:
+        """The names from ``first`` to before ``last``, cut where another leaf begins."""
+        starts = [ref.first for ref in self._lying()[1] if first < ref.first < last]
+        return list(pairwise([first, *starts, last]))
+
+    def within(self, first: str, last: str) -> dict[str, V]:
+        """What it says of the names from ``first`` to before ``last``, whose leaves are at hand."""
+        changed, refs = self._lying()
+        known: dict[str, V | None] = {}
+        if refs:
+            begin = bisect_right(refs, first, key=lambda ref: ref.first) - 1
+            for ref in refs[max(begin, 0) :]:
+                if ref.first >= last:
+                    break
+                known.update((n, v) for n, v in self._leaf(ref).items() if first <= n < last)
+        known.update((name, v) for name, v in changed.items() if first <= name < last)
+        return {name: value for name, value in known.items() if value is not None}
+
     def take(self, ref: LeafRef, body: bytes) -> None:
         """Keep a leaf that was fetched.
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from bench.size.many_tables import cost, lake_of, newest, real_tables
+from bench.size.many_tables import cost, newest
 from lakevilla.engines.catalog import SCHEMAS
 from lakevilla.global_log import leaves
 from tests.support.places import Place
@@ -302,28 +302,3 @@ def test_of_many_tables_those_that_are_asked_for_are_opened(
         == 1
     )
     assert asked("SELECT * FROM lakevilla_commits") == 0
-
-
-def test_100_000_tables_are_asked_for_by_a_prefix(tmp_path: Path) -> None:
-    with lake_of(100_000, str(tmp_path / "many"), commits=1) as many:
-        ten = real_tables(100_000)[4]
-        prefix = ten[:-1]
-
-        def names() -> int:
-            found = other.sql(
-                "SELECT name, rows FROM lakevilla_tables WHERE starts_with(name, :p)",
-                {"p": prefix},
-            )
-            return int(found.num_rows)
-
-        with lv.connect(many.root) as other:
-            requests = cost(other, lambda: names())
-            assert names() == 10
-            assert requests.total <= 3, requests
-            opened = cost(
-                other,
-                lambda: other.sql(
-                    'SELECT path FROM lakevilla_files WHERE "table" = :t', {"t": ten}
-                ),
-            )
-            assert opened.total <= 4, opened

@@ -18,18 +18,18 @@ NAMES = {
     "lakevilla": """
         AlreadyCommitted AuditFailed Capabilities CommitOutcomeUnknown CommitResult
         ConflictError CorruptObject Diff DiscoveredTable Event Feature Finding ForeignConflict
-        HistoryEntry InvalidOperation
-        KeptVersion Lake LakeVillaError LakeVillaWarning LoggedOperation MergeConflict MergeResult
-        OperationResult OptimizeResult Outcome QueuePlace Ref RefExists RefNotFound Report Settings
-        Snapshot StoreError Table TableExists TableHistoryEntry TableNotFound TableQueue
-        TableVersion Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
+        HistoryEntry InvalidOperation KeptVersion Lake LakeVillaError LakeVillaWarning
+        ListedTable LoggedOperation MergeConflict MergeResult OperationResult OptimizeResult
+        Outcome QueuePlace Ref RefExists RefNotFound Report Settings Snapshot StoreError Table
+        TableExists TableHistoryEntry TableNotFound TablePage TableQueue TableVersion
+        Transaction TransactionAborted TransactionInfo TransactionNotFound UnsafeStore
         UnsupportedFormat UnsupportedTableFeature Version VersionNotFound connect
         register_data_source
     """,
     "lake": """
         abort attach audited branch capabilities changes cherry_pick close create_table
         delete_ref diff discover doctor drop_table exists export follow foreach_batch gc guard
-        history is_main_protected keep maintain merge on outcome protect protect_main read
+        history is_main_protected keep maintain merge on outcome protect protect_main query read
         rebase recover refs register rename_table resume revert rollback root run scan settings
         snapshot sql table tables tag transaction transactional transactions unguard unregister
         verify

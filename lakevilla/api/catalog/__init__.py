@@ -1,0 +1,1 @@
+"""The lake's catalog by verbs: pages of its tables, and paths."""

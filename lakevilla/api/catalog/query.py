@@ -1,0 +1,206 @@
+"""A path carried out: a look-up of catalog tables for each of its steps, narrowed by the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from lakevilla.api.catalog.names import matching, names_asked
+from lakevilla.api.catalog.paths import BELOW, CatalogPath, PathStep
+from lakevilla.api.catalog.terms import constants_in, filtered
+from lakevilla.api.execution.executor import Executor
+from lakevilla.api.frame import Frame
+from lakevilla.engines.catalog import SCHEMAS, CatalogKind, CatalogRead, NameRange
+from lakevilla.errors import InvalidOperation, TableNotFound
+from lakevilla.transaction.verbs.catalog.rows import catalog_rows
+
+Row = dict[str, Any]
+#: A transaction that is bound to an older version of the same lake.
+Begin = Callable[[int], Executor[Frame]]
+
+_SNAPSHOTS = pa.schema(
+    [SCHEMAS["commits"].field(name) for name in ("version", "timestamp", "txn_id", "kind")]
+)
+#: The catalog table of a step.
+_KINDS: dict[str, CatalogKind] = {
+    "columns": "columns",
+    "statistics": "statistics",
+    "commits": "commits",
+}
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_KEYS = pa.schema([("table", pa.string()), ("version", pa.int64()), ("path", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows of a step: those of all steps above are in it by their keys."""
+
+    rows: list[Row]
+    keys: tuple[str, ...]
+    own: pa.Schema
+
+    def as_table(self) -> pa.Table:
+        names = [name for name in self.keys if name not in self.own.names]
+        schema = pa.schema([*(_KEYS.field(name) for name in names), *self.own])
+        return pa.Table.from_pylist(self.rows, schema)
+
+
+def answered(executor: Executor[Frame], begin: Begin[Frame], path: CatalogPath) -> pa.Table:
+    """The rows of a path's last step, the keys of those above before them.
+
+    Raises
+    ------
+    InvalidOperation
+        A step or a column is not there.
+    TableNotFound
+        It names one table, and the lake has none of that name.
+    """
+    tables = _tables(executor, path)
+    if not path.below:
+        return _Found(tables, (), SCHEMAS["tables"]).as_table()
+    names = [row["name"] for row in tables]
+    first, *rest = path.below
+    if first.text == "snapshots":
+        found = _snapshots(executor, names, first)
+        if rest:
+            return _in_past(executor, begin, found, rest).as_table()
+        return found.as_table()
+    return _of_tables(executor, names, path.below).as_table()
+
+
+# ------------------------------------------------------------------ tables
+
+
+def _tables(executor: Executor[Frame], path: CatalogPath) -> list[Row]:
+    """The tables whose names the path fits, in the order of their names."""
+    names = names_asked(path.names)
+    rows = _read(executor, "tables", names)
+    found = matching(rows, path.names)
+    if not found and not any(step.is_any for step in path.names):
+        _refuse_unknown(executor, path)
+    return found
+
+
+def _refuse_unknown(executor: Executor[Frame], path: CatalogPath) -> None:
+    """Say what is wrong with the name of one table that is not there."""
+    parts = [step.text for step in path.names]
+    whole = "/".join(parts)
+    above = frozenset("/".join(parts[:number]) for number in range(1, len(parts)))
+    for row in _read(executor, "tables", NameRange(exact=above | {whole})):
+        if row["name"] == whole:
+            return  # what narrows it leaves it out
+        step = parts[len(row["name"].split("/"))]
+        raise InvalidOperation(
+            f"table {row['name']} has no step {step!r}: there are {', '.join(BELOW[''])}",
+            table=row["name"],
+        )
+    raise TableNotFound(f"there is no table {whole}: `tables()` lists them", table=whole)
+
+
+# ------------------------------------------------------------------ below
+
+
+def _snapshots(executor: Executor[Frame], names: Sequence[str], step: PathStep) -> _Found:
+    """The versions of the lake in which each table was changed, oldest first."""
+    asked = frozenset(names)
+    columns = ("version", "timestamp", "txn_id", "kind", "table", "adds")
+    rows = [
+        row
+        for row in _read(executor, "commits", NameRange(exact=asked), columns=columns)
+        if row["adds"] or row["removes"] or row["metadata_changed"]
+    ]
+    return _Found(_each(rows, names, step, _SNAPSHOTS), ("table",), _SNAPSHOTS)
+
+
+def _in_past(
+    executor: Executor[Frame], begin: Begin[Frame], found: _Found, below: Sequence[PathStep]
+) -> _Found:
+    """What the steps below a snapshot find in each of them."""
+    rows: list[Row] = []
+    result: _Found | None = None
+    for version in sorted({row["version"] for row in found.rows}):
+        names = [row["table"] for row in found.rows if row["version"] == version]
+        with begin(version) as then:
+            result = _of_tables(then, names, below)
+        rows += [{**row, "version": version} for row in result.rows]
+    if result is None:
+        result = _of_tables(executor, [], below)
+    return _Found(rows, ("table", "version", *result.keys[1:]), result.own)
+
+
+def _of_tables(
+    executor: Executor[Frame], names: Sequence[str], below: Sequence[PathStep]
+) -> _Found:
+    first, *rest = below
+    if first.text == "files":
+        own = _without("files", "table")
+        rows = _read(executor, "files", _only(names), terms=constants_in(first, own))
+        rows.sort(key=lambda row: (row["modified"] or _LONG_AGO, row["path"]))
+        found = _Found(_each(rows, names, first, own), ("table",), own)
+        return _of_files(executor, found, rest[0]) if rest else found
+    kind = _KINDS[first.text]
+    own = _without(kind, "table")
+    rows = _read(executor, kind, _only(names))
+    return _Found(_each(rows, names, first, own), ("table",), own)
+
+
+def _of_files(executor: Executor[Frame], files: _Found, step: PathStep) -> _Found:
+    """What is known of the columns of some files."""
+    chosen = {(row["table"], row["path"]) for row in files.rows}
+    names = list(dict.fromkeys(row["table"] for row in files.rows))
+    rows = [
+        row
+        for row in _read(executor, "statistics", _only(names))
+        if (row["table"], row["path"]) in chosen
+    ]
+    own = _without("statistics", "table", "path")
+    if step.text == "columns":
+        own = pa.schema([own.field(name).with_name(_called(name)) for name in own.names])
+        rows = [{_called(name): value for name, value in row.items()} for row in rows]
+    found: list[Row] = []
+    for table, path in sorted(chosen):
+        some = [row for row in rows if (row["table"], row["path"]) == (table, path)]
+        found += filtered(some, step, own)
+    return _Found(found, ("table", "path"), own)
+
+
+def _called(name: str) -> str:
+    """Below files a column is called so by ``name``, as below a table."""
+    return "name" if name == "column" else name
+
+
+def _each(rows: Iterable[Row], names: Sequence[str], step: PathStep, own: pa.Schema) -> list[Row]:
+    """What a step leaves of each table's rows: a position counts within its table."""
+    by_table: dict[str, list[Row]] = {name: [] for name in names}
+    for row in rows:
+        if row["table"] in by_table:
+            by_table[row["table"]].append(row)
+    every = [row for some in by_table.values() for row in some]
+    return [row for some in by_table.values() for row in filtered(some, step, own, every)]
+
+
+def _without(kind: CatalogKind, *left_out: str) -> pa.Schema:
+    return pa.schema([field for field in SCHEMAS[kind] if field.name not in left_out])
+
+
+def _only(names: Sequence[str]) -> NameRange:
+    return NameRange(exact=frozenset(names))
+
+
+def _read(
+    executor: Executor[Frame],
+    kind: CatalogKind,
+    names: NameRange,
+    *,
+    terms: Any = (),
+    columns: tuple[str, ...] | None = None,
+) -> list[Row]:
+    read = CatalogRead(kind, names, tuple(terms), columns)
+    with executor.alone():
+        found = executor.run(catalog_rows(executor.state, read))
+    rows: list[Row] = found.to_pylist(maps_as_pydicts="strict")
+    return [row for row in rows if kind == "tables" or row["table"] in names]

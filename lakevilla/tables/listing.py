@@ -1,0 +1,62 @@
+"""The names of a lake's tables, a page at a time: of HEAD's leaves as few as that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
+from lakevilla.global_log.head import NOWHERE, Head, TableState
+from lakevilla.global_log.leaves import HIGHEST
+from lakevilla.global_log.repo import fetch_leaves, load_names
+from lakevilla.store.effects import Program
+
+
+@dataclass(frozen=True, slots=True)
+class ListedName:
+    """A table in a list: ``key`` is what the list is in the order of, and goes on after."""
+
+    key: str
+    name: str
+    location: str
+    state: TableState
+
+
+def listed(
+    head: Head, prefix: str, after: str | None, limit: int | None
+) -> Program[tuple[list[ListedName], bool]]:
+    """The next tables after ``after`` that ``prefix`` begins, and whether there are more.
+
+    They are in the order of their registered names, or else of their locations. Both stay what
+    they are as long as a table is not renamed, so each that is there throughout comes once,
+    whatever others commit between two pages.
+    """
+    yield from load_names(head)
+    called: dict[str, str] = {}
+    for name, place in head.names.items():
+        if place != NOWHERE:
+            called.setdefault(place, name)
+    first = max(prefix, "" if after is None else f"{after}\0")
+    last = prefix + HIGHEST
+    registered = sorted((name, place) for place, name in called.items() if first <= name < last)
+    yield from fetch_leaves(head.tables, head.tables.missing(place for _, place in registered))
+    found: list[ListedName] = []
+    for start, end in head.tables.ranges(first, last):
+        yield from fetch_leaves(head.tables, head.tables.missing_between(start, start))
+        there = [
+            ListedName(place, _name_of(place, state), place, state)
+            for place, state in head.tables.within(start, end).items()
+            if not state.dropped and place not in called
+        ]
+        there += [
+            ListedName(name, name, place, head.tables[place])
+            for name, place in registered
+            if start <= name < end and not head.tables[place].dropped
+        ]
+        found += sorted(there, key=lambda one: one.key)
+        if limit is not None and len(found) > limit:
+            return found[:limit], True
+    return found, False
+
+
+def _name_of(location: str, state: TableState) -> str:
+    return name_in_catalog(state.catalog) if state.catalog else location

@@ -1,0 +1,161 @@
+"""Paths over the catalog: each example of the design, and what is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from lakevilla.engines.catalog import SCHEMAS
+from tests.support.places import Place
+
+TYPES = pa.schema([("id", pa.int64()), ("region", pa.string()), ("qty", pa.int64())])
+
+
+def rows(*numbers: int, region: str = "EU") -> pa.Table:
+    found = [{"id": number, "region": region, "qty": number * 10} for number in numbers]
+    return pa.Table.from_pylist(found, TYPES)
+
+
+@pytest.fixture
+def lake(quick_place: Place) -> lv.Lake:
+    lake = quick_place.connect()
+    with lake.transaction() as txn:
+        for name in ("sales/orders", "sales/items", "retail/orders", "retail/eu/orders", "plain"):
+            parts = ["region"] if name.endswith("orders") else []
+            txn.create_table(name, rows(1, 2), partition_by=parts)
+        txn.create_table("sales/none", TYPES)
+    lake.run(lambda txn: txn.append("sales/orders", rows(3, region="Asia")))
+    lake.run(lambda txn: txn.append("retail/orders", rows(4)))
+    return lake
+
+
+def ask(lake: lv.Lake, path: str, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lake.query(path, **options).to_pylist()
+    return found
+
+
+def names(lake: lv.Lake, path: str) -> list[str]:
+    return [row["name"] for row in ask(lake, path)]
+
+
+def test_files_of_one_part(lake: lv.Lake) -> None:
+    (file,) = ask(lake, "/sales/*[name = 'orders']/files[partition.region = 'Asia']")
+    assert list(file) == SCHEMAS["files"].names
+    assert (file["table"], file["rows"]) == ("sales/orders", 1)
+
+
+def test_commits_below_a_directory(lake: lv.Lake) -> None:
+    path = "/retail/**/commits[timestamp > timestamp '2020-01-01T00:00:00Z']"
+    found = ask(lake, path)
+    assert [(row["table"], row["version"]) for row in found] == [
+        ("retail/eu/orders", 1),
+        ("retail/orders", 1),
+        ("retail/orders", 3),
+    ]
+    assert not ask(lake, path.replace("2020", "2220"))
+    assert [row["version"] for row in ask(lake, "/retail/**/commits[-1]")] == [1, 3]
+
+
+def test_statistics_of_a_column_in_some_files(lake: lv.Lake) -> None:
+    path = "/sales/orders/files[size_bytes > 1e8]/columns[name = 'qty']"
+    assert not ask(lake, path)
+    found = ask(lake, path.replace("1e8", "1e1"))
+    assert sorted((row["name"], row["min"], row["max"]) for row in found) == [
+        ("qty", "10", "20"),
+        ("qty", "30", "30"),
+    ]
+    assert list(found[0]) == ["table", "path", "name", "min", "max", "nulls"]
+    every = ask(lake, "/sales/orders/statistics[column = 'qty']")
+    assert sorted(row["max"] for row in every) == ["20", "30"]
+
+
+def test_the_state_before_the_newest(lake: lv.Lake) -> None:
+    found = ask(lake, "/retail/orders/snapshots[-2]/files")
+    assert [(row["table"], row["version"], row["rows"]) for row in found] == [
+        ("retail/orders", 1, 2)
+    ]
+    newest = ask(lake, "/retail/orders/snapshots[-1]/files")
+    assert sum(row["rows"] for row in newest) == 3
+    assert [row["version"] for row in ask(lake, "/retail/orders/snapshots")] == [1, 3]
+
+
+def test_tables_by_what_they_hold(lake: lv.Lake) -> None:
+    assert names(lake, "/*/*[rows = 0]") == ["sales/none"]
+    assert names(lake, "/*[name >= 'p' AND name < 'q']") == ["plain"]
+    assert names(lake, "/sales/*[rows > 0][-1]") == ["sales/orders"]
+    assert names(lake, "/**[name LIKE '%orders'][format <> '']") == [
+        "retail/eu/orders",
+        "retail/orders",
+        "sales/orders",
+    ]
+    assert names(lake, "/*[name = 'retail']/*/*") == ["retail/eu/orders"]
+    assert names(lake, "/retail/**/orders") == ["retail/eu/orders"]
+    assert names(lake, '/"sales"/items') == ["sales/items"]
+    assert [row["name"] for row in ask(lake, "/sales/items/columns[position > 0]")] == [
+        "region",
+        "qty",
+    ]
+
+
+def test_a_path_is_asked_of_another_state(lake: lv.Lake) -> None:
+    lake.tag("first", 1)
+    lake.branch("etl")
+    lake.on("etl").run(lambda txn: txn.append("plain", rows(9)))
+    for at, total in ((None, 2), (1, 2), ("first", 2), ("etl", 3), ("main", 2)):
+        files = ask(lake, "/plain/files", at=at)
+        assert sum(row["rows"] for row in files) == total
+    assert len(ask(lake, "/sales/orders/files", at=1)) == 1
+    assert len(ask(lake, "/sales/orders/files", at=lake.history()[0].timestamp)) == 2
+    with pytest.raises(lv.RefNotFound):
+        lake.query("/plain", at="nosuch")
+    with pytest.raises(lv.VersionNotFound):
+        lake.query("/plain", at=99)
+    with pytest.raises(lv.InvalidOperation, match="at is"):
+        lake.query("/plain", at=True)
+
+
+@pytest.mark.parametrize("quick_place", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/sales/orders/fils", "snapshots, files, columns, statistics, commits"),
+        ("/sales/orders/files/rows", "columns, statistics"),
+        ("/sales/orders/columns/name", "last step"),
+        ("/sales/orders/commits/files", "last step"),
+        ("/sales/orders/files[nosuch = 1]", "size_bytes"),
+        ("/sales/orders/files[partition.nosuch = 'x']", "region"),
+        ("/sales/*[nosuch = 1]", "log_version"),
+        ("/sales[rows = 1]/orders", "name"),
+        ("/sales/orders/files[rows]", "boolean"),
+        ("/sales/orders/files[rows =]", r"\[rows =\]"),
+        ("/sales[0]/orders", "directory"),
+        ("/files", "names no table"),
+        ("sales/orders", "begins with"),
+        ("", "begins with"),
+        ("/", "a step is"),
+        ("/sales//orders", "a step is"),
+        ("/sales/orders/", "a step is"),
+        ("/sales orders", "ends with"),
+        ("/sales/orders[", "not closed"),
+        ("/sales/orders[rows > 0", "not closed"),
+        ("/sales/orders[name = 'x]", "not closed"),
+        ('/"sales', "quote"),
+        ('/""', "quote"),
+        (5, "text"),
+        (None, "text"),
+    ],
+)
+def test_what_is_no_path_is_refused_by_name(lake: lv.Lake, path: Any, message: str) -> None:
+    with pytest.raises(lv.InvalidOperation, match=message):
+        lake.query(path)
+
+
+def test_a_table_that_is_not_there_is_not_found(lake: lv.Lake) -> None:
+    with pytest.raises(lv.TableNotFound, match="sales/nothing"):
+        lake.query("/sales/nothing/files")
+    found = lake.query("/nothing/*/files")
+    assert found.num_rows == 0
+    assert found.schema.names == SCHEMAS["files"].names
