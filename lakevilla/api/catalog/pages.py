@@ -29,7 +29,7 @@ class ListedTable(HtmlFields):
 
     Examples
     --------
-    >>> [one.name for one in lake.tables(details=False)]
+    >>> [one.name for one in lake.tables("st", details=False)]
     ['stock']
     """
 
@@ -48,7 +48,7 @@ class TablePage(HtmlList[T]):
 
     Examples
     --------
-    >>> page = lake.tables(limit=100, details=False)
+    >>> page = lake.tables("st", limit=100, details=False)
     >>> len(page), page.next
     (1, None)
     """
