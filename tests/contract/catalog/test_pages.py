@@ -73,8 +73,8 @@ def test_what_is_there_throughout_comes_once_whatever_is_committed(lake: lv.Lake
             break
         number += 1
         lake.create_table(f"{draw.choice('abc')}/new{number}", ROWS)
-        gone = draw.choice([name for name in names(lake) if name not in always])
-        lake.drop_table(gone)
+        dropped = draw.choice([name for name in names(lake) if name not in always])
+        lake.drop_table(dropped)
     assert len(found) == len(set(found))
     assert always <= set(found)
 
