@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from blake3 import blake3
 
+from lakevilla.engines.catalog import CatalogRead
 from lakevilla.errors import CorruptObject
 from lakevilla.formats.base import Change
 from lakevilla.store.codec import decode, encode
@@ -43,6 +44,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     """``_lakevilla/commits/<txn>-<hash>.json``.
 
     ``merged``: the branch that it merges, and the version that this has come to (``etl@57``).
+    ``catalog``: what its caller had seen of the lake's catalog.
     ``replaces`` to ``quiet`` are a ``reconcile`` commit's. ``replaces``: the commits whose
     place it takes (sequence, txn, hash). ``voided``: those that could not be
     replayed, and why. ``touched_reads``: transactions that had read rows which
@@ -63,6 +65,7 @@ class CommitObject(msgspec.Struct, frozen=True, omit_defaults=True):
     touched_reads: tuple[str, ...] = ()
     quiet: bool = False
     merged: str = ""
+    catalog: tuple[CatalogRead, ...] = ()
 
 
 def commit_key(txn: str, digest: str, life: str = "") -> str:

@@ -68,6 +68,7 @@ def _commit_object(txn: TransactionState) -> Program[CommitObject]:
         applications=txn.options.applications,
         started_ms=txn.bound.started_ms,
         merged="" if txn.work.merging is None else txn.work.merging.version,
+        catalog=tuple(txn.work.catalog),
     )
 
 

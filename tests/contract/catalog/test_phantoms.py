@@ -191,3 +191,21 @@ def test_the_catalog_of_one_table_alone_is_refused(lake: lv.Lake) -> None:
         pytest.raises(lv.InvalidOperation, match=r"Feature\.I"),
     ):
         txn.sql(SALES_NAMES)
+
+
+def test_a_snapshot_shows_the_catalog_and_the_tables_of_one_state(lake: lv.Lake) -> None:
+    with lake.snapshot() as now, lv.connect(lake.root) as other:
+        seen = now.sql(SALES_SIZES).to_pylist()
+        add("sales/items")(other)
+        make("sales/new")(other)
+        assert now.sql("SELECT count(*) AS n FROM sales.items").to_pylist() == [{"n": 1}]
+        assert now.sql(SALES_SIZES).to_pylist() == seen
+
+
+def test_a_branch_whose_catalog_was_read_is_not_merged_as_serializable(lake: lv.Lake) -> None:
+    lake.branch("etl")
+    lake.on("etl").run(lambda txn: txn.append("log", {"n": [txn.sql(SALES_NAMES).num_rows]}))
+    with pytest.raises(lv.InvalidOperation, match="lakevilla_tables"):
+        lake.merge("etl", isolation="serializable")
+    lake.merge("etl")
+    assert lake.read("log").num_rows == 2

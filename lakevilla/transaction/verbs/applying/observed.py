@@ -46,7 +46,7 @@ def hold_observed(txn: TransactionState, branch: Branch, since: Base) -> Program
     InvalidOperation
         What was read can't be told any more.
     """
-    reads = yield from _reads(branch, since)
+    reads = yield from _reads(txn, branch, since)
     seen = yield from AtBase(since).views(txn.context, sorted(reads))
     views = {location: view for location, view in seen.items() if view is not None}
     conflicts = []
@@ -92,7 +92,7 @@ def _is_held(txn: TransactionState, old: View, asked: Iterable[Expr | None]) -> 
     return True
 
 
-def _reads(branch: Branch, since: Base) -> Program[_Reads]:
+def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads]:
     """What transactions have read whose writes are not merged yet."""
     head = branch.held.head
     assert head.life is not None, branch.name
@@ -114,6 +114,13 @@ def _reads(branch: Branch, since: Base) -> Program[_Reads]:
         _refuse(branch, f"{error.key} is missing or damaged", error)
     found: _Reads = {}
     for commit in objects:
+        if commit.catalog:
+            raise InvalidOperation(
+                f"branch {branch.name!r} was written by a transaction that has read "
+                f"lakevilla_{commit.catalog[0].kind} there, which is the branch's own: merge it "
+                "with isolation='snapshot'",
+                txn_id=txn.id,
+            )
         for record in commit.reads:
             found.setdefault(record.table, []).append(record.where)
         for operation in commit.operations:

@@ -45,7 +45,8 @@ def catalog_rows(txn: TransactionState, read: CatalogRead) -> Program[pa.Table]:
     yield from bind_to_head(txn)
     yield from perform_late(txn)
     rows = yield from _READERS[read.kind](txn, read)
-    if not (txn.options.read_only or txn.bound.is_past):
+    if not txn.bound.is_past and read not in txn.work.catalog:
+        # Of one that only reads too: it may move to a newer HEAD yet.
         txn.work.catalog.append(read)
     schema = SCHEMAS[read.kind]
     # A few at a time: of a million files not all are Python objects at once.
