@@ -10,6 +10,9 @@ from lakevilla.global_log.leaves import HIGHEST
 from lakevilla.global_log.repo import fetch_leaves, load_names
 from lakevilla.store.effects import Program
 
+#: Of a large lake each leaf has so many tables, or more.
+_IN_A_LEAF = 200
+
 
 @dataclass(frozen=True, slots=True)
 class ListedName:
@@ -40,8 +43,13 @@ def listed(
     registered = sorted((name, place) for place, name in called.items() if first <= name < last)
     yield from fetch_leaves(head.tables, head.tables.missing(place for _, place in registered))
     found: list[ListedName] = []
-    for start, end in head.tables.ranges(first, last):
-        yield from fetch_leaves(head.tables, head.tables.missing_between(start, start))
+    ranges = head.tables.ranges(first, last)
+    at_once = len(ranges) if limit is None else 1 + limit // _IN_A_LEAF
+    for number, (start, end) in enumerate(ranges):
+        if number % at_once == 0:
+            # Up to where the page is likely to end, in one round.
+            until = ranges[min(number + at_once, len(ranges)) - 1][0]
+            yield from fetch_leaves(head.tables, head.tables.missing_between(start, until))
         there = [
             ListedName(place, _name_of(place, state), place, state)
             for place, state in head.tables.within(start, end).items()
