@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import lakevilla as lv
-from lakevilla.client import progress
+from lakevilla.client.telling import progress
 from lakevilla.client.telling.bars import Bars
 from lakevilla.client.telling.progress import Progress, words
 from lakevilla.lake.context import Event
@@ -242,7 +242,7 @@ def test_nothing_is_shown_where_there_is_no_terminal() -> None:
 SCRIPT = """
 import os, sys, threading
 import lakevilla as lv
-from lakevilla.client import progress
+from lakevilla.client.telling import progress
 
 progress.AFTER_SECONDS, progress.EACH_SECONDS = 0.0, 0.005
 is_seen, written, told = threading.Event(), sys.stderr.write, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,7 +71,9 @@ def test_each_version_is_a_line_of_json_and_ctrl_c_ends_it_well(lake: lv.Lake[An
     second = json.loads(next(following.lines))
     assert (second["version"], second["left"], second["tables"]) == (4, ["a"], {})
     status, errors = following.interrupt()
-    assert (status, "continue with --since 4" in errors, "Traceback" in errors) == (0, True, False)
+    assert (status, "Traceback" in errors) == (0, False), errors
+    # Interrupted right behind the line, it may say that the version is to be shown again.
+    assert re.search(r"continue with --since [34]\b", " ".join(errors.split())), errors
 
 
 def test_it_begins_now_and_shows_the_tables_that_are_asked_for(lake: lv.Lake[Any]) -> None:
