@@ -75,7 +75,7 @@ class Exports:
             view = executor.look(table)
         what = Export(table, view.snapshot, target, copies, head, client.uri_of)
         with client.measured("export", table):
-            client.run(export(client.context, what))
+            client.newest().run(export(client.newest().context, what))
         return client.uri_of(target)
 
 

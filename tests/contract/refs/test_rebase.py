@@ -262,6 +262,8 @@ def test_all_that_is_at_hand_of_a_branch_goes_on(lake: lv.Lake) -> None:
     assert table.read().num_rows == etl.read("stock").num_rows == 8
     assert f"version {lake.refs()[0].version}," in repr(etl)
     assert [one.name for one in other.tables()] == ["orders", "stock"]
+    assert len(other.history()) == len(etl.history()) == 3
+    assert other.transactions() == []
 
 
 def test_a_branch_that_was_rebased_and_deleted_is_not_found(lake: lv.Lake) -> None:
