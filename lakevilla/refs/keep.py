@@ -76,7 +76,7 @@ def keep(context: Context, name: str) -> Program[Report]:
     if first.kind == "branch":
         raise InvalidOperation(
             f"keep: {name!r} is a branch, and tags alone are kept from the clean-up of others: tag "
-            "the state that is to stay, or end the branch before the tables' retention is over"
+            "the state that is to stay, or rebase the branch before the tables' retention is over"
         )
     entry = yield from _with_life(context, name, first)
     for _ in range(_MAX_RACES):
