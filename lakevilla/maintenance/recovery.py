@@ -7,11 +7,20 @@ from collections.abc import Container
 import msgspec
 
 from lakevilla.errors import LakeVillaError, StoreError
-from lakevilla.global_log.head import HEAD_KEY, Head, NameMap, TableMap, successor
+from lakevilla.formats.sizes import Size, size_from
+from lakevilla.global_log.head import (
+    HEAD_KEY,
+    Head,
+    NameMap,
+    TableMap,
+    TableState,
+    successor,
+)
 from lakevilla.global_log.repo import LakeFile, commits_since, lake_key, load_names, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.table_log import open_tail, probe, snapshot_at
-from lakevilla.lake.view import is_another
+from lakevilla.lake.tail import Tail
+from lakevilla.lake.view import is_another, place
 from lakevilla.maintenance.doctor_tables import opened, unreadable
 from lakevilla.maintenance.stale_places import give_up_places
 from lakevilla.maintenance.version_hints import announce_tables
@@ -198,6 +207,15 @@ def checkpoint(context: Context, location: str, version: int) -> Program[None]:
     yield from context.formats.of(snapshot).checkpoint(snapshot)
 
 
+def _size_of(context: Context, head: Head, state: TableState, tail: Tail) -> Program[Size | None]:
+    """The size of a table that is taken up as its log has it, others' commits among that."""
+    placement = yield from place(context, head, tail.location, tail)
+    if not (placement.hidden or placement.overlay) and placement.logged == tail.tip:
+        return state.size
+    size = size_from(tail.snapshot.known_size())
+    return None if size.is_unknown else size
+
+
 def adopt_lake(context: Context) -> Program[None]:
     """Give a copied or moved lake a new identity (hazard 30).
 
@@ -229,7 +247,10 @@ def adopt_lake(context: Context) -> Program[None]:
                 tables[location] = msgspec.structs.replace(state, pending=())
             elif not is_external(location):
                 tail = yield from open_tail(context, location, missing_ok=True)
-                tables[location] = msgspec.structs.replace(state, published=tail.tip, pending=())
+                size = yield from _size_of(context, head, state, tail)
+                tables[location] = msgspec.structs.replace(
+                    state, published=tail.tip, pending=(), size=size
+                )
         new = successor(head, nonce=context.ids.nonce(), now_ms=context.now_ms())
         return msgspec.structs.replace(
             new,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -222,3 +224,22 @@ def test_a_dropped_table_has_no_size(quick_place: Place) -> None:
         assert known_size(lake, "t").is_exact
         lake.drop_table("t")
         assert head_of(lake).tables["t"].size is None
+
+
+def test_an_adopted_copy_counts_what_others_have_done_to_it(
+    local_place: Place, tmp_path: Path
+) -> None:
+    with local_place.connect() as lake:
+        lake.create_table("t", rows(0, 1))
+        lake.create_table("quiet", rows(5))
+        lake.run(lambda txn: txn.append("t", rows(2)))
+    copy = Place(str(tmp_path / "copy"))
+    shutil.copytree(local_place.root, copy.root)
+    copy.write("t", rows(3))
+    copy.delta("t").delete("id = 0")
+    with copy.connect() as lake:
+        lake.doctor(adopt=True)
+        for table in ("t", "quiet"):
+            assert known_size(lake, table) == true(lake, table) != UNKNOWN
+        lake.run(lambda txn: txn.append("t", rows(4)))
+        assert known_size(lake, "t") == true(lake, "t")
