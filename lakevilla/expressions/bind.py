@@ -18,7 +18,7 @@ import pyarrow as pa
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, resolve
 from lakevilla.expressions.render import quoted, render_sql
-from lakevilla.expressions.slips import instead_of
+from lakevilla.expressions.syntax.slips import instead_of
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import (
     common_type,

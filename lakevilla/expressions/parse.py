@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, ClassVar, cast
 
-from sqlglot import exp, parser, tokens
-from sqlglot.dialects.dialect import Dialect
-from sqlglot.errors import SqlglotError
-
 from lakevilla.errors import InvalidOperation
-from lakevilla.expressions.slips import what_to_write
-from lakevilla.expressions.sql_nodes import NotInLanguage, Reader
+from lakevilla.expressions.syntax.late import Dialect, errors, exp, parser, sqlglot, tokens
+from lakevilla.expressions.syntax.slips import what_to_write
+from lakevilla.expressions.syntax.sql_nodes import NotInLanguage, Reader
 from lakevilla.expressions.tree import Expr
 from lakevilla.expressions.values import literal
 from lakevilla.settings import is_unicode
@@ -25,24 +23,25 @@ from lakevilla.settings import shown as in_short
 MAX_TEXT = 1 << 20
 
 
-class LakeVillaSQL(Dialect):
-    """Standard strings, identifiers in double quotes or backticks, ``X'..'`` for bytes."""
+@lru_cache(1)
+def _dialect() -> Dialect:
+    class LakeVillaSQL(sqlglot.Dialect):
+        """Standard strings, identifiers in double quotes or backticks, ``X'..'`` for bytes."""
 
-    class Tokenizer(tokens.Tokenizer):
-        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
-        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
+        class Tokenizer(tokens.Tokenizer):
+            IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+            HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
 
-    class Parser(parser.Parser):
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")
-        }
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
-        }
+        class Parser(parser.Parser):
+            FUNCTIONS: ClassVar[dict[str, Any]] = {}
+            FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+                name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")
+            }
+            NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+                "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+            }
 
-
-_DIALECT = LakeVillaSQL()
+    return LakeVillaSQL()
 
 
 def parse_predicate(
@@ -149,15 +148,15 @@ def parse_with(sql: str, reader: Reader) -> Expr:
 
 def _syntax(sql: str, shown: str) -> exp.Expression:
     try:
-        tokens = _DIALECT.tokenize(sql)
-        for token in tokens:
+        words = _dialect().tokenize(sql)
+        for token in words:
             if token.token_type.name == "SEMICOLON":
                 raise InvalidOperation(
                     f"exactly one expression is allowed: remove the ';' at line {token.line}, "
                     f"column {token.col} of {shown!r}"
                 )
-        nodes = _DIALECT.parser().parse_into(exp.Condition, tokens, sql)
-    except SqlglotError as error:
+        nodes = _dialect().parser().parse_into(exp.Condition, words, sql)
+    except errors.SqlglotError as error:
         raise InvalidOperation(
             f"cannot read {shown!r}{_position(error)}: {what_to_write(sql, _near(error))}"
         ) from None
@@ -171,7 +170,7 @@ def _syntax(sql: str, shown: str) -> exp.Expression:
     return cast(exp.Expression, nodes[0])
 
 
-def _position(error: SqlglotError) -> str:
+def _position(error: errors.SqlglotError) -> str:
     first = _details(error)
     if not first.get("line"):
         return ""
@@ -179,11 +178,11 @@ def _position(error: SqlglotError) -> str:
     return f" at line {first['line']}, column {first['col']}" + (f", near {near!r}" if near else "")
 
 
-def _near(error: SqlglotError) -> str:
+def _near(error: errors.SqlglotError) -> str:
     """The word at which reading stopped."""
     return _details(error).get("highlight") or ""
 
 
-def _details(error: SqlglotError) -> dict[str, Any]:
+def _details(error: errors.SqlglotError) -> dict[str, Any]:
     details: list[dict[str, Any]] = getattr(error, "errors", None) or []
     return details[0] if details else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from lakevilla.expressions.parse import parse_with, read_assignments, refuse_unused, required
-from lakevilla.expressions.sql_nodes import Reader
+from lakevilla.expressions.syntax.sql_nodes import Reader
 from lakevilla.expressions.tree import Expr
 
 

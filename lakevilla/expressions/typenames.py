@@ -8,38 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 import pyarrow as pa
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import errors, exp, sqlglot
 from lakevilla.expressions.types import MAX_PRECISION, arrow_type
 from lakevilla.settings import is_unicode, shown
 
-_D = exp.DataType.Type
-
 _LENGTH = re.compile(r"\bchar(acter)?\s*\(|\bvarchar\s*\(", re.IGNORECASE)
-
-_PLAIN = {
-    _D.BOOLEAN: "boolean",
-    _D.TINYINT: "byte",
-    _D.SMALLINT: "short",
-    _D.INT: "integer",
-    _D.BIGINT: "long",
-    _D.FLOAT: "float",
-    _D.DOUBLE: "double",
-    _D.TEXT: "string",
-    _D.VARCHAR: "string",
-    _D.BINARY: "binary",
-    _D.VARBINARY: "binary",
-    _D.DATE: "date",
-    _D.TIME: "time",
-    _D.TIMESTAMPTZ: "timestamp",
-    _D.TIMESTAMPNTZ: "timestamp_ntz",
-}
 
 _NAMES = (
     "boolean",
@@ -147,7 +126,7 @@ def type_named(text: str, column: str) -> pa.DataType:
         )
     try:
         (root,) = sqlglot.parse(f"CAST(NULL AS {text})", dialect="spark")
-    except (SqlglotError, ValueError, RecursionError, AttributeError, TypeError, IndexError):
+    except (errors.SqlglotError, ValueError, RecursionError, AttributeError, TypeError, IndexError):
         raise _unknown(text, column) from None
     if not isinstance(root, exp.Cast) or any(
         value for name, value in root.args.items() if name not in ("this", "to")
@@ -159,18 +138,40 @@ def type_named(text: str, column: str) -> pa.DataType:
 def _arrow(node: object, text: str, column: str) -> pa.DataType:
     if not isinstance(node, exp.DataType) or node.args.get("values"):
         raise _unknown(text, column)
-    kind, inner = node.this, node.expressions
-    if (name := _PLAIN.get(kind)) is not None and not inner:
+    kind, inner, types = node.this, node.expressions, exp.DataType.Type
+    if (name := _plain().get(kind)) is not None and not inner:
         return arrow_type(name)
-    if kind is _D.DECIMAL and 1 <= len(inner) <= 2:
+    if kind is types.DECIMAL and 1 <= len(inner) <= 2:
         return pa.decimal128(*_digits(inner, text, column))
-    if kind in (_D.ARRAY, _D.LIST) and len(inner) == 1:
+    if kind in (types.ARRAY, types.LIST) and len(inner) == 1:
         return pa.list_(_arrow(inner[0], text, column))
-    if kind is _D.MAP and len(inner) == 2:
+    if kind is types.MAP and len(inner) == 2:
         return pa.map_(*(_arrow(part, text, column) for part in inner))
-    if kind is _D.STRUCT and inner:
+    if kind is types.STRUCT and inner:
         return pa.struct([_field(part, text, column) for part in inner])
     raise _unknown(text, column)
+
+
+@lru_cache(1)
+def _plain() -> dict[object, str]:
+    types = exp.DataType.Type
+    return {
+        types.BOOLEAN: "boolean",
+        types.TINYINT: "byte",
+        types.SMALLINT: "short",
+        types.INT: "integer",
+        types.BIGINT: "long",
+        types.FLOAT: "float",
+        types.DOUBLE: "double",
+        types.TEXT: "string",
+        types.VARCHAR: "string",
+        types.BINARY: "binary",
+        types.VARBINARY: "binary",
+        types.DATE: "date",
+        types.TIME: "time",
+        types.TIMESTAMPTZ: "timestamp",
+        types.TIMESTAMPNTZ: "timestamp_ntz",
+    }
 
 
 def _digits(inner: list[exp.Expression], text: str, column: str) -> tuple[int, int]:

@@ -13,17 +13,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import Token, TokenType, exp
-
 from lakevilla.engines.sql.select import Select, query_of, table_parts, tokens_of
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.parse import refuse_unused
+from lakevilla.expressions.syntax.late import Token, TokenType, exp
 from lakevilla.settings import is_unicode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_TEXTS = (TokenType.STRING, TokenType.NUMBER)
 
 
 def run_select(
@@ -74,7 +71,8 @@ def columns_named(select: Select) -> frozenset[str] | None:
             return None  # names by position
     if "|>" in select.sql:
         return None
-    words = (token for token in tokens_of(select.sql, "spark") if token.token_type not in _TEXTS)
+    texts = (TokenType.STRING, TokenType.NUMBER)
+    words = (token for token in tokens_of(select.sql, "spark") if token.token_type not in texts)
     return frozenset(word.text.lower() for word in words)
 
 

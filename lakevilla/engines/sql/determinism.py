@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NoReturn
 
-from sqlglot import Token, TokenType
-
 from lakevilla.engines.sql.remembered import remembered
 from lakevilla.engines.sql.select import tokens_of
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import Token, TokenType
 
 #: Functions of the time, which have one value in a transaction.
 FIXED_FUNCTIONS = {

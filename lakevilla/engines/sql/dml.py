@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sqlglot import Token, TokenType
-
 from lakevilla.engines.sql.select import Dialect, Select, select_of, table_name
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import Token, TokenType
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,6 @@ class MergeStatement:
     source_alias: str
     on: str
     clauses: tuple[WhenClause, ...]
-
-
-_OPEN = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
-_CLOSE = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
-_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 
 
 def parse_dml(
@@ -229,7 +223,10 @@ class _Reader:
 
     def name(self) -> str:
         token = self.take()
-        if token.token_type not in _NAMES and not token.text.isidentifier():
+        if (
+            token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER)
+            and not token.text.isidentifier()
+        ):
             self._next -= 1
             self.refuse(self.shown(), "a name belongs here")
         return token.text
@@ -249,9 +246,9 @@ class _Reader:
             token = self._tokens[self._next]
             if depth == 0 and cases == 0 and any(self.peek(end) for end in ends):
                 break
-            if token.token_type in _OPEN:
+            if token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE):
                 depth += 1
-            elif token.token_type in _CLOSE:
+            elif token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE):
                 depth -= 1
             elif token.token_type is TokenType.SEMICOLON:
                 raise InvalidOperation(

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
-
-import sqlglot
-from sqlglot import Token, TokenType, exp
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.spark import Spark
-from sqlglot.errors import SqlglotError
 
 from lakevilla.engines.sql.remembered import remembered
 from lakevilla.errors import InvalidOperation
 from lakevilla.expressions.parse import refuse_unused
+from lakevilla.expressions.syntax.late import (
+    Token,
+    Tokenizer,
+    TokenType,
+    duckdb,
+    errors,
+    exp,
+    spark,
+    sqlglot,
+)
 
 #: Whose SQL a query is written in.
 Dialect = Literal["duckdb", "spark"]
@@ -77,7 +82,7 @@ def query_of(text: str, dialect: Dialect) -> exp.Expr:
             for node in sqlglot.parse(text, dialect=dialect)
             if node is not None and not isinstance(node, exp.Semicolon)
         ]
-    except SqlglotError as error:
+    except errors.SqlglotError as error:
         raise _unreadable(error, text) from None
     except RecursionError:
         raise InvalidOperation("sql is nested too deeply; split it into views") from None
@@ -115,7 +120,7 @@ def _named_parameters(sql: str, names: frozenset[str] | None) -> str:
             colon.token_type is not TokenType.COLON
             or name.start != colon.end + 1
             or not re.fullmatch(r"[A-Za-z_]\w*", name.text)
-            or (before is not None and before.token_type in _VALUE_ENDS)
+            or (before is not None and before.token_type in _value_ends())
         ):
             continue
         if names is not None and name.text not in names:
@@ -142,8 +147,8 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     if not sql or not sql.strip():
         raise InvalidOperation("sql is empty; give one statement as text")
     try:
-        tokens = (_Tokens() if dialect == "duckdb" else Spark.Tokenizer()).tokenize(sql)
-    except SqlglotError as error:
+        tokens = _tokenizer(dialect).tokenize(sql)
+    except errors.SqlglotError as error:
         raise _unreadable(error, sql) from None
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:
         tokens.pop()
@@ -152,21 +157,31 @@ def _tokens_of(sql: str, dialect: Dialect) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-class _Tokens(DuckDB.Tokenizer):
-    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+def _tokenizer(dialect: Dialect) -> Tokenizer:
+    return _duckdb_tokenizer()() if dialect == "duckdb" else spark.Spark.Tokenizer()
 
 
-_VALUE_ENDS = frozenset(
-    {
-        TokenType.VAR,
-        TokenType.IDENTIFIER,
-        TokenType.STRING,
-        TokenType.NUMBER,
-        TokenType.R_PAREN,
-        TokenType.R_BRACKET,
-        TokenType.R_BRACE,
-    }
-)
+@lru_cache(1)
+def _duckdb_tokenizer() -> type[Tokenizer]:
+    class Tokens(duckdb.DuckDB.Tokenizer):
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
+
+    return Tokens
+
+
+@lru_cache(1)
+def _value_ends() -> frozenset[TokenType]:
+    return frozenset(
+        {
+            TokenType.VAR,
+            TokenType.IDENTIFIER,
+            TokenType.STRING,
+            TokenType.NUMBER,
+            TokenType.R_PAREN,
+            TokenType.R_BRACKET,
+            TokenType.R_BRACE,
+        }
+    )
 
 
 def _refuse_table(sql: str) -> None:
@@ -265,7 +280,7 @@ def _named(ctes: Iterable[exp.Expr], name: str) -> bool:
     return any(cte.alias.lower() == name.lower() for cte in ctes)
 
 
-def _unreadable(error: SqlglotError, sql: str) -> InvalidOperation:
+def _unreadable(error: errors.SqlglotError, sql: str) -> InvalidOperation:
     details = getattr(error, "errors", None) or [{}]
     first = details[0]
     near = first.get("highlight")

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from sqlglot import Token, TokenType
-
 from lakevilla.engines.sql.dml import (
     DeleteStatement,
     InsertStatement,
@@ -27,6 +25,7 @@ from lakevilla.engines.sql.select import (
     tokens_of,
 )
 from lakevilla.errors import InvalidOperation
+from lakevilla.expressions.syntax.late import Token, TokenType
 
 Statement = Select | InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
 
@@ -92,13 +91,14 @@ _INSTEAD = {
 def _refuse_unnamed(tokens: Iterable[Token]) -> None:
     """Refuse what other libraries mark parameters by: here all of them have names."""
     for token, after in pairwise([*tokens, None]):
-        if token is not None and token.text in ("?", "$") and token.token_type in _MARKS:
+        # DuckDB's ``@`` is no mark: it takes the absolute value.
+        if (
+            token is not None
+            and token.text in ("?", "$")
+            and token.token_type in (TokenType.PLACEHOLDER, TokenType.PARAMETER)
+        ):
             mark = token.text + (after.text if after is not None and token.text == "$" else "")
             raise InvalidOperation(
                 f"sql marks a parameter by {mark}: write it as :name, and pass "
                 'params={"name": value}'
             )
-
-
-#: DuckDB's ``@`` is no mark: it takes the absolute value.
-_MARKS = (TokenType.PLACEHOLDER, TokenType.PARAMETER)

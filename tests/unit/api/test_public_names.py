@@ -171,3 +171,5 @@ def test_to_open_a_table_prune_and_append_brings_in_no_duckdb_and_no_pandas(
     found = loaded(code.format(root=str(tmp_path)))
     assert "pyarrow" in found
     assert not found & {"duckdb", "pandas"}
+    # It reads the text of a predicate, and an append has none.
+    assert ("sqlglot" in found) == (code is PRUNES)

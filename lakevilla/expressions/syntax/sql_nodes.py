@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, DecimalException
+from functools import lru_cache
 from typing import Any
-
-from sqlglot import exp
 
 from lakevilla.arrow.scalars import plain
 from lakevilla.expressions.functions.catalogue import FUNCTIONS, missing
 from lakevilla.expressions.functions.core import INTERVAL_UNITS
 from lakevilla.expressions.functions.shorthand import ALIASES, SHORTHANDS
+from lakevilla.expressions.syntax.late import exp
 from lakevilla.expressions.tree import Call, Case, Cast, Column, Expr, Literal
 from lakevilla.expressions.types import decimal_type, is_numeric
 from lakevilla.expressions.values import cast_value, literal, literal_of, parse_timestamp, value_of
@@ -34,7 +34,7 @@ class Reader:
         self.used: set[str] = set()
 
     def read(self, node: Any) -> Expr:
-        reader = _READERS.get(type(node))
+        reader = _readers().get(type(node))
         if reader is None:
             raise NotInLanguage(f"{_shown(node)} is not available in an expression")
         return reader(self, node)
@@ -391,47 +391,49 @@ def _type(node: exp.DataType) -> str:
     )
 
 
-_READERS: dict[type, Callable[[Reader, Any], Expr]] = {
-    exp.Paren: lambda reader, node: reader.read(node.this),
-    exp.And: _chain("and", exp.And),
-    exp.Or: _chain("or", exp.Or),
-    exp.Not: lambda reader, node: Call("not", (reader.read(node.this),)),
-    exp.EQ: _call("="),
-    exp.NEQ: _call("<>"),
-    exp.LT: _call("<"),
-    exp.LTE: _call("<="),
-    exp.GT: _call(">"),
-    exp.GTE: _call(">="),
-    exp.NullSafeEQ: _call("<=>"),
-    exp.NullSafeNEQ: lambda reader, node: Call("not", (_call("<=>")(reader, node),)),
-    exp.Is: _is,
-    exp.In: _in,
-    exp.Between: _between,
-    exp.Like: _negated("like"),
-    exp.ILike: _negated("ilike"),
-    exp.Escape: _escape,
-    exp.RegexpLike: _call("regexp_like"),
-    exp.Bracket: _item,
-    exp.Extract: _extract,
-    exp.Add: _sum("+", 1),
-    exp.Sub: _sum("-", -1),
-    exp.Mul: _call("*"),
-    exp.Div: _call("/"),
-    exp.Mod: _call("%"),
-    exp.Neg: lambda reader, node: _negative(reader.read(node.this)),
-    exp.DPipe: _call("||"),
-    exp.Case: _case,
-    exp.Cast: _cast,
-    exp.Column: _column,
-    exp.Dot: _column,
-    exp.Literal: _constant,
-    exp.HexString: _hex,
-    exp.Boolean: lambda reader, node: literal(bool(node.this)),
-    exp.Null: lambda reader, node: Literal("void"),
-    exp.Placeholder: _placeholder,
-    exp.Struct: _braces,
-    exp.Anonymous: _function,
-    exp.CurrentTimestamp: _timestamp,
-    exp.CurrentDate: _date,
-    **dict.fromkeys((exp.Subquery, exp.Select, exp.Exists, exp.Any, exp.All), _subquery),
-}
+@lru_cache(1)
+def _readers() -> dict[type, Callable[[Reader, Any], Expr]]:
+    return {
+        exp.Paren: lambda reader, node: reader.read(node.this),
+        exp.And: _chain("and", exp.And),
+        exp.Or: _chain("or", exp.Or),
+        exp.Not: lambda reader, node: Call("not", (reader.read(node.this),)),
+        exp.EQ: _call("="),
+        exp.NEQ: _call("<>"),
+        exp.LT: _call("<"),
+        exp.LTE: _call("<="),
+        exp.GT: _call(">"),
+        exp.GTE: _call(">="),
+        exp.NullSafeEQ: _call("<=>"),
+        exp.NullSafeNEQ: lambda reader, node: Call("not", (_call("<=>")(reader, node),)),
+        exp.Is: _is,
+        exp.In: _in,
+        exp.Between: _between,
+        exp.Like: _negated("like"),
+        exp.ILike: _negated("ilike"),
+        exp.Escape: _escape,
+        exp.RegexpLike: _call("regexp_like"),
+        exp.Bracket: _item,
+        exp.Extract: _extract,
+        exp.Add: _sum("+", 1),
+        exp.Sub: _sum("-", -1),
+        exp.Mul: _call("*"),
+        exp.Div: _call("/"),
+        exp.Mod: _call("%"),
+        exp.Neg: lambda reader, node: _negative(reader.read(node.this)),
+        exp.DPipe: _call("||"),
+        exp.Case: _case,
+        exp.Cast: _cast,
+        exp.Column: _column,
+        exp.Dot: _column,
+        exp.Literal: _constant,
+        exp.HexString: _hex,
+        exp.Boolean: lambda reader, node: literal(bool(node.this)),
+        exp.Null: lambda reader, node: Literal("void"),
+        exp.Placeholder: _placeholder,
+        exp.Struct: _braces,
+        exp.Anonymous: _function,
+        exp.CurrentTimestamp: _timestamp,
+        exp.CurrentDate: _date,
+        **dict.fromkeys((exp.Subquery, exp.Select, exp.Exists, exp.Any, exp.All), _subquery),
+    }
