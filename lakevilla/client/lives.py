@@ -31,7 +31,12 @@ class ClientOfLife:
 
         Another one, since transactions that were begun before end where they began.
         """
-        return self if self.next_life is None else self.next_life.newest()
+        newest = self
+        while newest.next_life is not None:
+            newest = newest.next_life
+        if newest is not self:
+            self.next_life = newest  # those in between are nobody's any more
+        return newest
 
     def follow(self, *, is_lost: bool = False) -> bool:
         """Whether its branch goes on in another life: then ``newest`` is there.

@@ -100,8 +100,9 @@ def lost_branch(known: HeldHead | None) -> RefNotFound:
     life = None if known is None else known.head.life
     name = "that was opened" if life is None else repr(life.name)
     return RefNotFound(
-        f"branch {name} was deleted: look at `refs()` (if it is still there, its HEAD is lost, and "
-        "what was committed on it can't be told)"
+        f"branch {name} was deleted, or was rebased, and this state of it is not kept any more: "
+        "look at `refs()`, and open it again by `on` (if that finds no HEAD of it, that is lost, "
+        "and what was committed on it can't be told)"
     )
 
 

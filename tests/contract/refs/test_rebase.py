@@ -13,6 +13,8 @@ import pytest
 
 import lakevilla as lv
 from bench.size.many_tables import lake_of
+from lakevilla.refs import rebase
+from lakevilla.store.effects import Program
 from lakevilla.testing.histories.plan import small_limits
 from tests.support.places import Place
 from tests.support.traces import cost
@@ -406,6 +408,74 @@ def test_a_rebase_leaves_a_lake_that_only_takes_merges_as_it_is(lake: lv.Lake) -
     put_in(lake.on("etl"), "gin", 4)
     lake.merge("etl")
     assert stock(lake) == {"tea": 5, "jam": 1, "ale": 2, "rum": 3, "gin": 4}
+
+
+@pytest.fixture
+def cut_off(lake: lv.Lake, monkeypatch: pytest.MonkeyPatch) -> lv.Lake:
+    """A lake whose branch was closed by a rebase that did not come to its end."""
+
+    def dies(*_: object) -> Program[bool]:
+        raise KeyboardInterrupt
+
+    put_in(lake.on("etl"), "rum", 3)
+    put_in(lake, "ale", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(rebase, "replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            lake.rebase("etl")
+    return lake
+
+
+def test_a_rebase_that_was_cut_off_is_told_and_finished(cut_off: lv.Lake) -> None:
+    lake = cut_off
+    (ref,) = lake.refs()
+    assert "ref_moved" in [found.kind for found in lake.doctor().findings]
+    assert "ref_moved" in [found.kind for found in lake.recover().findings]
+    assert "ref_moved" not in [found.kind for found in lake.doctor().findings]
+    assert lake.refs() == [ref]
+    assert stock(lake.on("etl")) == {"tea": 5, "jam": 1, "rum": 3}
+
+
+@pytest.mark.parametrize("way", ["opened", "rebased", "merged", "deleted", "branched", "protected"])
+def test_whoever_meets_one_that_was_cut_off_goes_on(cut_off: lv.Lake, way: str) -> None:
+    lake = cut_off
+    here = {"tea": 5, "jam": 1, "rum": 3}
+    match way:
+        case "opened":
+            put_in(lake.on("etl"), "gin", 4)
+            assert stock(lake.on("etl")) == {**here, "gin": 4}
+        case "rebased":
+            lake.rebase("etl")
+            assert stock(lake.on("etl")) == {**here, "ale": 2}
+        case "merged":
+            lake.merge("etl", delete=True)
+            assert lake.refs() == []
+            assert stock(lake) == {**here, "ale": 2}
+        case "deleted":
+            lake.delete_ref("etl")
+            assert lake.refs() == []
+        case "branched":
+            lake.branch("other", at="etl")
+            assert stock(lake.on("other")) == here
+        case "protected":
+            lake.protect("etl")
+            with pytest.raises(lv.InvalidOperation, match="is protected"):
+                lake.rebase("etl")
+            put_in(lake.on("etl"), "gin", 4)
+    clean_up(lake)
+    for ref in lake.refs():
+        assert stock(lake.on(ref.name)).items() >= here.items()
+
+
+def test_a_client_follows_many_rebases(lake: lv.Lake) -> None:
+    etl = lake.on("etl")
+    first = etl._client
+    for number in range(5):
+        put_in(lake, f"ale{number}", 1)
+        lake.rebase("etl")
+        assert len(stock(etl)) == 3 + number
+    assert first.newest() is first.next_life
+    assert first.newest().context.life != first.context.life
 
 
 def test_large_lakes_too(local_place: Place) -> None:
