@@ -8,8 +8,11 @@ import os
 import pytest
 
 from lakevilla.errors import LakeVillaError
+from lakevilla.global_log.bases import load_base
 from lakevilla.global_log.head import HEAD_KEY, Head
 from lakevilla.global_log.refs import made_of_life
+from lakevilla.lake.refs import frozen
+from lakevilla.lake.table_log import refresh
 from lakevilla.maintenance import vacuum
 from lakevilla.maintenance.gc import gc
 from lakevilla.store.codec import decode
@@ -311,6 +314,26 @@ def test_a_life_that_gc_has_listed_and_that_lands_later_is_another_one():
     assert alone(simulation, shows(), "looker")[0] == 101
     assert made_of_life(entry.life) == entry.base.made
     assert lives_left(simulation) == {entry.life}
+
+
+def test_commits_of_a_branch_are_not_taken_for_those_of_the_lake_that_have_their_numbers():
+    """Where a log is cleaned up, a state is told by what of it was published since."""
+    simulation = a_branch(())
+    alone(simulation, makes("closing", ("ref", "etl"), kind="tag"), "tagger")
+    alone(simulation, updates, "other")
+
+    def looks(client):
+        context = context_of(client)
+        held = yield from context.head()
+        base = yield from load_base(held.head.refs["closing"].base)
+        state = base.tables["a"]
+        tail = yield from refresh(context, "a")
+        assert tail.tip > state.published
+        return state, (yield from frozen._followed(context, tail, state, base.sequence))
+
+    state, found = alone(simulation, looks, "looker")
+    assert [ref.life for ref in state.pending] == [_life(simulation)]
+    assert found == (state.published, state.pending)
 
 
 def _life(simulation):
