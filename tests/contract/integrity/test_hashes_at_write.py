@@ -131,6 +131,8 @@ def test_a_tag_and_a_branch_are_compared_too(quick_place: Place) -> None:
             for state in states:
                 with pytest.raises(lv.CorruptObject, match="has the blake3"):
                     state.read("t", verify="on")
+            (finding,) = lake.verify(at="etl").findings[:-1]
+            assert finding.key == key, "also what the branch has of the lake"
     assert etl.read("t", verify="on").num_rows == 603
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -59,16 +60,16 @@ def test_each_of_a_hundred_drawn_damages_is_found_and_named(quick_place: Place) 
 
 
 def test_the_rows_come_from_the_bytes_that_were_compared(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
 ) -> None:
-    """A store that answers rightly once, and with a flipped bit from then on."""
-    lake = filled(Place(f"memory://{request.node.nodeid.replace('/', '-')}"))
-    whole = bag(lake.read("t"))
+    """A store that gives each file rightly once, and nothing but wrong bytes from then on."""
+    place = Place(f"memory://{request.node.nodeid.replace('/', '-')}")
+    whole = bag(filled(place).read("t"))
 
     class Fading(WrappedStore):
         def __init__(self, inner: Any) -> None:
             super().__init__(inner)
-            self.asked: set[tuple[str, tuple[int, int] | None]] = set()
+            self.given: Counter[str] = Counter()
 
         def get(
             self, key: str, known: Token | None = None, byte_range: tuple[int, int] | None = None
@@ -76,20 +77,19 @@ def test_the_rows_come_from_the_bytes_that_were_compared(
             found = self.inner.get(key, known, byte_range)
             if not key.endswith(".parquet") or not isinstance(found, Found):
                 return found
-            if (key, byte_range) not in self.asked:
-                self.asked.add((key, byte_range))
+            if self.given[key] < found.size:
+                self.given[key] += len(found.body)
                 return found
-            body = flipped(random.Random(1), found.body, [])
-            return Found(body, found.token, found.size)
+            return Found(bytes(255 - byte for byte in found.body), found.token, found.size)
 
-    runner = lake._client.runner
-    inner = runner.store
-    for read in READS[:3:2]:
-        runner.store = Fading(inner)
-        assert bag(read(lake)) == whole
-    runner.store = Fading(inner)
-    counted = lake.snapshot(verify="on").sql("SELECT id, text FROM t")
-    assert bag(counted) == whole
+    reads: list[Callable[[lv.Snapshot], pa.Table]] = [
+        lambda state: state.read("t"),
+        lambda state: state.sql("SELECT id, text FROM t"),
+    ]
+    for read in reads:
+        lake = place.connect()  # DuckDB has nothing of the files in its memory yet
+        lake._client.runner.store = Fading(lake._client.runner.store)
+        assert bag(read(lake.snapshot(verify="on"))) == whole
 
 
 def test_files_without_a_hash_are_read_as_always(delta_place: Place) -> None:
