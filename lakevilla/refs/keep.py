@@ -47,7 +47,7 @@ from lakevilla.lake.file_names import branch_directory, branch_of, file_path
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.refs.kept_apart import kept_object, store_kept
 from lakevilla.lake.refs.states import not_found
-from lakevilla.lake.table_log import refresh
+from lakevilla.lake.table_log import open_tail, refresh
 from lakevilla.lake.tail import Tail
 from lakevilla.refs.entries import find_ref, replace
 from lakevilla.results import Finding, Report
@@ -101,10 +101,10 @@ def unsafe_objects(
 ) -> Program[dict[str, int]]:
     """What a state needs and the table has not any more: keys of objects, with their sizes.
 
-    Told from the newest log, as those who clean up do. What lies in a directory of branches they
-    leave alone.
+    Told from the log as it is known here, as those who clean up tell it. What lies in a directory
+    of branches they leave alone.
     """
-    return (yield from _beyond((yield from refresh(context, location)), snapshot))
+    return (yield from _beyond((yield from open_tail(context, location)), snapshot))
 
 
 def _beyond(tail: Tail, snapshot: TableSnapshot) -> Program[dict[str, int]]:

@@ -8,6 +8,7 @@ from lakevilla.lake.context import Context
 from lakevilla.maintenance import vacuum
 from lakevilla.refs.change import all_refs, delete_ref
 from lakevilla.refs.create import At, create_ref
+from lakevilla.refs.keep import keep as keep_apart
 from lakevilla.store.effects import Program, sleep
 from lakevilla.testing.histories.attempts import World, context_of
 from lakevilla.testing.histories.plan import TABLES
@@ -37,7 +38,8 @@ def keep(world: World, client: Client) -> Program[None]:
         longest = 8 * 3600.0 if world.plan.long and client.random.random() < 0.5 else 3.0
         yield from sleep(longest * client.random.random())
         try:
-            yield from _act(world, context, client, client.random.choice(_ACTS))
+            acts = (*_ACTS, "keep", "keep", "keep") if world.plan.keeps_apart else _ACTS
+            yield from _act(world, context, client, client.random.choice(acts))
         except LakeVillaError as error:
             if error.kind not in _MAY_FAIL:
                 raise
@@ -67,6 +69,11 @@ def _act(world: World, context: Context, client: Client, act: str) -> Program[No
         case "delete":
             world.deleted_refs.add(name)
             yield from delete_ref(context, name)
+        case "keep":
+            for known in sorted((yield from all_refs(context))):
+                report = yield from keep_apart(context, known)
+                kept = [finding for finding in report.findings if finding.kind == "kept"]
+                world.events["kept apart"] += len(kept)
         case "vacuum":
             yield from vacuum.vacuum(
                 context,

@@ -154,6 +154,8 @@ class Plan:
         Commits go through the inbox wherever they can, as if many processes were at work.
     keepers : int
         Clients that make refs and delete them, and vacuum with a short retention.
+    keeps_apart : bool
+        They also keep refs from the clean-up of other clients.
     followers : int
         Clients that follow the change feed, and take in what others have committed.
     """
@@ -181,6 +183,7 @@ class Plan:
     neglected: Neglect = ""
     crowded: bool = False
     keepers: int = 0
+    keeps_apart: bool = False
     followers: int = 0
 
     def format_of(self, table: str) -> FormatName:

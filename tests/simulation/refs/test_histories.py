@@ -1,6 +1,7 @@
 """Drawn histories with clients that make tags and delete them, and vacuum all the time."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -22,3 +23,15 @@ def test_refs_keep_what_they_were_made_of_whatever_happens(formats):
         fired += outcome.fired
     assert events["kept"] > 5 * SEEDS  # states of tables that were compared
     assert fired[Fault.CLEAN_UP] > SEEDS
+
+
+@pytest.mark.daily(1, of="campaigns of refs")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("formats", ["delta", "iceberg", "mixed"])
+def test_refs_that_are_kept_apart_are_what_they_were_made_of(formats):
+    events = Counter()
+    for seed in range(SEEDS):
+        plan = replace(draw_kept(seed, formats), keeps_apart=True)
+        events += campaign.run(seed, plan=plan).events
+    assert events["kept"] > 5 * SEEDS
+    assert events["kept apart"] > SEEDS / 2
