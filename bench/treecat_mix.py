@@ -23,6 +23,8 @@ from bench.harness.clients import (
     manner,
     run_clients,
 )
+from bench.harness.clients.team import PROCESSES
+from bench.harness.doubts import counted
 from bench.harness.drawing import bars, figure, legend
 from bench.harness.parameters import Parameter, Value, chosen, numbers
 from bench.harness.results import Result
@@ -53,6 +55,17 @@ Validation = Literal["precise", "rules"]
 
 
 @dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of rows: in the order in which they come, or in none; ``rows`` come at a time."""
+
+    random: bool
+    rows: int
+
+    def of(self, id: int) -> int:
+        return id * 0x9E3779B1 % (1 << 40) if self.random else id
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """One transaction, as its client knows it: its insert, or the days that it read or deleted."""
 
@@ -66,6 +79,7 @@ class Done:
 
 def measure(run: Run) -> None:
     """Each way to validate, for each number of clients, in turn."""
+    chosen("keys", run["keys"], ("sorted", "random"))
     validations = cast(
         list[Validation], chosen("validations", run["validations"], get_args(Validation))
     )
@@ -90,31 +104,42 @@ def measure(run: Run) -> None:
 
 def _once(run: Run, validation: Validation, clients: int, repeat: int) -> None:
     root, options = run.places.root(validation), run.places.options
+    keys = Keys(run["keys"] == "random", run.number("rows"))
     with lv.connect(root, storage_options=options) as lake:
-        _seed(lake)
+        _seed(lake, keys)
     seed = f"{run.seed}-{clients}-{repeat}"  # the same work for both
     kinds = deck(run.number("operations"), Random(seed))
-    measured = run_clients(
-        partial(lv.connect, root, storage_options=options),
-        [
-            Client(partial(_client, kinds[number::clients], number, clients, seed, validation))
-            for number in range(clients)
-        ],
-        manner(run.result.parameters, seed),
-        on_start=run.places.reset,
-    )
+    with counted() as doubts:
+        measured = run_clients(
+            partial(lv.connect, root, storage_options=options),
+            [
+                Client(
+                    partial(
+                        _client, kinds[number::clients], number, clients, seed, validation, keys
+                    )
+                )
+                for number in range(clients)
+            ],
+            manner(run.result.parameters, seed),
+            on_start=run.places.reset,
+        )
     requests = run.places.count()
     done = cast(list[Done], measured.counts.facts)
-    share = {"aborted_percent": 100 * measured.counts.aborts / max(measured.n, 1)}
+    figures = {"aborted_percent": 100 * measured.counts.aborts / max(measured.n, 1)}
+    commits = sum(one.kind != "read" and not one.aborted for one in done)
+    if run["clients_as"] != PROCESSES:  # what others do is not counted here
+        figures["overtaken"] = len(doubts.overtaken)
+        figures["doubtful"] = len(doubts.doubtful)
+        figures["doubtful_percent"] = 100 * len(doubts.doubtful) / max(commits, 1)
     params: dict[str, Value] = {"clients": clients, "operation": "all"}
-    run.add(validation, params, measured, requests=requests, figures=share)
+    run.add(validation, params, measured, requests=requests, figures=figures)
     for kind, histogram in measured.histograms.items():
         aborts = sum(one.kind == kind and one.aborted for one in done)
         part = Measured({kind: histogram}, measured.seconds, Counts(aborts))
         run.add(validation, {"clients": clients, "operation": kind}, part)
     if not measured.deaths and not measured.interrupted:
         with lv.connect(root, storage_options=options) as lake:
-            lost, torn, kept = _compared(lake, done)
+            lost, torn, kept = _compared(lake, done, keys)
         run.check("no insert that was acknowledged is lost", not lost)
         run.check("no insert that was aborted is there", not torn)
         run.check(
@@ -129,6 +154,7 @@ def _client(
     clients: int,
     seed: str,
     validation: Validation,
+    keys: Keys,
     lake: lv.Lake,
     counts: Counts,
 ) -> Iterator[str]:
@@ -136,10 +162,10 @@ def _client(
     random = Random(f"{seed}-{number}")
     for step, kind in enumerate(kinds):
         yield kind
-        id = _INSERTED + step * clients + number
+        id = _INSERTED + (step * clients + number) * keys.rows
         fact = random.choice(list(FACTS))
         table = random.choice(DIMENSIONS) if kind == "insertDim" else fact
-        rows = _rows(table, [id], random)
+        rows = _rows(table, range(id, id + keys.rows), random, keys)
         low = random.randrange(DAYS - _READ_DAYS)
         high = low + (_DELETED_DAYS if kind == "delete" else _READ_DAYS) - 1
         aborted = False
@@ -169,17 +195,19 @@ def deck(count: int, random: Random) -> list[str]:
     return kinds
 
 
-def _rows(table: str, ids: Sequence[int], random: Random) -> pa.Table:
-    columns: dict[str, object] = {"id": pa.array(ids, pa.int64())}
+def _rows(table: str, ids: Sequence[int], random: Random, keys: Keys) -> pa.Table:
+    """Rows of one day, with the keys of these ids."""
+    columns: dict[str, object] = {"id": pa.array([keys.of(id) for id in ids], pa.int64())}
     if table in FACTS:
-        columns["day"] = pa.array([random.randrange(DAYS) for _ in ids], pa.int32())
+        columns["day"] = pa.array([random.randrange(DAYS)] * len(ids), pa.int32())
         for dimension in FACTS[table]:
-            columns[dimension] = pa.array([random.randrange(_ROWS) for _ in ids], pa.int64())
+            of = [keys.of(random.randrange(_ROWS)) for _ in ids]
+            columns[dimension] = pa.array(of, pa.int64())
     columns["value"] = pa.array([random.randrange(100) for _ in ids], pa.int32())
     return pa.table(columns)
 
 
-def _seed(lake: lv.Lake) -> None:
+def _seed(lake: lv.Lake, keys: Keys) -> None:
     """Tables of few rows in some files; the rows of a fact table's file are of some time."""
     random = Random(1)
     share = _ROWS // _FILES
@@ -187,7 +215,7 @@ def _seed(lake: lv.Lake) -> None:
         with lake.transaction() as txn:
             for table in (*FACTS, *DIMENSIONS):
                 ids = range(part * share, (part + 1) * share)
-                rows = _rows(table, ids, random)
+                rows = _rows(table, ids, random, keys)
                 if table in FACTS:
                     days = [_day(id) for id in ids]
                     rows = rows.set_column(1, "day", pa.array(days, pa.int32()))
@@ -222,7 +250,7 @@ def _look_up(txn: lv.Transaction, rows: pa.Table, dimensions: Sequence[str]) -> 
 
 
 def _compared(
-    lake: lv.Lake, done: Sequence[Done]
+    lake: lv.Lake, done: Sequence[Done], keys: Keys
 ) -> tuple[list[object], list[object], list[object]]:
     """Rows that must be there and are not, once each; aborted inserts that are; rows from before
     that were deleted and are there, or were not and are not.
@@ -234,20 +262,23 @@ def _compared(
             table: Counter(state.read(table, ["id"])["id"].to_pylist())
             for table in (*FACTS, *DIMENSIONS)
         }
-    due = [(table, id) for table in DIMENSIONS for id in range(_ROWS)]
+    due = [(table, keys.of(id)) for table in DIMENSIONS for id in range(_ROWS)]
     due += [
-        (one.table, one.id)
+        (one.table, keys.of(one.id + place))
         for one in inserts
+        for place in range(keys.rows)
         if not one.aborted
         and not any(d.table == one.table and d.low <= one.low <= d.high for d in deletes)
     ]
     lost: list[object] = [(table, id) for table, id in due if there[table][id] != 1]
-    torn: list[object] = [one for one in inserts if one.aborted and there[one.table][one.id]]
+    torn: list[object] = [
+        one for one in inserts if one.aborted and there[one.table][keys.of(one.id)]
+    ]
     wrong: list[object] = []
     for table in FACTS:
         for id in range(_ROWS):
             gone = any(d.table == table and d.low <= _day(id) <= d.high for d in deletes)
-            if there[table][id] != (0 if gone else 1):
+            if there[table][keys.of(id)] != (0 if gone else 1):
                 wrong.append((table, id))
     return lost, torn, wrong
 
@@ -300,6 +331,8 @@ BENCHMARK = Benchmark(
         Parameter("operations", 3150, 150, "of all clients together", least=1),
         Parameter("clients", "8,32", "8", "how many at the same time"),
         Parameter("validations", "precise,rules", "precise,rules", "how commits are checked"),
+        Parameter("keys", "sorted", "sorted", "of the rows inserted: sorted, or random"),
+        Parameter("rows", 1, 1, "that an insert has", least=1),
         Parameter("repeats", 5, 1, "of each", least=1),
         *CLIENT_PARAMETERS,
     ),

@@ -121,3 +121,14 @@ def test_a_delete_that_is_not_done_is_found(
     monkeypatch.setattr(bench.treecat_mix, "_DELETED_DAYS", 60)  # each hits a row
     monkeypatch.setattr(lv.Transaction, "delete", lambda *args: None)
     assert run(tmp_path, validations="precise").checks == {LOST: True, THERE: True, BEFORE: False}
+
+
+def test_random_keys_are_in_as_many_files_and_leave_doubts(tmp_path: Path) -> None:
+    """A client looks up a row by its key while others insert rows around it."""
+    result = run(tmp_path, operations="150", keys="random", rows="20", validations="precise")
+    assert result.checks == {LOST: True, THERE: True, BEFORE: True}
+    one = result.find("precise", operation="all")
+    assert one is not None
+    assert max(one.of_repeats("overtaken")) >= max(one.of_repeats("doubtful"))
+    with pytest.raises(WrongParameter, match="keys"):
+        run(tmp_path, keys="some")
