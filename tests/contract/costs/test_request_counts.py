@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_a_warm_append_with_recovery_is_two_puts(lake: lv.Lake) -> None:
             txn.append("t0", accounts(1))
 
     assert cost(lake, append) == Requests(put=2)
+
+
+def test_an_overwrite_that_keeps_all_files_asks_for_no_more_than_one_that_writes_them(
+    lake: lv.Lake,
+) -> None:
+    warm(lake, 1)
+
+    def overwrite(**options: Any) -> Callable[[], object]:
+        return lambda: lake.run(lambda txn: txn.overwrite("t0", accounts(3), **options))
+
+    cost(lake, overwrite(reuse_by=["id"]))
+    for _ in range(2):
+        plain = cost(lake, overwrite())
+        first = cost(lake, overwrite(reuse_by=["id"]))
+        again = cost(lake, overwrite(reuse_by=["id"]))
+        assert first == plain
+        # Neither a file nor an entry: the log has nothing to tell.
+        assert again == Requests(put=plain.put - 2, get=plain.get)
 
 
 @pytest.mark.parametrize("count", WIDTHS)
