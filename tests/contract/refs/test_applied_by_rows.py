@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pytest
 
 import lakevilla as lv
-from tests.contract.foreign_readers import read_by_others
-from tests.support.places import Place
+from tests.contract.foreign_readers import Format, read_by_others
 
-Format = Literal["delta", "iceberg"]
 KEYS = {"stock": "sku"}
-
-
-@pytest.fixture
-def lake(local_place: Place) -> Iterator[lv.Lake]:
-    with local_place.connect() as lake:
-        yield lake
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
 
 
 def shop(lake: lv.Lake, kind: Format = "delta", **options: Any) -> None:

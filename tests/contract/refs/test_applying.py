@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -17,28 +16,9 @@ from bench.size.many_tables import lake_of
 from lakevilla.formats.iceberg.catalog.object_store_catalog import ObjectStoreCatalog
 from lakevilla.store.base import Condition, Failure, Refused, Stored
 from lakevilla.store.wrapped import WrappedStore
-from tests.contract.foreign_readers import read_by_others
+from tests.contract.foreign_readers import Format, read_by_others
 from tests.property.position_deletes import delete_positions
-from tests.support.places import Place
-
-Format = Literal["delta", "iceberg"]
-
-
-@pytest.fixture
-def lake(local_place: Place) -> Iterator[lv.Lake]:
-    with local_place.connect() as lake:
-        yield lake
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
-
-
-def shop(lake: lv.Lake, kind: Format = "delta") -> None:
-    """Versions 1 and 2."""
-    lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
-    lake.create_table("sales/orders", [{"id": 1}], format=kind)
+from tests.support.refs.shop import shop
 
 
 def sell(lake: lv.Lake, number: int = 2) -> int:

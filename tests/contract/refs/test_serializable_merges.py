@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 import lakevilla as lv
 from lakevilla.transaction.verbs.applying import observed
+from tests.contract.foreign_readers import Format
 from tests.support.places import Place
-
-Format = Literal["delta", "iceberg"]
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
 
 
 @pytest.fixture

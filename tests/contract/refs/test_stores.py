@@ -8,13 +8,8 @@ import pytest
 
 import lakevilla as lv
 from tests.support.places import Place, decide_and_leave
+from tests.support.refs.shop import clean_up
 from tests.support.tables import accounts, values
-
-
-def clean_up(lake: lv.Lake) -> None:
-    for name in lake:
-        lake[name].vacuum(0, dry_run=False, enforce_retention_duration=False)
-    lake.gc()
 
 
 def balances(lake: lv.Lake) -> list[int]:

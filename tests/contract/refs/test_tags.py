@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import deltalake
 import pytest
@@ -17,26 +17,10 @@ from lakevilla.global_log.head import Head
 from lakevilla.global_log.repo import maps_of
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
+from tests.contract.foreign_readers import Format
 from tests.support.places import Place
+from tests.support.refs.shop import clean_up, shop
 from tests.support.traces import cost
-
-Format = Literal["delta", "iceberg"]
-
-
-@pytest.fixture
-def lake(local_place: Place) -> Iterator[lv.Lake]:
-    with local_place.connect() as lake:
-        yield lake
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
-
-
-def shop(lake: lv.Lake, kind: Format = "delta") -> None:
-    lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
-    lake.create_table("sales/orders", [{"id": 1}], format=kind)
 
 
 def change(lake: lv.Lake) -> None:
@@ -45,12 +29,6 @@ def change(lake: lv.Lake) -> None:
         txn.append("sales/orders", [{"id": 2}])
 
     lake.run(both)
-
-
-def clean_up(lake: lv.Lake) -> None:
-    for name in lake:
-        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    lake.gc()
 
 
 def quantities(lake: lv.Lake) -> list[Any]:

@@ -8,11 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakevilla.errors import ConflictError, ForeignConflict, LakeVillaError, MergeConflict
-from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import gc
 from lakevilla.testing.checks.applied import rollbacks_came_to_what_was
 from lakevilla.testing.checks.invariants import all_or_nothing, every_table_is_readable
-from lakevilla.testing.histories.attempts import context_of
 from lakevilla.testing.histories.exhaustive import crash_everywhere, interleavings
 from lakevilla.testing.planted.every import PLANTED
 from lakevilla.testing.tables import delta_writer, iceberg_writer
@@ -20,6 +17,7 @@ from lakevilla.testing.tables.reader import table_rows
 from lakevilla.transaction.commit.commit import commit
 from lakevilla.transaction.verbs.applying.apply import apply, roll_back
 from lakevilla.transaction.verbs.read_write import append, layout_of, scan
+from tests.support.simulated import upkeep
 from tests.support.simulated.commits import (
     TABLES,
     Process,
@@ -31,10 +29,9 @@ from tests.support.simulated.commits import (
     lake,
     transfer,
 )
+from tests.support.simulated.upkeep import DAY, LAKES, collects
 
-DAY = 24 * 3600
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
-LAKES = pytest.mark.parametrize("iceberg", [(), TABLES], ids=["delta", "iceberg"])
 
 
 def rolls_back(client, to=2, attempts=10):
@@ -85,19 +82,7 @@ def transfers(client):
             return
 
 
-def vacuums(client):
-    for table in TABLES:
-        yield from vacuum.vacuum(
-            context_of(client),
-            table,
-            retention_seconds=0.0,
-            dry_run=False,
-            enforce_retention=False,
-        )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
+vacuums = partial(upkeep.vacuums, tables=TABLES)
 
 
 def of_four_versions(iceberg, faults=None, schedule=None):

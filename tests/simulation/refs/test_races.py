@@ -9,8 +9,6 @@ from functools import partial
 import pytest
 
 from lakevilla.errors import LakeVillaError
-from lakevilla.maintenance import vacuum
-from lakevilla.maintenance.gc import gc
 from lakevilla.refs.change import delete_ref
 from lakevilla.refs.create import create_ref
 from lakevilla.store.effects import Get
@@ -30,11 +28,10 @@ from tests.support.simulated.commits import (
     lake,
     simulation_client,
 )
+from tests.support.simulated.upkeep import DAY, LAKES, collects, vacuums
 
-DAY = 24 * 3600
 #: How many interleavings of two clients; ``make test-all`` sets 10,000 for those of commits.
 SCHEDULES = 200 if "LAKEVILLA_SOAK" in os.environ else 25
-LAKES = pytest.mark.parametrize("iceberg", [(), ("a", "b")], ids=["delta", "iceberg"])
 
 
 def tags(at, name="closing"):
@@ -65,21 +62,6 @@ def updates(client):
     txn = begin(client)
     yield from add_to(txn, "a", 1, 0)
     yield from commit(txn)
-
-
-def vacuums(client):
-    """Without any retention: what it may not delete is told by refs alone."""
-    yield from vacuum.vacuum(
-        context_of(client),
-        "a",
-        retention_seconds=0.0,
-        dry_run=False,
-        enforce_retention=False,
-    )
-
-
-def collects(client):
-    return gc.gc(context_of(client))
 
 
 def of_two_versions(iceberg, faults=None, schedule=None):

@@ -1,0 +1,71 @@
+"""A lake that is merged into, in part, by rows, rolled back and merged again, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pyarrow as pa
+
+import lakevilla as lv
+
+#: How a table's rows are told apart here.
+Rows = list[tuple[Any, ...]]
+NOBODY_SEES = 1000
+#: After these steps nothing but a branch needs files that the tables do not: others may delete all
+#: such files that they find.
+QUIET = ("written on branches", "one table merged", "the other one merged", "no branch is left")
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """The rows of a table in order, by column name: what all clients agree on."""
+    names = sorted(table.schema.names)
+    return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
+
+
+def steps(lake: lv.Lake, format: Literal["delta", "iceberg"]) -> Iterator[str]:
+    """What becomes of the tables of a lake, one step after the other; each is named.
+
+    Other clients may read, and clean up, after each: what is in ``lake`` is what they see. Rows
+    from ``NOBODY_SEES`` on are on a branch that is never merged.
+    """
+    for name in ("stock", "sales/orders"):
+        rows = [{"id": number, "n": 0, "part": number % 2} for number in range(6)]
+        partition = ["part"] if name == "stock" else []
+        lake.create_table(name, rows, partition_by=partition, format=format)
+    lake.branch("hidden")
+    hidden = lake.on("hidden")
+    lake.branch("etl")
+    etl = lake.on("etl")
+
+    def change(where: lv.Lake, number: int) -> None:
+        with where.transaction() as txn:
+            for name in ("stock", "sales/orders"):
+                txn.append(name, [{"id": number, "n": 1, "part": number % 2}])
+                txn.update(name, {"n": "n + 1"}, where=f"id = {number % 6}")
+
+    change(hidden, NOBODY_SEES)
+    change(etl, 10)
+    etl.run(lambda txn: txn.delete("stock", where="id = 5"))
+    yield "written on branches"
+    lake.merge("etl", tables=["stock"])
+    yield "one table merged"
+    lake.merge("etl")
+    yield "the other one merged"
+    hidden.run(lambda txn: txn.append("stock", [{"id": NOBODY_SEES + 1, "n": 1, "part": 1}]))
+    change(etl, 11)
+    etl.create_table("made", [{"id": 1, "n": 1, "part": 1}], format=format)
+    change(lake, 20)  # both rewrite the same files
+    good = lake.merge("etl", keys={"stock": ["id"], "sales/orders": ["id"]}).version
+    assert good is not None
+    yield "merged by rows"
+    lake.run(lambda txn: txn.delete("stock", where="part = 1"))
+    lake.run(lambda txn: txn.overwrite("sales/orders", [{"id": 9, "n": 9, "part": 9}]))
+    yield "written in between"
+    lake.rollback(good)
+    yield "rolled back"
+    change(etl, 12)
+    lake.delete_ref("hidden")
+    lake.merge("etl", keys={"stock": "id", "sales/orders": "id"}, delete=True)
+    lake.gc()
+    yield "no branch is left"
