@@ -64,7 +64,8 @@ class _Namer:
 
     def __call__(self, partition: str) -> str:
         if self.life:
-            partition = f"{_BRANCH_FILES}/{self.life}"
+            # With its partition's directories: there are readers that take values from paths.
+            partition = f"{_BRANCH_FILES}/{self.life}/{partition}".rstrip("/")
         return file_path(partition, self.txn, self.through_head, self.ids.nonce()[:16])
 
     def __reduce__(self) -> tuple[object, ...]:

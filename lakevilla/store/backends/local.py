@@ -200,12 +200,13 @@ class LocalStore:
             if not (_is_absence(error) or os.path.isdir(path)):
                 return _failure(error, ambiguous=False)
         directory = os.path.dirname(path)
-        if "/_lakevilla/" in directory:
-            # Each saved transaction has a directory: empty ones would pile up.
-            # Safe because rmdir refuses one that is not empty, and a create
-            # that finds its directory gone makes it again.
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            while "/_lakevilla/" in directory:
+                # Each saved transaction has a directory, and each partition that was written on
+                # a branch: empty ones would pile up. Safe because rmdir refuses one that is not
+                # empty, and a create that finds its directory gone makes it again.
                 os.rmdir(directory)
+                directory = os.path.dirname(directory)
         return None
 
     # ------------------------------------------------------------- writing

@@ -1,0 +1,56 @@
+"""Readers that know no branches: what they see after merges, and what their clean-up leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import lakevilla as lv
+from tests.contract.foreign_readers import FORMATS, Format, read_by_others
+from tests.support.places import Place
+from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
+
+
+def read_by_all(path: Path, format: Format) -> dict[str, pa.Table]:
+    """By deltalake or pyiceberg, DuckDB's extensions and polars."""
+    found = read_by_others(path, format)
+    if format == "delta":
+        found["polars"] = pl.scan_delta(str(path)).collect().to_arrow()
+    else:
+        version = (path / "metadata" / "version-hint.text").read_text().strip()
+        metadata = f"{path}/metadata/v{version}.metadata.json"
+        found["polars"] = pl.scan_iceberg(metadata).collect().to_arrow()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _planned_by_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
+    """polars warns where it has no planner of its own."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_all_read_what_the_lake_has_and_no_branch(local_place: Place, format: Format) -> None:
+    with local_place.connect() as lake:
+        for step in steps(lake, format):
+            for name in lake:
+                check(lake, name, format, step)
+
+
+def check(lake: lv.Lake, name: str, format: Format, step: str) -> None:
+    path = Path(lake.root) / name
+    expected = rows_of(lake.read(name))
+    assert all(row[0] < NOBODY_SEES for row in expected), step
+    for reader, rows in read_by_all(path, format).items():
+        assert rows_of(rows) == expected, (step, name, reader)
+    if format == "delta":
+        options: dict[str, Any] = {"dry_run": False, "enforce_retention_duration": False}
+        # It deletes what no entry needs, but for what lies in directories such as ours.
+        hours = 0 if step in QUIET else 24
+        deltalake.DeltaTable(str(path)).vacuum(retention_hours=hours, full=True, **options)
+        assert rows_of(lake.read(name)) == expected, (step, name)

@@ -1,0 +1,36 @@
+"""Merges as Spark with Iceberg, pyiceberg and DuckDB see them, and the clean-up between them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.interop.iceberg.beside import Beside
+from tests.support.refs.merged import NOBODY_SEES, QUIET, rows_of, steps
+
+pytestmark = pytest.mark.daily(1, of="branches beside Spark")
+DAYS = 3 * 24 * 3600
+
+
+def age(root: str) -> None:
+    """All files are old enough for whoever looks for orphans."""
+    for path in Path(root).rglob("*.parquet"):
+        then = path.stat().st_mtime - DAYS
+        os.utime(path, (then, then))
+
+
+def test_all_read_what_is_merged_and_orphans_are_none_of_a_branch(beside: Beside) -> None:
+    with beside.connect() as lake:
+        for step in steps(lake, "iceberg"):
+            for name in lake:
+                expected = rows_of(lake.read(name))
+                assert all(row[0] < NOBODY_SEES for row in expected), step
+                for reader, read in beside.readers():
+                    assert rows_of(read(name)) == expected, (step, name, reader)
+                if step in QUIET:
+                    age(lake.root)
+                    beside.call("remove_orphan_files", table=name.replace("/", "."))
+                    assert rows_of(lake.read(name)) == expected, (step, name)
+        assert lake.doctor(files=True).ok
