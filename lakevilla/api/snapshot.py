@@ -15,7 +15,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.history import moment
 from lakevilla.api.reads import Reads
 from lakevilla.client.discovering import leave_out
-from lakevilla.client.glance import summary, tables_html
+from lakevilla.client.glance import ref_of, summary, tables_html
 from lakevilla.display import HtmlFields
 from lakevilla.errors import (
     CorruptObject,
@@ -93,8 +93,10 @@ class Snapshot(Reads[Frame], Hinted):
     def __repr__(self) -> str:
         client, bound = self._executor.client, self._executor.state.bound
         if not bound.is_bound:
-            return f"<lakevilla.Snapshot of {client.root}: bound when it is first read>"
-        return f"<lakevilla.Snapshot of {client.root}{summary(self._executor.state.head)}>"
+            where = f"{client.root}{ref_of(client)}"
+            return f"<lakevilla.Snapshot of {where}: bound when it is first read>"
+        known = summary(self._executor.state.head)
+        return f"<lakevilla.Snapshot of {client.root}{ref_of(client)}{known}>"
 
     def _repr_html_(self) -> str:
         client, head = self._executor.client, self._executor.state.head

@@ -26,7 +26,7 @@ from lakevilla.api.history import own_version, table_history, table_versions
 from lakevilla.api.reading.lazy_frame import frame_of, lazy_frame
 from lakevilla.arrow.opening import LiveRows
 from lakevilla.client.client import LakeClient
-from lakevilla.client.glance import known_size
+from lakevilla.client.glance import known_size, ref_of
 from lakevilla.display import HtmlFields, size_text, table_html
 from lakevilla.errors import InvalidOperation
 from lakevilla.formats.base import FormatName
@@ -83,13 +83,13 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
     def __repr__(self) -> str:
         columns = len(self.schema)
         return (
-            f"<lakevilla.Table {self.name}: {self.format}, version {self.version}, "
+            f"<lakevilla.Table {self._called}: {self.format}, version {self.version}, "
             f"{columns} column{'' if columns == 1 else 's'}, {self.uri}>"
         )
 
     def _repr_html_(self) -> str:
         return table_html(
-            f"table {self.name}: {self._described()}",
+            f"table {self._called}: {self._described()}",
             ("column", "type", "", ""),
             [
                 (
@@ -117,6 +117,11 @@ class Table(LiveRows, Restores, Hinted, Generic[Frame]):
             parts.append(size_text(size.bytes or 0))
         parts += ["guarded"] if self.guarded else []
         return ", ".join([*parts, self.uri])
+
+    @property
+    def _called(self) -> str:
+        """Its name, and the ref that it is seen at."""
+        return self.name + ("" if self._client is None else ref_of(self._client))
 
     def read(
         self,

@@ -21,6 +21,7 @@ from lakevilla.api.frame import Frame
 from lakevilla.api.merge import Described, MergeBuilder
 from lakevilla.api.properties import PropertyValue, property_texts
 from lakevilla.api.reads import Reads
+from lakevilla.client.glance import ref_of
 from lakevilla.display import table_html
 from lakevilla.engines.base import MergeClause
 from lakevilla.errors import InvalidOperation
@@ -89,7 +90,8 @@ class Transaction(Reads[Frame], AppliesStates[Frame], Hinted):
     def __repr__(self) -> str:
         count = len(self._executor.state.work.done)
         did = f", {count} write{'' if count == 1 else 's'}" if count else ""
-        return f"<lakevilla.Transaction {self.id} {self.state}{did}>"
+        where = ref_of(self._executor.client)
+        return f"<lakevilla.Transaction {self.id}{where} {self.state}{did}>"
 
     def _repr_html_(self) -> str:
         names = self._executor.shown_names()

@@ -181,7 +181,9 @@ class Output:
             return
         for finding in report.findings:
             style = _SEVERITY_STYLE[finding.severity]
-            about = "  ".join(filter(None, (finding.table, finding.txn_id, finding.key)))
+            of = (finding.table, finding.txn_id, finding.key)
+            # What the message has said is not said again.
+            about = "  ".join(text for text in of if text and text not in finding.message)
             self.console.print(
                 f"[{style}]{finding.severity:8}[/]{_safe(finding.kind)}: "
                 f"{_safe(finding.message)}" + (f" [dim]({_safe(about)})[/]" if about else "")

@@ -27,10 +27,11 @@ def summary(head: Head | None) -> str:
 
 def place_of(client: LakeClient) -> str:
     """The ref that a client is bound to, and what is known of its state, in few words."""
-    return f"{_ref_of(client)}{summary(known_head(client))}"
+    return f"{ref_of(client)}{summary(known_head(client))}"
 
 
-def _ref_of(client: LakeClient) -> str:
+def ref_of(client: LakeClient) -> str:
+    """The ref that a client is bound to, as its repr says; empty for the lake itself."""
     if client.branch is not None:
         return f" on branch {client.branch!r}"
     return "" if client.at is None else f" at {client.at.base.kind} {client.at.name!r}"
@@ -119,7 +120,7 @@ def lake_html(client: LakeClient) -> str:
     except LakeVillaError as error:
         head = known_head(client)
         note = f"{summary(head)}; not to be seen now: {error.message}"
-    return tables_html(f"lake {client.root}{_ref_of(client)}{note}", client, head)
+    return tables_html(f"lake {client.root}{ref_of(client)}{note}", client, head)
 
 
 def known_size(client: LakeClient, uri: str, version: int | None) -> TableSize | None:

@@ -34,10 +34,14 @@ def checked(checks: object) -> tuple[Check, ...]:
 def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
     """Run them all on what a transaction shows. What they read is read by it.
 
+    One that writes is refused: it may run several times, what it wrote would be checked by nobody,
+    and no result would tell of it.
+
     Raises ``AuditFailed``. An error that says that others were quicker is raised as it is.
     """
     failed: list[str] = []
     reasons: list[str] = []
+    written = txn.operations
     for check in checks:
         name = check if isinstance(check, str) else getattr(check, "__name__", repr(check))
         try:
@@ -52,6 +56,11 @@ def run_checks(branch: str, txn: Any, checks: Sequence[Check]) -> None:
                 raise InvalidOperation(
                     f"check {name} has committed the transaction, so the branch is merged: checks "
                     "only look, and what they return decides"
+                )
+            if txn.operations != written and txn.state != "aborted":
+                raise InvalidOperation(
+                    f"check {name} has written, and nothing was merged: checks only look; write on "
+                    f"the branch, as by lake.on({branch!r}), or in a transaction after the merge"
                 )
             reasons += [] if passed else [name]
             if txn.state == "aborted":

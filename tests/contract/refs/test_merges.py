@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import deltalake
 import numpy as np
@@ -15,15 +15,10 @@ import lakevilla as lv
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
 from lakevilla.transaction.verbs.applying import merge_branch
+from tests.contract.foreign_readers import Format
 from tests.support.places import Place
+from tests.support.refs.shop import clean_up, stock
 from tests.support.traces import cost
-
-Format = Literal["delta", "iceberg"]
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
 
 
 @pytest.fixture
@@ -37,22 +32,12 @@ def lake(local_place: Place, kind: Format) -> Iterator[lv.Lake]:
         yield lake
 
 
-def stock(lake: lv.Lake) -> dict[str, int]:
-    return {row["sku"]: row["qty"] for row in lake.read("stock").to_pylist()}
-
-
 def put_in(lake: lv.Lake, sku: str, qty: int) -> None:
     lake.run(lambda txn: txn.append("stock", [{"sku": sku, "qty": qty}]))
 
 
 def set_to(lake: lv.Lake, sku: str, qty: int) -> None:
     lake.run(lambda txn: txn.update("stock", {"qty": str(qty)}, where=f"sku = '{sku}'"))
-
-
-def clean_up(lake: lv.Lake) -> None:
-    for name in lake:
-        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    lake.gc()
 
 
 def files(lake: lv.Lake) -> set[Path]:
@@ -566,3 +551,18 @@ def test_who_looks_costs_nothing(lake: lv.Lake) -> None:
     lake.merge("etl")
     stock(lake)
     assert cost(lake, lambda: stock(lake)) in (Requests(get=2), Requests(get=1))
+
+
+def test_a_check_that_writes_is_refused(lake: lv.Lake) -> None:
+    put_in(lake.on("etl"), "rum", 3)
+
+    def mends(txn: Any) -> None:
+        txn.delete("stock", where="qty < 2")
+
+    def looks(txn: Any) -> bool:
+        return bool(txn.read("stock").num_rows == 3)
+
+    with pytest.raises(lv.InvalidOperation, match=r"check mends has written.*checks only look"):
+        lake.merge("etl", checks=[looks, mends])
+    assert stock(lake) == {"tea": 5, "jam": 1}
+    lake.merge("etl", checks=[looks])

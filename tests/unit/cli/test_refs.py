@@ -289,3 +289,13 @@ def test_what_can_not_be_done_with_a_branch_is_refused(
         lake.on("etl").run(lambda txn: txn.append("stock", [{"sku": "jam", "qty": 1}]))
     verb, *rest = arguments
     assert said in " ".join(invoke(verb, root, *rest, status=2).stderr.split())
+
+
+def test_gc_names_each_path_once(root: str) -> None:
+    run("branch", root, "etl")
+    run("sql", root, "DELETE FROM stock WHERE true", "--write", "--on", "etl")
+    run("branch", root, "etl", "--delete")
+    doomed = [one["key"] for one in run("gc", root, "--dry-run")["findings"] if one["key"]]
+    shown = invoke("gc", root, "--dry-run").stdout.replace("\n", "")
+    assert len(doomed) > 2
+    assert [shown.count(key) for key in doomed] == [1] * len(doomed)
