@@ -77,8 +77,8 @@ class Refs(Generic[Frame]):
         name : str
             Letters, digits and ``. _ - /``, at most 128. Not digits alone, and not ``main``.
         at : int, datetime or str, optional
-            A global version, an aware time, or the name of another ref. The lake as it is now if
-            not given.
+            A global version, an aware time, the name of another ref, or a version of a branch
+            (``"etl@57"``). The lake as it is now if not given.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are neither
             kept nor found. All tables if not given.
@@ -133,8 +133,8 @@ class Refs(Generic[Frame]):
         name : str
             As for ``tag``.
         at : int, datetime or str, optional
-            A global version, an aware time, or the name of another ref. The lake as it is now if
-            not given.
+            A global version, an aware time, the name of another ref, or a version of a branch
+            (``"etl@57"``). The lake as it is now if not given.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. Other tables are not on
             the branch. All tables if not given.
@@ -202,11 +202,14 @@ class Refs(Generic[Frame]):
         Parameters
         ----------
         name : str
-            A branch, a tag, or ``main`` for the lake itself.
+            A branch, a tag, or ``main`` for the lake itself. ``"etl@57"`` is a branch as it was at
+            a version of its own: that only reads.
 
         Raises
         ------
         RefNotFound
+        VersionNotFound
+            The branch has no such version.
         InvalidOperation
             It is not a name.
         """
@@ -269,8 +272,8 @@ class Refs(Generic[Frame]):
         client = self._client.main("protect")
         if name == MAIN:
             raise InvalidOperation(
-                f"{MAIN!r} is the lake itself, which is never deleted: protect_main makes it take "
-                "only merges"
+                f"protect: {MAIN!r} is the lake itself, which is never deleted: protect_main makes "
+                "it take only merges"
             )
         _check_text("protect", name)
         client.run_safely(protect(client.context, name, on=check_flag("on", on)))

@@ -13,7 +13,6 @@ from lakevilla.cli.command import Json, Limit, On, Options, Profile, Root, comma
 from lakevilla.cli.connection import open_lake
 from lakevilla.cli.output import Output
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.refs import MAIN
 
 #: So many commits may come between a look at the lake and one at its history.
 _MEANWHILE = 64
@@ -64,7 +63,7 @@ def changes(
     With --follow and --json each version is one line.
     """
     output = Output(as_json)
-    _refuse_together(since, follow, version, absorb_seconds, on)
+    _refuse_together(since, follow, version, absorb_seconds)
     with open_lake(root, option, profile, on=on) as lake:
         if not follow:
             assert since is not None
@@ -86,7 +85,6 @@ def _refuse_together(
     follow: bool,
     version: int | None,
     absorb_seconds: float | None,
-    on: str | None,
 ) -> None:
     """Refuse options that mean nothing with the others."""
     if since is None and not follow:
@@ -96,8 +94,6 @@ def _refuse_together(
         )
     if follow and version is not None:
         raise InvalidOperation("--follow has no end: leave out --version")
-    if follow and on not in (None, MAIN):
-        raise InvalidOperation("--follow tells of the lake itself, and takes no --on: leave it out")
     if absorb_seconds is not None and not follow:
         raise InvalidOperation("--absorb-seconds goes with --follow")
 

@@ -13,6 +13,7 @@ from lakevilla.feed.chosen import Chosen, names_by_location
 from lakevilla.feed.steps import Lives, Step, in_steps
 from lakevilla.global_log.head import CommitSummary, Head, shown_names
 from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_head, load_names, load_tables
 from lakevilla.lake.context import Context
 from lakevilla.lake.past import recorded
@@ -96,6 +97,11 @@ def check_kept(head: Head, since: int) -> None:
     VersionNotFound
     """
     first = max(head.history_start, head.rebuilt, head.adopted)
+    if since < first and head.life is not None:
+        raise VersionNotFound(
+            f"branch {head.life.name!r} begins with version {first}, of which it was made, or "
+            f"rebased: its changes can be had since that (lake.on('{MAIN}') has those before it)"
+        )
     if since < first:
         raise VersionNotFound(
             f"the changes since global version {since} are not kept any more: they can be had "

@@ -40,7 +40,8 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     ``tables`` and ``names`` are as in HEAD: whole, or the list of its leaves, none of them copied.
     ``name``, ``kind`` and ``life`` are those of the ref that it was stored for, so that one can be
     found again whose HEAD was lost. ``kept`` has the tables, by location, that are read from an
-    object of their own, and no more from their logs.
+    object of their own, and no more from their logs. ``origin`` is the branch whose state it is:
+    in the history of that one ``sequence`` is a number.
     """
 
     format: int
@@ -53,6 +54,7 @@ class Base(msgspec.Struct, frozen=True, omit_defaults=True):
     names: NameMap
     life: str = ""
     kept: dict[str, KeptTable] = {}
+    origin: str = ""
 
 
 def seal_base(base: Base, made: int) -> tuple[BaseRef, bytes]:

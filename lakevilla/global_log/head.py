@@ -14,7 +14,7 @@ import msgspec
 from lakevilla.formats.iceberg.metadata.pointer import name_in_catalog
 from lakevilla.formats.sizes import NOTHING, UNKNOWN, Size
 from lakevilla.global_log.leaves import Leaf, LeafMap
-from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap
+from lakevilla.global_log.refs import BaseRef, Policy, RefEntry, RefMap, made_of_life
 from lakevilla.global_log.summaries import Summary
 from lakevilla.ids import NO_TXN
 
@@ -162,7 +162,7 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``ref_id`` is the id of its entry in the lake's HEAD, ``base`` the state that it was made of.
     ``closed``: nothing is committed on it any more, and why. One that is ``moved`` goes on in
-    another life (docs/design/0034-rebase.md).
+    another life (docs/design/0034-rebase.md). ``keyed``: a commit of it has an idempotency key.
     """
 
     id: str
@@ -170,6 +170,17 @@ class BranchLife(msgspec.Struct, frozen=True, omit_defaults=True):
     ref_id: str
     base: BaseRef
     closed: Literal["", "deleted", "moved"] = ""
+    keyed: bool = False
+
+    @property
+    def begins_with_base(self) -> bool:
+        """Whether its first HEAD had the tables of its base, and no others besides."""
+        return made_of_life(self.id) == self.base.made
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the branch had no life before."""
+        return str(made_of_life(self.id)) == self.ref_id.partition("-")[0]
 
 
 class PageRef(msgspec.Struct, frozen=True):

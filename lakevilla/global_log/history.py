@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakevilla.errors import VersionNotFound
+from lakevilla.global_log.bases import Base, load_base
 from lakevilla.global_log.head import CommitSummary, Head, Page, PageRef
 from lakevilla.global_log.repo import load_page
 from lakevilla.store.effects import Program
@@ -22,10 +23,18 @@ class Timeline:
     head: Head
     commits: list[CommitSummary]
     older: PageRef | None
+    _base: Base | None = None
 
     @classmethod
     def of(cls, head: Head) -> Timeline:
         return cls(head, list(head.commits), head.page)
+
+    def base(self) -> Program[Base]:
+        """What a branch was made of: the state with which its history begins."""
+        assert self.head.life is not None, "only a branch begins with a state"
+        if self._base is None:
+            self._base = yield from load_base(self.head.life.base)
+        return self._base
 
     @property
     def first(self) -> int:
@@ -100,8 +109,10 @@ class Timeline:
         VersionNotFound
         """
         if sequence > self.head.sequence:
+            life = self.head.life
+            whose = "the lake" if life is None else f"branch {life.name!r}"
             raise VersionNotFound(
-                f"the lake has no global version {sequence}; its newest is {self.head.sequence}"
+                f"{whose} has no global version {sequence}; its newest is {self.head.sequence}"
             )
         if sequence < self.head.history_start:
             raise self._forgotten(sequence)
@@ -126,6 +137,13 @@ class Timeline:
             return None
 
     def _forgotten(self, sequence: int) -> VersionNotFound:
+        life = self.head.life
+        if life is not None:
+            return VersionNotFound(
+                f"branch {life.name!r} begins with version {self.head.history_start}, of which it "
+                f"was made, or rebased: ask for that one or a newer one (version {sequence} may be "
+                "one of the lake itself)"
+            )
         return VersionNotFound(
             f"global version {sequence} is not kept any more: the lake's history begins with "
             f"version {self.head.history_start}; ask for that one or a newer one"

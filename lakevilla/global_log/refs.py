@@ -20,6 +20,8 @@ MAIN = "main"
 
 RefKind = Literal["tag", "branch"]
 
+#: No sequence has more.
+_MOST_DIGITS = 18
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
 
@@ -106,6 +108,25 @@ def made_of_life(life: str) -> int | None:
     """The number in a life's name; None if it is none."""
     found = re.fullmatch(r"(\d{20})-[0-9a-f]{16}", life)
     return None if found is None else int(found[1])
+
+
+def parsed(text: str) -> tuple[str, int | None]:
+    """A ref's name, and the version of a branch where it is written ``etl@57``.
+
+    Raises ``InvalidOperation``.
+    """
+    name, at, number = text.rpartition("@")
+    if not at:
+        return text, None
+    if not (number.isascii() and number.isdigit()) or len(number) > _MOST_DIGITS or "@" in name:
+        raise InvalidOperation(
+            f"{text!r} names no state: a version of a branch is written {name or 'etl'}@57"
+        )
+    if name == MAIN:
+        raise InvalidOperation(
+            f"{text!r}: {MAIN!r} is the lake itself: give its version as a number, {number}"
+        )
+    return name, int(number)
 
 
 def check_name(name: object) -> str:

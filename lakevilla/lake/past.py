@@ -6,6 +6,9 @@ keep (docs/design/0007-history.md): the first commit after s that touches the
 table tells how much of the log the lake had taken in before it, and the lake's
 ``txn`` action there how much of what was decided that log holds. The rest is
 laid over it from the commit objects. Nothing here writes.
+
+A branch's logs stand still, and nothing of it is published: there it is what the branch was made
+of, and the commits since, all of which its life keeps (note 31).
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from dataclasses import dataclass
 import msgspec
 
 from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
-from lakevilla.formats.base import Entry
+from lakevilla.formats.base import Entry, FormatName
 from lakevilla.formats.sizes import Size
+from lakevilla.global_log.bases import load_base_tables
 from lakevilla.global_log.commits import CommitObject, TablePart
 from lakevilla.global_log.head import (
     HEAD_KEY,
@@ -30,11 +34,18 @@ from lakevilla.global_log.head import (
     application_id,
 )
 from lakevilla.global_log.history import Timeline
-from lakevilla.global_log.repo import is_forgotten, load_tables
+from lakevilla.global_log.repo import is_forgotten, load_commit, load_tables
 from lakevilla.lake.context import Context
-from lakevilla.lake.table_log import entry_at, kept_entry, open_tail, probe, snapshot_at
+from lakevilla.lake.table_log import (
+    entry_at,
+    kept_entry,
+    open_tail,
+    probe,
+    snapshot_at,
+    standing_at,
+)
 from lakevilla.lake.tail import Tail
-from lakevilla.lake.view import Placement, View
+from lakevilla.lake.view import Placement, View, build_view
 from lakevilla.store.effects import Program, parallel
 
 
@@ -80,17 +91,134 @@ def past_at(
             f"are known here from version {now.adopted} on, where it was adopted"
         )
     own = yield from timeline.at(sequence)
-    later = yield from timeline.after(sequence)
-    yield from load_tables(now, only)
+    if now.life is not None:
+        tables = yield from _tables_on_branch(timeline, sequence, only)
+    else:
+        later = yield from timeline.after(sequence)
+        yield from load_tables(now, only)
+        tables = _tables_before(now, later, only)
     head = msgspec.structs.replace(
         now,
         sequence=sequence,
-        tables=TableMap(_tables_before(now, later, only)),
+        tables=TableMap(tables),
         commits=() if own is None else (own,),
         page=None,
         reserved=(),
     )
     return Past(timeline, head)
+
+
+def _tables_on_branch(
+    timeline: Timeline, sequence: int, only: Collection[str] | None
+) -> Program[dict[str, TableState]]:
+    """The tables of a branch at a version; here ``pending`` is told too."""
+    base = yield from timeline.base()
+    yield from load_base_tables(base, only)
+    changed = yield from changed_on_branch(timeline, sequence, only)
+    places = dict.fromkeys([*base.tables, *changed]) if only is None else only
+    states = {place: changed.get(place, base.tables.get(place)) for place in places}
+    return {p: state for p, state in states.items() if state is not None and not state.dropped}
+
+
+def changed_on_branch(
+    timeline: Timeline, sequence: int, only: Collection[str] | None = None
+) -> Program[dict[str, TableState]]:
+    """The tables that were changed on a branch up to a version, as they were at it.
+
+    Where HEAD has one object in the place of many, it is taken as far as it goes.
+    """
+    now = timeline.head
+    assert now.life is not None, "it is a branch's"
+    if not now.life.begins_with_base:
+        return (yield from _as_it_is(now, sequence, only))
+    base = yield from timeline.base()
+    commits = yield from timeline.after(now.history_start)
+    until = [commit for commit in commits if commit.sequence <= sequence]
+    touched = {place for one in until for place in one.tables if only is None or place in only}
+    yield from parallel([load_base_tables(base, touched), load_tables(now, touched)])
+    found: dict[str, TableState] = {}
+    pending: dict[str, list[PendingRef]] = {}
+    for commit in until:
+        for location in touched.intersection(commit.tables):
+            touch = commit.tables[location]
+            state = found.get(location, base.tables.get(location))
+            if touch.left is not None and state is not None:
+                state = msgspec.structs.replace(state, dropped=True, pending=())
+                pending[location] = []
+            if touch.entered is not None:
+                known = now.tables.get(location)
+                state = TableState(touch.entered, touch.published)
+                if known is not None and known.table_id == touch.entered:
+                    state = msgspec.structs.replace(state, format=known.format)
+                else:
+                    state = yield from _made_as(state, location, commit, now.home)
+                pending[location] = []
+            if state is None:
+                continue
+            found[location] = state
+            own = pending.setdefault(location, list(state.pending))
+            if not state.dropped and (touch.adds or touch.removes or touch.metadata):
+                ref = PendingRef(
+                    commit.sequence, commit.txn, commit.hash, touch.published, now.home
+                )
+                own.append(ref)
+    later = commits[len(until) :]
+    return {
+        location: _as_in_head(now.tables.get(location), state, location, pending[location], later)
+        for location, state in found.items()
+    }
+
+
+def _as_it_is(
+    now: Head, sequence: int, only: Collection[str] | None
+) -> Program[dict[str, TableState]]:
+    """The tables of a branch that goes on after a rebase which was cut off, with what it had."""
+    assert now.life is not None, "it is a branch's"
+    if sequence != now.sequence:
+        raise VersionNotFound(
+            f"branch {now.life.name!r}: version {sequence} can't be told, as a rebase of it was "
+            f"cut off since; ask for the newest, {now.sequence}"
+        )
+    yield from load_tables(now, only)
+    states = {place: now.tables.get(place) for place in (now.tables if only is None else only)}
+    return {place: state for place, state in states.items() if state is not None}
+
+
+def _made_as(
+    state: TableState, location: str, commit: CommitSummary, life: str
+) -> Program[TableState]:
+    """A table with the format that it was made in; another has its path by now."""
+    made = yield from load_commit(commit.txn, commit.hash, life)
+    metadata = made.tables[location].change.metadata or {}
+    kind: FormatName = "delta" if "schemaString" in metadata else "iceberg"
+    return msgspec.structs.replace(state, format=kind)
+
+
+def _as_in_head(
+    now: TableState | None,
+    state: TableState,
+    location: str,
+    pending: Sequence[PendingRef],
+    later: Sequence[CommitSummary],
+) -> TableState:
+    """A table before the commits in ``later``: what was pending is as HEAD has it, if no later."""
+    known: tuple[PendingRef, ...] = ()
+    size = None
+    if now is not None and now.table_id == state.table_id and not state.dropped:
+        known = _no_later(now.pending, later)
+        size = _size_before(now, location, later)
+    last = known[-1].sequence if known else -1
+    rest = (ref for ref in pending if ref.sequence > last)
+    changed = max([state.changed, *(ref.sequence for ref in pending)])
+    return msgspec.structs.replace(state, pending=(*known, *rest), size=size, changed=changed)
+
+
+def _no_later(
+    pending: Sequence[PendingRef], later: Sequence[CommitSummary]
+) -> tuple[PendingRef, ...]:
+    """What is pending and does not come from commits that are later."""
+    first = later[0].sequence if later else None
+    return tuple(ref for ref in pending if first is None or ref.sequence < first)
 
 
 def _tables_before(
@@ -171,6 +299,9 @@ def view_at(context: Context, past: Past, location: str) -> Program[View]:
             table=location,
         )
     try:
+        if past.head.life is not None:
+            tail = yield from standing_at(context, location, state)
+            return (yield from build_view(context, past.head, location, tail))
         return (yield from _view(context, past, location, state))
     except VersionNotFound as error:
         # What is asked of the caller is said once, here: a newer global version.

@@ -394,6 +394,17 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
             f"`rebase({life.name!r})` on the lake brings tables that have joined it since",
             table=location,
         )
+    return (yield from standing_at(context, location, state))
+
+
+def standing_at(context: Context, location: str, state: TableState | None) -> Program[Tail]:
+    """A table's log as far as a state of a branch has it; None: the branch has no such table.
+
+    Raises
+    ------
+    VersionNotFound
+        Another client has cleaned up what the branch needs.
+    """
     known = context.tails.get(location)
     if state is None or state.published < 0:
         format_name = context.expected.get(location, "delta") if state is None else state.format
@@ -401,6 +412,9 @@ def _standing(context: Context, location: str, *, missing_ok: bool) -> Program[T
             return known
         blank = context.formats[format_name].blank(location, location)
         return context.keep_tail(Tail(location, -1, {-1: blank}))
+    assert context.held is not None, "a branch is opened by its HEAD"
+    life = context.held.head.life
+    assert life is not None, "a context with a life has that branch's HEAD"
     if known is not None and known.tip == state.published:
         return known
     try:

@@ -13,19 +13,19 @@ from lakevilla.errors import (
     StoreError,
     VersionNotFound,
 )
-from lakevilla.global_log.bases import Base, load_base, seal_base, store_base
+from lakevilla.global_log.bases import Base, seal_base, store_base
 from lakevilla.global_log.head import Head, successor, with_refs
-from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of
+from lakevilla.global_log.refs import RefEntry, RefKind, check_name, life_of, parsed
 from lakevilla.global_log.repo import (
     load_head,
     load_refs,
     store_leaves,
     store_leaves_of,
 )
-from lakevilla.lake.context import Context
+from lakevilla.lake.context import Context, Event
 from lakevilla.lake.refs.branch_head import Branch, ended, has_ended, is_closed, load_branch
 from lakevilla.lake.refs.frozen import Frozen
-from lakevilla.lake.refs.states import not_found
+from lakevilla.lake.refs.states import base_of
 from lakevilla.refs.branches import store_first_head, was_made
 from lakevilla.refs.entries import find_ref, finish, replace
 from lakevilla.refs.states import at_time, at_version, chosen, now
@@ -103,6 +103,8 @@ def create_ref(
         base = yield from _base(context, head, new, name, kind, at)
         if tables is not None:
             base = yield from chosen(base, tables)
+        elif not base.tables.refs and all(one.dropped for one in base.tables.values()):
+            _tell_empty(context, kind, name)
         stored = yield from _stored(context, head, base, new.replacement)
         only = (yield from _only(head, at)) if tables is None else tuple(tables)
         entry = msgspec.structs.replace(stored, only=only, **described)
@@ -128,18 +130,20 @@ def _stored(context: Context, head: Head, base: Base, made: int) -> Program[RefE
 
 
 def open_ref(context: Context, name: str) -> Program[Frozen | Branch]:
-    """The lake as a tag keeps it, or a branch as it is.
+    """The lake as a tag keeps it, a branch as it is, or as it was (``etl@57``).
 
     Raises
     ------
     RefNotFound
+    VersionNotFound
     CorruptObject
         What it is kept by is damaged, or missing.
     """
+    plain, version = parsed(name)
     for _ in range(_MAX_RACES):
-        head, entry = yield from find_ref(context, name)
-        if entry.kind == "tag":
-            base = yield from load_base(entry.base)
+        head, entry = yield from find_ref(context, plain)
+        if entry.kind == "tag" or version is not None:
+            base = yield from base_of(head, name)
             return Frozen.of(name, entry, base, head)
         held = yield from load_branch(name, entry)
         if not is_closed(held):
@@ -156,6 +160,21 @@ def _is_over(entry: RefEntry) -> Program[bool]:
     except CorruptObject:
         return False
     return held is not None and has_ended(held)
+
+
+def _tell_empty(context: Context, kind: RefKind, name: str) -> None:
+    """Tell of a ref without any table: mostly somebody has thought that the lake had some."""
+    context.notify(
+        Event(
+            "left_out",
+            None,
+            f"{kind} {name!r} has no table, as the lake has none: a table joins it by "
+            "`create_table`, `register` or the first transaction that writes it, and is in the "
+            "branches and tags that are made from then on; `register(discover=True)` takes in all "
+            "that lie there",
+            {"ref": name, "tables": 0},
+        )
+    )
 
 
 def _next(
@@ -178,8 +197,9 @@ def _only(head: Head, at: At) -> Program[tuple[str, ...]]:
     """The patterns of the tables that a ref has which is made of another one."""
     match at:
         case ("ref", str(other)):
-            yield from load_refs(head, [other])
-            return head.refs[other].only
+            plain, _ = parsed(other)
+            yield from load_refs(head, [plain])
+            return head.refs[plain].only
     return ()
 
 
@@ -194,16 +214,7 @@ def _base(
         case ("time", int(moment)):
             return (yield from at_time(context, head, now(head, name, kind), moment))
         case ("ref", str(other)):
-            yield from load_refs(head, [other])
-            entry = head.refs.get(other)
-            if entry is None:
-                raise (yield from not_found(head, other))
-            if entry.kind == "branch":
-                branch = yield from load_branch(other, entry)
-                if has_ended(branch):
-                    raise ended(other)
-                return now(branch.head, name, kind)
-            other_base = yield from load_base(entry.base)
+            other_base = yield from base_of(head, other)
             if kind == "branch" and other_base.kept:
                 raise InvalidOperation(
                     f"branch {name!r} can't begin at {other!r}: `keep` has parted that from the "

@@ -73,9 +73,9 @@ def moved_to(
     assert context.held is not None, "a branch is found by the lake's HEAD"
     life = BranchLife(base.life, base.name, entry.id, ref)
     nonce = context.ids.nonce()
-    # Its versions go on where they were, so that each names one state of the branch.
+    # Its versions go on behind those that were, so that each names one state of the branch.
     first = first_head(
-        context.held.head, life, base.tables, base.names, nonce, sequence=was.sequence
+        context.held.head, life, base.tables, base.names, nonce, sequence=was.sequence + 1
     )
     held = HeldHead(first, _NONE)
     txn = _begun(context.of_branch(held), held, wanted.owner)

@@ -9,7 +9,7 @@ from lakevilla.api.arguments import check_columns_by, check_number
 from lakevilla.api.history import milliseconds
 from lakevilla.client.client import LakeClient
 from lakevilla.errors import InvalidOperation
-from lakevilla.global_log.refs import MAIN
+from lakevilla.global_log.refs import MAIN, parsed
 from lakevilla.lake.refs.states import StateName
 from lakevilla.settings import shown
 
@@ -41,6 +41,18 @@ def state_name(client: LakeClient, argument: str, state: object) -> StateName:
         f"{argument} is a global version, an aware datetime or the name of a ref, not "
         f"{shown(state)}"
     )
+
+
+def check_commit(state: object) -> tuple[StateName, StateName]:
+    """The states before and after a commit: of the lake, or of a branch (``etl@57``).
+
+    Raises ``InvalidOperation``.
+    """
+    name, version = parsed(state) if isinstance(state, str) else ("", None)
+    if not name or version is None:
+        number = check_version(state)
+        return ("version", number - 1), ("version", number)
+    return ("ref", f"{name}@{version - 1}"), ("ref", f"{name}@{version}")
 
 
 def check_version(state: object) -> int:

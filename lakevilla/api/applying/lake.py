@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, get_args
 from lakevilla.api.applying.alone import Applies, in_one_transaction
 from lakevilla.api.applying.arguments import (
     StateLike,
+    check_commit,
     check_version,
     keys_by_location,
     state_name,
@@ -52,7 +53,7 @@ class Applying(Generic[Frame]):
         Parameters
         ----------
         to : int, datetime or str
-            A global version, an aware time, or a ref.
+            A global version, an aware time, a ref, or ``"etl@57"``.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
         metadata : Mapping of str to str, optional
@@ -126,7 +127,7 @@ class Applying(Generic[Frame]):
 
     def cherry_pick(
         self,
-        version: int,
+        version: int | str,
         *,
         tables: Sequence[str] | None = None,
         keys: Mapping[str, str | Sequence[str]] | None = None,
@@ -139,8 +140,9 @@ class Applying(Generic[Frame]):
 
         Parameters
         ----------
-        version : int
-            The commit, by the global version that it made: see ``history``.
+        version : int or str
+            The commit, by the global version that it made: see ``history``; one of a branch as
+            ``"etl@57"``.
         tables, keys, on_conflict
             As for ``Transaction.apply``.
         metadata : Mapping of str to str, optional
@@ -159,9 +161,8 @@ class Applying(Generic[Frame]):
         >>> lake.cherry_pick(3).tables
         {'stock': 'physical'}
         """
-        number = check_version(version)
-        states = ("version", number - 1), ("version", number)
-        return self._moved(f"cherry-pick of {number}", states, tables, keys, on_conflict, metadata)
+        states = check_commit(version)
+        return self._moved(f"cherry-pick of {version}", states, tables, keys, on_conflict, metadata)
 
     def diff(
         self, a: StateLike, b: StateLike = "main", *, tables: Sequence[str] | None = None
@@ -174,7 +175,8 @@ class Applying(Generic[Frame]):
         Parameters
         ----------
         a, b : int, datetime or str
-            A global version, an aware time, or a ref. ``"main"`` is the lake as it is now.
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the lake as it is
+            now.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
 

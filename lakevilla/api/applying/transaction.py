@@ -39,8 +39,8 @@ class AppliesStates(Generic[Frame]):
         Parameters
         ----------
         before, after : int, datetime or str
-            A global version, an aware time, or a ref. ``"main"`` is the lake as it is now, without
-            the changes of this transaction.
+            A global version, an aware time, a ref, or ``"etl@57"``. ``"main"`` is the lake as it is
+            now, without the changes of this transaction.
         tables : sequence of str, optional
             Names or paths, in which ``*`` and ``?`` stand for anything. All tables if not given.
         keys : Mapping, optional

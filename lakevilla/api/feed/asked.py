@@ -15,6 +15,7 @@ from lakevilla.errors import InvalidOperation, TableNotFound, VersionNotFound
 from lakevilla.feed.chosen import ALL, Chosen, is_pattern
 from lakevilla.global_log.head import Head
 from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import MAIN
 from lakevilla.global_log.repo import load_names, load_tables
 from lakevilla.settings import MOST_SECONDS, shown
 from lakevilla.store.effects import Program
@@ -39,14 +40,15 @@ class AskedColumns:
         return self.of_some.get(location, self.of_all)
 
 
-def main_client(client: LakeClient, verb: str) -> LakeClient:
-    """The client, if it is bound to no ref. Raises ``InvalidOperation``."""
+def moving(client: LakeClient, verb: str) -> LakeClient:
+    """The client, if it is the lake's or a branch's. Raises ``InvalidOperation``."""
     if client.at is None:
-        return client.main(verb)  # refused on a branch
+        return client.current()
+    base = client.at.base
+    whose = "the branch that it is of has" if base.origin else f'lake.on("{MAIN}") has'
     raise InvalidOperation(
-        f"{verb}: {client.at.base.kind} {client.at.name!r} is one state of the lake and has no "
-        f'later versions: lake.on("main").{verb}({client.at.base.sequence}) has those that came '
-        "after it"
+        f"{verb}: {base.kind} {client.at.name!r} is one state of the lake and has no later "
+        f"versions: {whose} those that came after it, by {verb}({base.sequence})"
     )
 
 

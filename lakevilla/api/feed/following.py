@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from lakevilla.api.feed.asked import StopSignal
 from lakevilla.api.feed.versions import Teller
+from lakevilla.errors import VersionNotFound
 from lakevilla.feed.absorbing import Absorber
 from lakevilla.feed.walk import stretch
+from lakevilla.global_log.head import Head
+from lakevilla.global_log.repo import check_not_closed
 from lakevilla.results import Version
 from lakevilla.store.effects import sleep
 
@@ -36,6 +39,8 @@ class Follower:
                 held = client.context.held
             else:
                 held = client.run(client.context.head())
+            if held is not None:
+                _refuse_closed(held.head)
             if held is not None and held.head.sequence > position:
                 until = held.head.sequence
                 found = client.run(stretch(client.context, held.head, position, until))
@@ -56,3 +61,17 @@ class Follower:
             self.stop.wait(seconds)
         else:
             self.teller.client.run(sleep(seconds))
+
+
+def _refuse_closed(head: Head) -> None:
+    """Refuse to wait for what comes to a branch that has ended, or goes on from other tables.
+
+    Raises ``RefNotFound``, ``VersionNotFound``.
+    """
+    life = head.life
+    if life is not None and life.closed == "moved":
+        raise VersionNotFound(
+            f"branch {life.name!r} was rebased after version {head.sequence}, so its changes end "
+            "there: take it as it is, by snapshot(), and follow it from that version on"
+        )
+    check_not_closed(head)

@@ -12,7 +12,7 @@ from lakevilla.api.feed.asked import (
     check_stop,
     chosen_of,
     columns_of,
-    main_client,
+    moving,
     number_of,
 )
 from lakevilla.api.feed.following import Follower
@@ -49,8 +49,8 @@ class ChangeFeed:
         Parameters
         ----------
         since : int or datetime
-            A global version; it is not told itself. 0 for all that is kept. A time stands for
-            the newest version that is not later.
+            A global version; it is not told itself. 0 for all that is kept; of a branch, its
+            ``base_version``. A time stands for the newest version that is not later.
         until : int or datetime, optional
             The last version; the newest if not given.
         tables : sequence of str, optional
@@ -82,7 +82,7 @@ class ChangeFeed:
         >>> sorted(row["qty"] for row in rows)
         [4, 5]
         """
-        client = main_client(self._client, "changes")
+        client = moving(self._client, "changes")
         net = check_flag("net", net)
         head = client.head()
         first = number_of(client, head, "changes", "since", since)
@@ -152,10 +152,15 @@ class ChangeFeed:
         1 ['stock']
         2 ['orders']
         """
-        client = main_client(self._client, "follow")
+        client = moving(self._client, "follow")
         poll_seconds = check_seconds("poll_seconds", poll_seconds)
         if absorb_seconds is not None:
             absorb_seconds = check_seconds("absorb_seconds", absorb_seconds)
+            if client.branch is not None:
+                raise InvalidOperation(
+                    f"absorb_seconds: nobody but this lake's clients commits to branch "
+                    f"{client.branch!r}: leave it out"
+                )
         check_stop(stop)
         head = client.head()
         first = number_of(client, head, "follow", "start", start)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from lakevilla.errors import CorruptObject, RefNotFound
 from lakevilla.global_log.bases import Base
 from lakevilla.global_log.head import HEAD_KEY, moment_of
+from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.refs import RefEntry
 from lakevilla.global_log.repo import HeldHead, load_head
+from lakevilla.lake.past import changed_on_branch
 from lakevilla.store.codec import FORMAT
 from lakevilla.store.effects import Program
 from lakevilla.store.home import at_home, key_at
@@ -74,6 +78,25 @@ def frozen_now(branch: Branch) -> Base:
         head.tables,
         head.names,
         life=branch.entry.life,
+        origin=branch.entry.life,
+    )
+
+
+def branch_at(branch: Branch, version: int) -> Program[Base]:
+    """What a branch showed at a version of its own. It runs at the branch's home.
+
+    Raises ``VersionNotFound``.
+    """
+    timeline = Timeline.of(branch.held.head)
+    timeline.check(version)
+    base = yield from timeline.base()
+    own = yield from timeline.at(version)
+    changed = yield from changed_on_branch(timeline, version)
+    return msgspec.structs.replace(
+        frozen_now(branch),
+        sequence=version,
+        timestamp_ms=base.timestamp_ms if own is None else own.timestamp_ms,
+        tables=base.tables.updated(changed),
     )
 
 

@@ -15,7 +15,7 @@ from lakevilla.errors import CorruptObject, TableNotFound, VersionNotFound
 from lakevilla.formats.base import TableSnapshot
 from lakevilla.global_log.bases import Base, head_of, load_base_tables
 from lakevilla.global_log.head import Head, PendingRef, TableState, application_id
-from lakevilla.global_log.refs import RefEntry
+from lakevilla.global_log.refs import RefEntry, parsed
 from lakevilla.global_log.repo import load_refs
 from lakevilla.lake.context import Context
 from lakevilla.lake.missing_tables import near_names
@@ -91,11 +91,13 @@ def not_kept_now(
     context: Context, frozen: Frozen, error: VersionNotFound
 ) -> Program[VersionNotFound]:
     """That error, or that the ref was deleted since it was looked up: then nothing keeps it."""
+    name, version = parsed(frozen.name)
     held = yield from context.head()
     head = None if held is None else held.head
-    yield from load_refs(head, [frozen.name])
-    entry = None if head is None else head.refs.get(frozen.name)
-    if entry is not None and entry.base.sequence == frozen.base.sequence:
+    yield from load_refs(head, [name])
+    entry = None if head is None else head.refs.get(name)
+    is_same = entry is not None and entry.base.sequence == frozen.base.sequence
+    if is_same or (entry is not None and entry.life == frozen.base.life and version is not None):
         return error
     kind = frozen.base.kind
     return VersionNotFound(

@@ -19,15 +19,17 @@ from lakevilla.errors import (
 from lakevilla.global_log.bases import Base, load_base, load_base_tables
 from lakevilla.global_log.head import CommitSummary, Head, TableMap, TableState
 from lakevilla.global_log.history import Timeline
+from lakevilla.global_log.refs import parsed
 from lakevilla.global_log.repo import fetch_leaves, load_all, load_refs, load_tables
 from lakevilla.lake.context import Context, Event
 from lakevilla.lake.past import past_at, view_at
-from lakevilla.lake.refs.branch_head import frozen_now, open_branch
+from lakevilla.lake.refs.branch_head import branch_at, frozen_now, open_branch
 from lakevilla.lake.refs.frozen import frozen_view
 from lakevilla.lake.refs.patterns import called_by, that_fit
 from lakevilla.lake.table_log import refresh
 from lakevilla.lake.view import View, build_view
 from lakevilla.store.effects import Program, parallel
+from lakevilla.store.home import at_home
 
 #: With more tables HEAD alone is asked: a look at each log would cost more than it is worth.
 MOST_TABLES = 256
@@ -185,14 +187,36 @@ def state_of(head: Head, name: StateName) -> Program[LakeState]:
         case ("time", int(moment)):
             return AtVersion(timeline, (yield from timeline.by(moment)))
         case ("ref", str(ref)):
-            yield from load_refs(head, [ref])
-            entry = head.refs.get(ref)
-            if entry is None:
-                raise (yield from not_found(head, ref))
-            if entry.kind == "branch":
-                return AtBase(frozen_now((yield from open_branch(ref, entry))))
-            return AtBase((yield from load_base(entry.base)))
+            return AtBase((yield from base_of(head, ref)))
     raise AssertionError(name)
+
+
+def base_of(head: Head, ref: str) -> Program[Base]:
+    """What a ref shows, as a base: a tag, a branch as it is now, or ``etl@57``.
+
+    Raises
+    ------
+    RefNotFound
+    VersionNotFound
+        The branch has no such version.
+    """
+    name, version = parsed(ref)
+    yield from load_refs(head, [name])
+    entry = head.refs.get(name)
+    if entry is None:
+        raise (yield from not_found(head, name))
+    if entry.kind != "branch":
+        base = yield from load_base(entry.base)
+        if version not in (None, base.sequence):
+            raise VersionNotFound(
+                f"{entry.kind} {name!r} is global version {base.sequence} alone: leave out "
+                f"@{version}, or ask the lake itself for it"
+            )
+        return base
+    branch = yield from open_branch(name, entry)
+    if version is None:
+        return frozen_now(branch)
+    return (yield from at_home(entry.life, branch_at(branch, version)))
 
 
 def not_found(head: Head | None, name: str) -> Program[RefNotFound]:

@@ -29,14 +29,18 @@ def changes_seen(
     A range that has ended: nothing that comes later changes it, so it is no part of
     what is validated.
     """
-    if txn.context.life:
-        raise InvalidOperation(
-            f"changes of {location}: those on a branch can't be told yet", table=location
-        )
     if not txn.through_head:
         raise InvalidOperation(
             f"changes of {location}: transaction {txn.id} is not bound to a global version: "
             "begin it with Feature.I",
+            table=location,
+            txn_id=txn.id,
+        )
+    frozen = txn.bound.frozen
+    if frozen is not None and frozen.base.origin:
+        raise InvalidOperation(
+            f"changes of {location}: {frozen.base.kind} {frozen.name!r} is a state of a branch, "
+            "whose history it does not know: ask `lake.on` of that branch for them",
             table=location,
             txn_id=txn.id,
         )
@@ -48,7 +52,7 @@ def changes_seen(
             raise TableNotFound(f"table {location} is not in the lake yet", table=location)
         sequence = head.sequence
         with during("version"):
-            if txn.bound.frozen is not None:
+            if frozen is not None:
                 # What came before a ref is told by the history as it is now.
                 now = yield from txn.context.head()
                 head = head if now is None else now.head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakevilla.errors import InvalidOperation, VersionNotFound
+from lakevilla.errors import VersionNotFound
 from lakevilla.global_log.history import Timeline
 from lakevilla.global_log.repo import HeldHead
 from lakevilla.lake import own_versions
@@ -28,11 +28,6 @@ def bind_to_past(
         txn.bound.frozen.refuse_other(version, timestamp_ms)
         return
     context = txn.context
-    if context.life:
-        raise InvalidOperation(
-            "older versions of a branch can't be read yet: give a state a name with `tag` before "
-            "it changes"
-        )
     held = yield from context.head()
     if held is None:
         raise VersionNotFound(

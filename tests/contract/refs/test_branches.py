@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import deltalake
 import duckdb
@@ -18,40 +18,14 @@ import lakevilla as lv
 from bench.size.many_tables import lake_of
 from lakevilla.store.runner import Requests
 from lakevilla.testing.histories.plan import small_limits
+from tests.contract.foreign_readers import Format
 from tests.support.places import Place
+from tests.support.refs.shop import clean_up, shop, stock
 from tests.support.traces import cost
-
-Format = Literal["delta", "iceberg"]
-
-
-@pytest.fixture
-def lake(local_place: Place) -> Iterator[lv.Lake]:
-    with local_place.connect() as lake:
-        yield lake
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def kind(request: pytest.FixtureRequest) -> Format:
-    return request.param
-
-
-def shop(lake: lv.Lake, kind: Format = "delta") -> None:
-    lake.create_table("stock", [{"sku": "tea", "qty": 5}], format=kind)
-    lake.create_table("sales/orders", [{"id": 1}], format=kind)
-
-
-def stock(lake: lv.Lake) -> dict[str, int]:
-    return {row["sku"]: row["qty"] for row in lake.read("stock").to_pylist()}
 
 
 def put_in(sku: str, qty: int) -> Callable[[lv.Transaction], object]:
     return lambda txn: txn.append("stock", [{"sku": sku, "qty": qty}])
-
-
-def clean_up(lake: lv.Lake) -> None:
-    for name in lake:
-        lake[name].vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    lake.gc()
 
 
 def objects(lake: lv.Lake, pattern: str) -> list[Path]:
@@ -322,7 +296,7 @@ def test_a_transaction_on_a_branch_is_saved_and_resumed_there(lake: lv.Lake) -> 
     "asks",
     [
         lambda lake: lake.transaction(lv.Feature.R | lv.Feature.CT),
-        lambda lake: lake.run(put_in("jam", 1), idempotency_key="once"),
+        lambda lake: lake.run(put_in("jam", 1), idempotency_key=("once", 1)),
         lambda lake: lake.drop_table("stock", delete_data=True),
         lambda lake: lake.rename_table("stock", "goods"),
         lambda lake: lake.register("stock"),
@@ -336,12 +310,8 @@ def test_a_transaction_on_a_branch_is_saved_and_resumed_there(lake: lv.Lake) -> 
         lambda lake: lake.tag("again"),
         lambda lake: lake.branch("again"),
         lambda lake: lake.refs(),
-        lambda lake: list(lake.changes(0)),
-        lambda lake: list(lake.follow(0)),
-        lambda lake: lake.snapshot().changes("stock", since=0),
         lambda lake: lake.delete_ref("etl"),
         lambda lake: lake["stock"].vacuum(),
-        lambda lake: lake.snapshot(version=2).read("stock"),
     ],
 )
 def test_what_is_for_the_lake_itself_is_refused_by_name(
@@ -559,3 +529,38 @@ def _pending(etl: lv.Lake, table: str) -> int:
     head = etl._client.head()
     assert head is not None
     return len(head.tables[table].pending)
+
+
+def test_what_belongs_to_a_branch_says_so(lake: lv.Lake) -> None:
+    shop(lake)
+    lake.branch("etl")
+    lake.tag("closing")
+    etl = lake.on("etl")
+    assert " on branch 'etl', version 2" in repr(etl)
+    assert "Table stock on branch 'etl': delta" in repr(etl["stock"])
+    assert "table stock on branch &#x27;etl&#x27;: delta" in etl["stock"]._repr_html_()
+    with etl.transaction() as txn:
+        assert f"{txn.id} on branch 'etl' open" in repr(txn)
+    with etl.snapshot() as state:
+        state.read("stock")
+        assert " on branch 'etl', version 2" in repr(state)
+    assert "stock at tag 'closing': delta" in repr(lake.on("closing")["stock"])
+    assert "at branch 'etl@2'" in repr(lake.on("etl@2"))
+    assert "branch '" not in repr(lake["stock"]) + repr(lake)
+
+
+def test_a_ref_of_a_lake_without_tables_is_told_of(local_place: Place) -> None:
+    events: list[lv.Event] = []
+    with local_place.connect(on_event=events.append) as lake:
+        deltalake.write_deltalake(f"{lake.root}/there", pa.table({"id": [1]}))
+        lake.branch("early")
+        [event] = [event for event in events if event.kind == "left_out"]
+        assert "branch 'early' has no table" in event.message
+        assert "register(discover=True)" in event.message
+        with pytest.raises(lv.TableNotFound, match="joins the lake later is on branches that are"):
+            lake.on("early").read("there")
+        lake.register(discover=True)
+        lake.branch("etl")
+        lake.tag("closing")
+        assert len([event for event in events if event.kind == "left_out"]) == 1
+        assert lake.on("etl").read("there").num_rows == 1

@@ -90,8 +90,8 @@ def test_versions_of_a_branch_go_on(lake: lv.Lake) -> None:
         put_in(etl, f"rum{number}", 3)
     was = etl.history()[0].version
     put_in(lake, "ale", 2)
-    assert lake.rebase("etl").version == was + 1
-    assert [ref.version for ref in lake.refs()] == [was + 1]
+    assert lake.rebase("etl").version == was + 2
+    assert [ref.version for ref in lake.refs()] == [was + 2]
     assert [entry.operations[0].operation for entry in etl.history()] == ["REBASE"]
 
 

@@ -104,7 +104,7 @@ def test_options_that_do_not_go_together_are_refused(lake: lv.Lake[Any]) -> None
         (("--follow", "--since", "9"), "newest is 3"),
         (("--follow", "--tables", "x"), "no table 'x'"),
         (("--follow", "--poll-seconds", "0"), "more than 0"),
-        (("--follow", "--on", "x"), "no --on"),
+        (("--follow", "--on", "x"), "no ref 'x'"),
     ):
         found = invoke(lake.root, *arguments, status=2)
         assert why in " ".join(found.stderr.split()), found.stderr

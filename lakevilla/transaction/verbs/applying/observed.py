@@ -96,10 +96,9 @@ def _reads(txn: TransactionState, branch: Branch, since: Base) -> Program[_Reads
     """What transactions have read whose writes are not merged yet."""
     head = branch.held.head
     assert head.life is not None, branch.name
-    if len(branch.entry.lives) > 1:
+    if not head.life.is_first:
         _refuse(branch, "it was rebased, and what was read before that is not kept")
-    begun = head.life.base.sequence
-    commits = yield from at_home(branch.entry.life, commits_since(head, begun))
+    commits = yield from at_home(branch.entry.life, commits_since(head, head.history_start))
     if commits is None:
         _refuse(branch, "its history is not kept from its beginning on")
     places = {location for commit in commits for location in commit.tables}
